@@ -1,0 +1,210 @@
+"""The command line: `edgewise simulate | compare | report | scenarios | policies | schema | demo`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from edgewise import api, config, policies
+from edgewise.errors import EdgewiseError
+from edgewise.report import figures, html, records
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
+    epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
+)
+out = Console()
+err = Console(stderr=True)
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
+SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
+OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name> by default.")]
+
+
+@app.command(epilog="Example: edgewise simulate three-tier --policy closest --seeds 0:5")
+def simulate(
+    scenario: ScenarioArgument,
+    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
+    seeds: SeedsOption = "0:3",
+    folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
+) -> None:
+    """Simulate a scenario under one policy and write records, figures and a report."""
+    chosen = parse_seeds(seeds)
+    with _progress() as bar:
+        task = bar.add_task(f"{policy}", total=len(chosen))
+        result = api.simulate(
+            scenario, policy, chosen, progress=lambda: bar.advance(task), command=_command()
+        )
+    _print_summary(result)
+    _save(result, folder or Path("runs") / f"{result.scenario.name}-{result.policies[0]}")
+
+
+@app.command(
+    epilog="Example: edgewise compare three-tier --policies closest,mine.py:Mine --rival closest --seeds 0:10"
+)
+def compare(
+    scenario: ScenarioArgument,
+    chosen: Annotated[
+        str, typer.Option("--policies", help="Names or file.py:Class, comma-separated; all by default.")
+    ] = "",
+    seeds: SeedsOption = "0:10",
+    rival: Annotated[
+        str | None, typer.Option(help="Compare the others with this one; default: the first.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
+) -> None:
+    """Compare policies on the same arrivals and noise, paired by seed."""
+    listed = [name.strip() for name in chosen.split(",") if name.strip()] or policies.names()
+    numbers = parse_seeds(seeds)
+    with _progress() as bar:
+        task = bar.add_task("runs", total=len(numbers) * len(listed))
+        comparison = api.compare(
+            scenario, listed, numbers, rival=rival, progress=lambda: bar.advance(task), command=_command()
+        )
+    _print_summary(comparison.result)
+    _print_comparison(comparison)
+    _save(comparison.result, folder or Path("runs") / f"{comparison.result.scenario.name}-compare")
+
+
+@app.command(epilog="Example: edgewise report runs/three-tier-compare")
+def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write figures and report.html of a run folder anew."""
+    run = records.read_run(folder)
+    figures.save_all(run, folder / "figures")
+    html.write_html(run, folder / "report.html")
+    out.print(f"{folder / 'report.html'}")
+
+
+@app.command()
+def scenarios() -> None:
+    """List the shipped scenarios."""
+    table = Table("scenario", "what", box=None)
+    for name in config.shipped_scenarios():
+        table.add_row(name, config.load_scenario(name).description)
+    out.print(table)
+
+
+@app.command(name="policies")
+def list_policies() -> None:
+    """List every policy that can be named."""
+    table = Table("policy", "what", box=None)
+    for name in policies.names():
+        table.add_row(name, (type(policies.load(name)).__doc__ or "").strip().splitlines()[0])
+    out.print(table)
+
+
+@app.command(epilog="Example: edgewise schema > scenario.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of scenario files."""
+    print(json.dumps(config.scenario_schema(), indent=2))
+
+
+@app.command(epilog="Example: edgewise demo --seconds 10")
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long the live part lasts.", min=2, max=600)] = 10.0,
+    folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
+) -> None:
+    """Send real pictures through gateway, core and an ONNX model; then compare two policies."""
+    try:
+        from edgewise import demo as live
+    except ImportError as error:
+        raise EdgewiseError(
+            f"the demo needs the live extra ({error.name} is missing): pip install 'edgewise[live]'"
+        ) from error
+    live.run(seconds, out)
+    numbers = range(5)
+    listed = ["closest", "least-impedance"]
+    with _progress() as bar:
+        task = bar.add_task("simulating", total=len(numbers) * len(listed))
+        comparison = api.compare(
+            "three-tier", listed, numbers, progress=lambda: bar.advance(task), command="edgewise demo"
+        )
+    _print_summary(comparison.result)
+    _print_comparison(comparison)
+    _save(comparison.result, folder)
+
+
+def parse_seeds(text: str) -> range:
+    """Seeds of "A:B" (B not included) or "A".
+
+    Raises:
+        EdgewiseError: anything else, or an empty range.
+    """
+    try:
+        parts = [int(part) for part in text.split(":")]
+        seeds = range(parts[0], parts[0] + 1) if len(parts) == 1 else range(*parts)
+    except (ValueError, TypeError):
+        raise EdgewiseError(f"--seeds {text!r}: write A:B with A < B, for example 0:10") from None
+    if len(parts) > 2 or len(seeds) == 0 or seeds[0] < 0:
+        raise EdgewiseError(f"--seeds {text!r}: write A:B with 0 <= A < B, for example 0:10")
+    return seeds
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+def _command() -> str:
+    return shlex.join(["edgewise", *sys.argv[1:]])
+
+
+def _print_summary(result: api.Result) -> None:
+    table = Table(
+        "policy", "success %", "failed %", "rejected %", "runs", title=f"scenario {result.scenario.name}"
+    )
+    rows = result.summary()
+    for policy in result.policies:
+        mine = [row for row in rows if row["policy"] == policy]
+        shares = [
+            f"{100 * sum(row[key] for row in mine) / len(mine):.2f}"
+            for key in ("success", "failed", "rejected")
+        ]
+        table.add_row(policy, *shares, str(len(mine)))
+    out.print(table)
+
+
+def _print_comparison(comparison: api.Comparison) -> None:
+    table = Table("policy", "against", "difference (points)", "95 % interval", "p (Holm)", "verdict")
+    for row in comparison.rows:
+        interval = "–" if row.low is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
+        p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
+        table.add_row(row.policy, row.rival, f"{100 * row.difference:+.2f}", interval, p, row.verdict)
+    out.print(table)
+
+
+def _save(result: api.Result, folder: Path) -> None:
+    out.print(f"records, figures and report: [bold]{result.save(folder)}[/bold]")
+
+
+def main() -> None:
+    """Run the command line; errors meant for the user become one message and exit status 2."""
+    try:
+        app()
+    except EdgewiseError as error:
+        err.print(f"[bold red]error:[/bold red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

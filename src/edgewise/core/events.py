@@ -1,0 +1,102 @@
+"""Events that enter the decision core, and the commands that leave it.
+
+Either driver builds the same events: the simulator from its clock, the gateway from its
+sockets. Commands are plain data; carrying them out is the driver's part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.model.work import Stream
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Telemetry:
+    """What the workers measured over one telemetry period; arrays are (W,).
+
+    Attributes:
+        measured_s: time at which the period ended (the age of the figures counts from here).
+        queue: queries waiting or in service.
+        throughput_qps: responses per second.
+        delay_mean_s, delay_p95_s: sojourn at the worker; 0 where nothing was answered.
+    """
+
+    measured_s: float
+    queue: NDArray[np.float64]
+    throughput_qps: NDArray[np.float64]
+    delay_mean_s: NDArray[np.float64]
+    delay_p95_s: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """A client asks for a stream to be served."""
+
+    time_s: float
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClosed:
+    """A stream ended; its worker's capacity returns."""
+
+    time_s: float
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A window began: meta-policies choose here."""
+
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerChanged:
+    """A worker was seen to go down or come up."""
+
+    time_s: float
+    worker: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Telemetry arrived (possibly late: `time_s` is the arrival)."""
+
+    time_s: float
+    telemetry: Telemetry
+
+
+Event = StreamOpened | StreamClosed | Tick | WorkerChanged | Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Send the stream's queries to this worker."""
+
+    stream_id: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Do not serve the stream; the reason is the first violated constraint."""
+
+    stream_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Stop sending the stream's queries to this worker."""
+
+    stream_id: int
+    worker: int
+
+
+Command = Bind | Refuse | Release

@@ -1,0 +1,145 @@
+"""The four policy protocols, and the base of every score-based dispatch policy.
+
+Policies read views and return decisions. They do no I/O and know no clock; randomness comes
+from the key handed to `reset` or from `view.draw`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core import keyed
+from edgewise.core.feasibility import assess, refusal
+from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
+from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
+from edgewise.core.world import World
+from edgewise.model.work import DeferrableJob, TaskGraph
+
+
+@runtime_checkable
+class DispatchPolicy(Protocol):
+    """Streams, requests or queries → workers, in milliseconds."""
+
+    name: str
+
+    def reset(self, world: World, key: Key) -> None:
+        """Start anew on a world; all randomness comes from `key`."""
+
+    def tick(self, view: DispatchView) -> None:
+        """A window began; a meta-policy chooses here."""
+
+    def decide(self, view: DispatchView, items: Items) -> Decisions:
+        """A worker for each item, or -1 with a reason."""
+
+
+class OrchestrationPolicy(Protocol):
+    """Replicas and variants → nodes, in tens of seconds."""
+
+    def scale(self, view: ClusterView) -> Sequence[Scaling]:
+        """Replicas to add or remove now."""
+
+
+class PlacementPolicy(Protocol):
+    """Tasks of streaming jobs → nodes, flows → paths and bandwidth, in seconds."""
+
+    def place(
+        self, view: NetworkView, waiting: Sequence[TaskGraph], running: Sequence[Placement]
+    ) -> Sequence[Placement]:
+        """Placements for waiting jobs, and changed ones of running jobs."""
+
+
+class DeferralPolicy(Protocol):
+    """Deferrable jobs → start slots in left-over capacity, in minutes to hours."""
+
+    def start(self, view: CapacityView) -> Sequence[int]:
+        """Ids of the jobs to start now."""
+
+
+class ClusterView(Protocol):
+    """What orchestration sees: the ledger's left-over and the replicas on each node."""
+
+    now_s: float
+    ledger: NodeLedger
+
+
+class NetworkView(Protocol):
+    """What placement sees: the ledger and (L,) free bandwidth of each link."""
+
+    now_s: float
+    ledger: NodeLedger
+    free_bps: NDArray[np.float64]
+
+
+class CapacityView(Protocol):
+    """What deferral sees: (N, R) left-over resources now, and the jobs that may start."""
+
+    now_s: float
+    left_over: NDArray[np.float64]
+    startable: Sequence[DeferrableJob]
+
+
+class Scaling(Protocol):
+    """Add (+) or remove (-) replicas of a service on a node."""
+
+    service: str
+    node: str
+    change: int
+
+
+class Placement(Protocol):
+    """A job's tasks on nodes, and each flow's path and bandwidth."""
+
+    job: str
+    nodes: dict[str, str]
+
+
+class ScorePolicy:
+    """Base of policies that are one function: smallest score among the feasible workers wins.
+
+    Subclasses define `score(view, item)`. Ties are broken at random, keyed by run and item.
+    """
+
+    name: ClassVar[str] = ""
+
+    def reset(self, world: World, key: Key) -> None:
+        """Nothing to forget: a score depends on the view alone."""
+
+    def tick(self, view: DispatchView) -> None:
+        """Nothing to choose."""
+
+    def score(self, view: Candidates, item: Item) -> NDArray[np.float64]:
+        """(W,) cost of each worker for this item, smaller is better."""
+        raise NotImplementedError(f"{type(self).__name__} must define score(view, item)")
+
+    def decide(self, view: DispatchView, items: Items) -> Decisions:
+        """The feasible worker of smallest score for each item."""
+        worker = np.full(len(items), -1, dtype=np.int64)
+        reason = np.zeros(len(items), dtype=np.int8)
+        for i, item in enumerate(items):
+            candidates = assess(view, item)
+            worker[i], reason[i] = self._best(view.seed, candidates, item)
+        return Decisions(worker, reason)
+
+    def _best(self, seed: int, view: Candidates, item: Item) -> tuple[int, int]:
+        allowed = np.flatnonzero(view.feasible)
+        if allowed.size == 0:
+            return -1, int(refusal(view.violation))
+        score = np.asarray(self.score(view, item), dtype=np.float64)[allowed]
+        best = allowed[score == score.min()]  # a NaN score makes this empty: caught below
+        if best.size == 0:
+            raise ValueError(f"policy {self.name!r}: score is NaN for item {item.id}")
+        if best.size == 1:
+            return int(best[0]), int(Violation.NONE)
+        draw = keyed.uniform(seed, keyed.Purpose.TIE, item.id, 0)
+        return int(best[int(draw * best.size)]), int(Violation.NONE)
+
+
+def state_of(policy: DispatchPolicy) -> Any:
+    """A policy's state for a snapshot, or None when it keeps none."""
+    dump = getattr(policy, "state_dict", None)
+    return dump() if dump else None

@@ -1,0 +1,174 @@
+"""What policies see: arrays over workers, and the items to be decided.
+
+Every field is either *ledger* (our own bindings: exact) or *measured* (arrived by
+telemetry, with an age). Nothing here can reach the driver's truth. All arrays are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.world import Floats, Ints, World
+from edgewise.model.work import Stream
+
+
+class Violation(IntEnum):
+    """Constraints of a binding, in the order they are tested; the first violated is the reason."""
+
+    NONE = 0
+    TASK = 1
+    ACCURACY = 2
+    DOWN = 3
+    DELAY = 4
+    CAPACITY = 5
+    POLICY = 6
+
+
+REASONS = {
+    Violation.NONE: "",
+    Violation.TASK: "no worker implements the task",
+    Violation.ACCURACY: "no model is accurate enough",
+    Violation.DOWN: "every suitable worker is down",
+    Violation.DELAY: "no suitable worker can answer within the deadline",
+    Violation.CAPACITY: "every suitable worker is at capacity",
+    Violation.POLICY: "the policy refused",
+}
+
+
+class Item(NamedTuple):
+    """One stream to be bound, as a policy sees it. Its end is not known."""
+
+    id: int
+    site: int
+    task: int
+    rate_qps: float
+    size_bytes: float
+    deadline_s: float
+    min_accuracy: float
+    priority: int
+
+
+class Candidates(NamedTuple):
+    """The view of one item: what `score(view, item)` reads. Arrays are (W,).
+
+    Ledger: load_qps (L_w, normalised by fractional load), streams, up.
+    Static: capacity_qps (C_v), accuracy, cluster, node.
+    For this item: network_s (d + 2σ, one way), processing_s (D_v(ζ)), impedance_s
+    (2(d + 2σ) + D_v), share_qps (η ρ), violation (`Violation`, 0 where feasible),
+    draw (uniform in (0, 1), keyed by run, item and worker).
+    Measured: queue, throughput_qps, delay_mean_s, delay_p95_s, and age_s of these.
+    """
+
+    now_s: float
+    load_qps: Floats
+    streams: Ints
+    up: NDArray[np.bool_]
+    capacity_qps: Floats
+    accuracy: Floats
+    cluster: Ints
+    node: Ints
+    network_s: Floats
+    processing_s: Floats
+    impedance_s: Floats
+    share_qps: Floats
+    violation: NDArray[np.int8]
+    draw: Floats
+    queue: Floats
+    throughput_qps: Floats
+    delay_mean_s: Floats
+    delay_p95_s: Floats
+    age_s: float
+
+    @property
+    def feasible(self) -> NDArray[np.bool_]:
+        """(W,) workers that violate nothing."""
+        return self.violation == Violation.NONE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """Q items as columns; iterate for `Item` rows."""
+
+    rows: tuple[Item, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.rows)
+
+    def __getitem__(self, i: int) -> Item:
+        return self.rows[i]
+
+    def column(self, name: str) -> Floats:
+        """(Q,) values of one field of `Item`, e.g. "rate_qps"."""
+        return np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
+
+    @classmethod
+    def of(cls, world: World, streams: Sequence[Stream]) -> Items:
+        """The items of streams; their end stays behind."""
+        return cls(
+            tuple(
+                Item(
+                    id=s.id,
+                    site=s.site,
+                    task=world.task_index(s.task),
+                    rate_qps=s.rate_qps,
+                    size_bytes=s.size_bytes,
+                    deadline_s=s.deadline_s,
+                    min_accuracy=s.min_accuracy,
+                    priority=s.priority,
+                )
+                for s in streams
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DispatchView:
+    """The whole view at one moment: the world, the ledger, and what was measured.
+
+    Attributes:
+        world: static arrays.
+        now_s: time of the event being decided.
+        seed: keys tie-breaking draws.
+        load_qps, streams, up: (W,) ledger.
+        queue, throughput_qps, delay_mean_s, delay_p95_s: (W,) measured.
+        measured_s: when those were measured; -inf when never.
+    """
+
+    world: World
+    now_s: float
+    seed: int
+    load_qps: Floats
+    streams: Ints
+    up: NDArray[np.bool_]
+    queue: Floats
+    throughput_qps: Floats
+    delay_mean_s: Floats
+    delay_p95_s: Floats
+    measured_s: float
+
+    @property
+    def age_s(self) -> float:
+        """Age of the measured fields; inf when nothing was measured yet."""
+        return self.now_s - self.measured_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """A worker for each item, or a refusal.
+
+    Attributes:
+        worker: (Q,) index, -1 to refuse.
+        reason: (Q,) `Violation` of each refusal, 0 where bound.
+    """
+
+    worker: Ints
+    reason: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))

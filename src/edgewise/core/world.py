@@ -1,0 +1,138 @@
+"""The static world as arrays: what policies, kernels and networks share.
+
+Forbidden here: anything that changes while a run goes on (that is the ledger's and the
+measurements' place), and I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.errors import ScenarioError
+from edgewise.model.catalog import Catalog
+from edgewise.model.topology import Topology
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """W workers in C clusters, reached from S sites, for K tasks. Arrays are read-only.
+
+    Attributes:
+        task: (W,) index into `task_names`.
+        accuracy: (W,) accuracy of the worker's model.
+        capacity_qps: (W,) C_v.
+        largest_bytes: (W,) payload at which capacity is stated.
+        fixed_s, per_byte_s, batch_slope, deviation: (W,) the variant's profile.
+        max_batch, servers: (W,).
+        cluster, node: (W,) indices.
+        delay_s, deviation_s, bandwidth_bps: (S, C) one-way delay, its deviation, bandwidth.
+        access_delay_s, uplink_bps: (S,).
+    """
+
+    worker_names: tuple[str, ...]
+    variant_names: tuple[str, ...]
+    cluster_names: tuple[str, ...]
+    node_names: tuple[str, ...]
+    site_names: tuple[str, ...]
+    task_names: tuple[str, ...]
+    task: Ints
+    accuracy: Floats
+    capacity_qps: Floats
+    largest_bytes: Floats
+    fixed_s: Floats
+    per_byte_s: Floats
+    batch_slope: Floats
+    deviation: Floats
+    max_batch: Ints
+    servers: Ints
+    cluster: Ints
+    node: Ints
+    delay_s: Floats
+    deviation_s: Floats
+    bandwidth_bps: Floats
+    access_delay_s: Floats
+    uplink_bps: Floats
+
+    @property
+    def workers(self) -> int:
+        """W, the number of workers."""
+        return len(self.worker_names)
+
+    def task_index(self, task: str) -> int:
+        """Index of `task`, -1 when no worker implements it."""
+        return self.task_names.index(task) if task in self.task_names else -1
+
+    @classmethod
+    def build(cls, catalog: Catalog, topology: Topology) -> World:
+        """Lay out a catalog and a topology as arrays.
+
+        Raises:
+            ScenarioError: a worker names something that does not exist, or a link is missing.
+        """
+        try:
+            variants = [catalog.variant(worker.variant) for worker in topology.workers]
+            models = [catalog.model(variant.model) for variant in variants]
+            nodes = [node.name for node in topology.nodes]
+            node_index = [nodes.index(worker.node) for worker in topology.workers]
+        except (KeyError, ValueError) as error:
+            raise ScenarioError(f"topology.workers: unknown variant, model or node: {error}") from error
+        clusters = tuple(cluster.name for cluster in topology.clusters)
+        tasks = tuple(sorted({model.task for model in catalog.models}))
+        delay, deviation, bandwidth = _links(topology, clusters)
+        profiles = [variant.profile for variant in variants]
+        return cls(
+            worker_names=tuple(worker.name for worker in topology.workers),
+            variant_names=tuple(variant.name for variant in variants),
+            cluster_names=clusters,
+            node_names=tuple(nodes),
+            site_names=tuple(site.name for site in topology.sites),
+            task_names=tasks,
+            task=_ints([tasks.index(model.task) for model in models]),
+            accuracy=_floats([model.accuracy for model in models]),
+            capacity_qps=_floats([variant.capacity_qps for variant in variants]),
+            largest_bytes=_floats([variant.largest_bytes for variant in variants]),
+            fixed_s=_floats([profile.fixed_s for profile in profiles]),
+            per_byte_s=_floats([profile.per_byte_s for profile in profiles]),
+            batch_slope=_floats([profile.batch_slope for profile in profiles]),
+            deviation=_floats([profile.deviation for profile in profiles]),
+            max_batch=_ints([variant.max_batch for variant in variants]),
+            servers=_ints([variant.servers for variant in variants]),
+            cluster=_ints([clusters.index(topology.nodes[i].cluster) for i in node_index]),
+            node=_ints(node_index),
+            delay_s=delay,
+            deviation_s=deviation,
+            bandwidth_bps=bandwidth,
+            access_delay_s=_floats([site.access_delay_s for site in topology.sites]),
+            uplink_bps=_floats([site.uplink_bps for site in topology.sites]),
+        )
+
+
+def _links(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    links = {(link.site, link.cluster): link for link in topology.links}
+    rows = []
+    for site in topology.sites:
+        for cluster in clusters:
+            if (site.name, cluster) not in links:
+                raise ScenarioError(f"links: no link from site {site.name!r} to cluster {cluster!r}; add one")
+            link = links[site.name, cluster]
+            rows.append((link.delay_s, link.deviation_s, link.bandwidth_bps))
+    table = np.array(rows, dtype=np.float64).reshape(len(topology.sites), len(clusters), 3)
+    return tuple(_floats(table[:, :, i]) for i in range(3))  # type: ignore[return-value]
+
+
+def _floats(values: object) -> Floats:
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+def _ints(values: object) -> Ints:
+    array = np.array(values, dtype=np.int64)
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,44 @@
+"""Every error a user can meet.
+
+    EdgewiseError
+    ├── ScenarioError      a scenario or catalog file is wrong: field, value, fix
+    ├── PolicyError        a policy cannot be found, loaded, or broke its contract
+    ├── CapacityError      a reservation would exceed what a node has
+    ├── ProtocolError      a request or response breaks the Open Inference Protocol
+    └── RunError           a run folder cannot be written or read
+
+The command line prints the message of any of these and exits with 2; anything
+else is a bug and shows its traceback.
+"""
+
+
+class EdgewiseError(Exception):
+    """Base of all errors meant for the user."""
+
+
+class ScenarioError(EdgewiseError):
+    """A scenario or catalog is wrong; the message names field, value and fix."""
+
+
+class PolicyError(EdgewiseError):
+    """A policy cannot be found or loaded, or it broke its contract."""
+
+
+class CapacityError(EdgewiseError):
+    """A reservation would exceed what a node has."""
+
+
+class ProtocolError(EdgewiseError):
+    """A request or response breaks the Open Inference Protocol.
+
+    Attributes:
+        status: HTTP status that answers it.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RunError(EdgewiseError):
+    """A run folder cannot be written or read."""

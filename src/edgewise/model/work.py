@@ -1,0 +1,140 @@
+"""What is to be done: streams, queries, requests, task graphs, deferrable jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgewise.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A client's sequence of queries (ASET's stream i).
+
+    Attributes:
+        id: unique in a run; also keys the stream's random draws.
+        site: index of its access site.
+        application: name of the application that opened it.
+        task: task it needs.
+        open_s, close_s: when it starts and ends; queries fall in [open_s, close_s).
+        rate_qps: queries per second (ρ).
+        size_bytes: payload of a query (ζ).
+        deadline_s: tolerated end-to-end delay (D).
+        min_accuracy: least accuracy of the model (A).
+        priority: larger is more important.
+        arrivals: "periodic" frames or "poisson" queries.
+    """
+
+    id: int
+    site: int
+    application: str
+    task: str
+    open_s: float
+    close_s: float
+    rate_qps: float
+    size_bytes: float
+    deadline_s: float
+    min_accuracy: float
+    priority: int = 0
+    arrivals: str = "periodic"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One inference of a stream."""
+
+    stream: int
+    number: int
+    sent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A single piece of work for a service (KaiS): no stream behind it."""
+
+    id: int
+    site: int
+    service: str
+    arrival_s: float
+    deadline_s: float
+    resources: Resources
+    size_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A vertex of a task graph: compute per query or frame, memory while placed."""
+
+    name: str
+    work_ops: float
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Data from one task to another, per query or frame."""
+
+    source: str
+    target: str
+    size_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGraph:
+    """A directed acyclic graph of tasks (a DAG query of Nona, a streaming job of ENTS).
+
+    Raises:
+        ValueError: an edge names an unknown task, or the graph has a cycle.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    edges: tuple[Edge, ...]
+
+    def __post_init__(self) -> None:
+        self.order()
+
+    def order(self) -> tuple[str, ...]:
+        """Task names in topological order, ties by position in `tasks`."""
+        waiting = {task.name: 0 for task in self.tasks}
+        for edge in self.edges:
+            for end in (edge.source, edge.target):
+                if end not in waiting:
+                    raise ValueError(f"task graph {self.name!r}: edge names unknown task {end!r}")
+            waiting[edge.target] += 1
+        ready = [name for name, count in waiting.items() if count == 0]
+        done: list[str] = []
+        while ready:
+            name = ready.pop(0)
+            done.append(name)
+            for edge in self.edges:
+                if edge.source == name:
+                    waiting[edge.target] -= 1
+                    if waiting[edge.target] == 0:
+                        ready.append(edge.target)
+        if len(done) < len(self.tasks):
+            stuck = sorted(set(waiting) - set(done))
+            raise ValueError(f"task graph {self.name!r} has a cycle through {', '.join(stuck)}")
+        return tuple(done)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferrableJob:
+    """A job that may start anywhere in a window (OSDEC's job i).
+
+    Attributes:
+        submitted_s, earliest_s, latest_s: g_i <= e_i <= l_i.
+        duration_s: runs this long, uninterrupted.
+    """
+
+    id: int
+    resources: Resources
+    duration_s: float
+    submitted_s: float
+    earliest_s: float
+    latest_s: float
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.submitted_s <= self.earliest_s <= self.latest_s:
+            raise ValueError(f"job {self.id}: needs submitted_s <= earliest_s <= latest_s")

@@ -1,0 +1,293 @@
+"""Figures of a run, each a `Figure` of its own; no pyplot, no global state.
+
+Colours are those of Okabe and Ito, told apart by all common kinds of colour blindness;
+policies also differ by marker, so a grey print still reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from numpy.typing import NDArray
+
+from edgewise.errors import RunError
+from edgewise.report.records import Run
+from edgewise.report.statistics import Comparison, compare, mean_interval
+from edgewise.report.summary import SHARES, by_seed, of_applications
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_SHARE_COLOURS = {"success": "#0072B2", "failed": "#E69F00", "rejected": "#BBBBBB"}
+_VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "no difference": "#777777"}
+_INK = "#222222"
+_GRID = "#E3E3E3"
+_DPI = 160
+_PLAIN = {"parse_math": False}  # names may hold a dollar sign
+
+
+def _axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    """A figure of one pair of axes in the common style; width and height in inches."""
+    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_INK, pad=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.tick_params(colors=_INK, labelsize=9, length=3, color="#888888")
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _empty(axes: Axes, message: str) -> None:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, message, ha="center", va="center", color="#777777", transform=axes.transAxes)
+
+
+def _names(axes: Axes, names: Sequence[str], side: str) -> None:
+    """Tick labels of names, taken literally."""
+    if side == "x":
+        turn = 30 if max(map(len, names)) * len(names) > 70 else 0
+        labels = axes.set_xticks(range(len(names)), names, rotation=turn, ha="right" if turn else "center")
+        del labels
+        texts = axes.get_xticklabels()
+    else:
+        axes.set_yticks(range(len(names)), names)
+        texts = axes.get_yticklabels()
+    for text in texts:
+        text.set_parse_math(False)
+
+
+def _window_shares(windows: pa.Table, policy: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Middle of each window in seconds (T,), and ok / queries (N, T) with NaN where nothing was sent."""
+    rows = [row for row in windows.to_pylist() if row["policy"] == policy]
+    numbers = sorted({row["window"] for row in rows})
+    seeds = sorted({row["seed"] for row in rows})
+    column = {number: index for index, number in enumerate(numbers)}
+    line = {seed: index for index, seed in enumerate(seeds)}
+    middle = np.zeros(len(numbers))
+    share = np.full((len(seeds), len(numbers)), np.nan)
+    for row in rows:
+        middle[column[row["window"]]] = (row["start_s"] + row["end_s"]) / 2
+        if row["queries"]:
+            share[line[row["seed"]], column[row["window"]]] = row["ok"] / row["queries"]
+    return middle, share
+
+
+def _band(share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean, low and high over the seeds of each window, (3, T), NaN where unknown."""
+    band = np.full((3, share.shape[1]), np.nan)
+    for index, values in enumerate(share.T):
+        known = values[~np.isnan(values)]
+        if known.size:
+            interval = mean_interval(known)
+            ends = (interval.mean if end is None else end for end in (interval.low, interval.high))
+            band[:, index] = (interval.mean, *np.clip(list(ends), 0.0, 1.0))
+    return band
+
+
+def success_over_time(run: Run) -> Figure:
+    """Success per window and policy: mean over seeds, 95 % interval as a band."""
+    figure, axes = _axes(8.0, 3.9, "Success over time")
+    lowest = 1.0
+    for index, policy in enumerate(run.policies):
+        time_s, share = _window_shares(run.windows, policy)
+        if np.isnan(share).all():
+            continue
+        mean, low, high = _band(share)
+        colour = _COLOURS[index % len(_COLOURS)]
+        axes.fill_between(time_s, low, high, color=colour, alpha=0.16, linewidth=0)
+        axes.plot(
+            time_s,
+            mean,
+            color=colour,
+            linewidth=1.8,
+            marker=_MARKERS[index % len(_MARKERS)],
+            markersize=4.5,
+            markevery=max(1, len(time_s) // 12),
+            label=policy,
+        )
+        lowest = min(lowest, float(np.nanmin(low)))
+    if not axes.lines:
+        _empty(axes, "no query was sent in any window")
+        return figure
+    axes.set_ylim(max(0.0, np.floor(lowest * 10 - 0.2) / 10), 1.005)
+    axes.set_xlabel("time (s)", fontsize=9, color=_INK)
+    axes.set_ylabel("queries answered in time", fontsize=9, color=_INK)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.margins(x=0.01)
+    _legend(axes, min(4, len(axes.lines)))
+    return figure
+
+
+def _legend(axes: Axes, columns: int) -> None:
+    """Legend below the axes; names are taken literally."""
+    legend = axes.figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def outcome_shares(run: Run) -> Figure:
+    """Success, failed and rejected shares per policy, stacked; 95 % interval of success."""
+    values = {metric: by_seed(run.summary, metric, run.policies) for metric in SHARES}
+    names = list(values["success"])
+    figure, axes = _axes(8.0, 1.5 + 0.5 * max(1, len(names)), "What became of the queries")
+    if not names:
+        _empty(axes, "no query was sent")
+        return figure
+    left = np.zeros(len(names))
+    for metric in SHARES:
+        width = np.array([values[metric][name].mean() for name in names])
+        colour = _SHARE_COLOURS[metric]
+        axes.barh(names, width, left=left, height=0.62, color=colour, label=metric, edgecolor="white")
+        for index, share in enumerate(width):
+            if share >= 0.07:
+                ink = "white" if metric == "success" else _INK
+                where = left[index] + share / 2
+                axes.text(where, index, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
+        left += width
+    for index, name in enumerate(names):
+        interval = mean_interval(values["success"][name])
+        if interval.low is not None and interval.high is not None:
+            ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
+            axes.errorbar(interval.mean, index, xerr=ends, color=_INK, capsize=3.5, linewidth=1.3)
+    _names(axes, names, "y")
+    axes.set_xlim(0.0, 1.0)
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    _legend(axes, len(SHARES))
+    return figure
+
+
+def success_by_application(run: Run) -> Figure:
+    """Heat map of success per application and policy, mean over seeds."""
+    applications = of_applications(run.summary)
+    policies = run.policies
+    grid = np.full((len(applications), max(1, len(policies))), np.nan)
+    for row, parts in enumerate(applications.values()):
+        for policy, values in by_seed(parts, "success", policies).items():
+            grid[row, policies.index(policy)] = values.mean()
+    height = 1.5 + 0.42 * max(1, len(applications))
+    figure, axes = _axes(max(5.5, min(10.0, 3.2 + 1.2 * len(policies))), height, "Success per application")
+    if not applications or np.isnan(grid).all():
+        _empty(axes, "no query was sent")
+        return figure
+    image = axes.imshow(grid, cmap="cividis", vmin=0.0, vmax=1.0, aspect="auto")
+    for (row, column), share in np.ndenumerate(grid):
+        known = not np.isnan(share)
+        ink = "white" if known and share < 0.55 else _INK
+        label = f"{share:.1%}" if known else "–"
+        axes.text(column, row, label, ha="center", va="center", fontsize=9, color=ink)
+    _names(axes, policies, "x")
+    _names(axes, list(applications), "y")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_xticks(np.arange(1, len(policies)) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(applications)) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=2)
+    axes.tick_params(which="minor", length=0)
+    bar = figure.colorbar(image, ax=axes, format=PercentFormatter(1.0, decimals=0), fraction=0.05, pad=0.03)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.ax.tick_params(labelsize=8, length=0)
+    return figure
+
+
+def paired_differences(comparisons: Sequence[Comparison], minimum_effect: float = 0.01) -> Figure:
+    """Forest plot: difference of success and its interval per pair, in points.
+
+    Args:
+        comparisons: rows of `statistics.compare` on shares in [0, 1].
+        minimum_effect: half-width of the grey zone within which nothing counts as a win.
+    """
+    height = 1.7 + 0.42 * max(1, len(comparisons))
+    figure, axes = _axes(8.0, height, "Paired difference of success")
+    if not comparisons:
+        _empty(axes, "one policy: nothing to compare")
+        return figure
+    zone = 100 * minimum_effect
+    axes.axvspan(-zone, zone, color="#F0F0F0", zorder=0, label=f"within ±{zone:g} points: no win")
+    axes.axvline(0.0, color="#888888", linewidth=1.0)
+    seen: set[str] = set()
+    for index, row in enumerate(comparisons):
+        ends = None
+        if row.low is not None and row.high is not None:
+            ends = [[100 * (row.difference - row.low)], [100 * (row.high - row.difference)]]
+        axes.errorbar(
+            100 * row.difference,
+            index,
+            xerr=ends,
+            fmt={"win": "o", "loss": "s", "no difference": "D"}[row.verdict],
+            color=_VERDICT_COLOURS[row.verdict],
+            markersize=6,
+            capsize=3.5,
+            linewidth=1.6,
+            label=None if row.verdict in seen else row.verdict,
+        )
+        seen.add(row.verdict)
+    _names(axes, [f"{row.policy} − {row.rival}" for row in comparisons], "y")
+    axes.set_ylim(len(comparisons) - 0.4, -0.6)
+    axes.set_xlabel("difference (points), 95 % interval", fontsize=9, color=_INK)
+    axes.grid(axis="x", color=_GRID, linewidth=0.8)
+    _legend(axes, 4)
+    return figure
+
+
+def figures_of(run: Run, rival: str | None = None) -> dict[str, Figure]:
+    """Every figure of a run by the stem of its file name.
+
+    Raises:
+        PolicyError: the rival has no records in the run.
+    """
+    comparisons = compare(by_seed(run.summary, "success", run.policies), rival)
+    return {
+        "outcome-shares": outcome_shares(run),
+        "success-over-time": success_over_time(run),
+        "success-by-application": success_by_application(run),
+        "paired-differences": paired_differences(comparisons),
+    }
+
+
+def png(figure: Figure, target: Any) -> None:
+    """Write a figure as PNG to a path or binary file; no version or time goes into it."""
+    figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
+
+
+def save_all(run: Run, folder: str | Path | None = None, rival: str | None = None) -> list[Path]:
+    """Write every figure as PNG into folder/figures.
+
+    Args:
+        run: the run.
+        folder: where `figures` goes; None takes the run's own folder.
+        rival: the policy others are compared with; None compares every pair.
+    Returns:
+        the files written.
+    Raises:
+        RunError: the folder cannot be written.
+        PolicyError: the rival has no records in the run.
+    """
+    place = (run.folder if folder is None else Path(folder)) / "figures"
+    paths = []
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for stem, figure in figures_of(run, rival).items():
+            png(figure, place / f"{stem}.png")
+            paths.append(place / f"{stem}.png")
+    except OSError as error:
+        raise RunError(f"cannot write figures to {place}: {error}; check the path and its rights") from error
+    return paths

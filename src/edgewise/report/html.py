@@ -1,0 +1,151 @@
+"""One self-contained page per run: tables, comparisons, figures inlined.
+
+Every name in a run may come from a user's scenario, so the template escapes all of them;
+the page loads nothing and runs no script.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from edgewise.errors import RunError
+from edgewise.report import figures
+from edgewise.report.records import Run
+from edgewise.report.statistics import Interval, compare, mean_interval
+from edgewise.report.summary import by_seed, of_applications, refusals
+
+_CAPTIONS = {
+    "outcome-shares": "Shares of the queries, mean over seeds. The whisker is the 95 % interval of success.",
+    "success-over-time": "Queries answered in time, by the window in which they were sent. "
+    "Line: mean over seeds; band: 95 % interval.",
+    "success-by-application": "Share of each application's queries answered in time, mean over seeds.",
+    "paired-differences": "Difference of success under the same seeds, in points. "
+    "The grey zone is too small to count as a win.",
+}
+
+
+def _percent(share: float | None, decimals: int = 1) -> str:
+    return "–" if share is None else f"{100 * share:.{decimals}f}"
+
+
+def _points(difference: float | None) -> str:
+    return "–" if difference is None else f"{100 * difference:+.2f}".replace("-", "−")
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _seeds(seeds: Any) -> str:
+    """Seeds in few words: 1, 2, 3 as 1–3."""
+    if not isinstance(seeds, list) or not all(isinstance(seed, int) for seed in seeds):
+        return str(seeds)
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}–{seeds[-1]} ({len(seeds)})"
+    return ", ".join(map(str, seeds))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("edgewise.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=_percent, points=_points, p=_p, seeds=_seeds)
+    return environment
+
+
+def _intervals(
+    summary: Sequence[dict[str, Any]], metric: str, policies: Sequence[str]
+) -> dict[str, Interval]:
+    return {name: mean_interval(x) for name, x in by_seed(summary, metric, policies).items()}
+
+
+def _policy_rows(run: Run) -> list[dict[str, Any]]:
+    metrics = ("success", "failed", "rejected", "success_by_stream", "success_by_application")
+    table = {metric: _intervals(run.summary, metric, run.policies) for metric in metrics}
+    rows = []
+    for policy in run.policies:
+        parts = [row for row in run.summary if row["policy"] == policy]
+        counts = {key: sum(row[key] for row in parts) for key in ("streams", "streams_refused", "queries")}
+        rows.append({"policy": policy, **counts, **{metric: table[metric].get(policy) for metric in metrics}})
+    return rows
+
+
+def _application_rows(run: Run) -> list[dict[str, Any]]:
+    rows = []
+    for application, parts in of_applications(run.summary).items():
+        cells = _intervals(parts, "success", run.policies)
+        rows.append({"application": application, "cells": [cells.get(policy) for policy in run.policies]})
+    return rows
+
+
+def _images(run: Run, rival: str | None) -> list[dict[str, str]]:
+    images = []
+    for stem, figure in figures.figures_of(run, rival).items():
+        buffer = io.BytesIO()
+        figures.png(figure, buffer)
+        data = base64.b64encode(buffer.getvalue()).decode("ascii")
+        images.append({"stem": stem, "caption": _CAPTIONS[stem], "data": data})
+    return images
+
+
+def render(run: Run, rival: str | None = None) -> str:
+    """The page as text.
+
+    Args:
+        run: the run.
+        rival: the policy others are compared with; None compares every pair.
+    Raises:
+        PolicyError: the rival has no records in the run.
+    """
+    command = run.manifest["command"]
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            run=run,
+            scenario=run.manifest.get("scenario", run.name),
+            command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
+            policies=_policy_rows(run),
+            comparisons=compare(by_seed(run.summary, "success", run.policies), rival),
+            applications=_application_rows(run),
+            refusals=refusals(run.streams),
+            images=_images(run, rival),
+        )
+    )
+
+
+def write_html(run: Run, path: str | Path, rival: str | None = None) -> None:
+    """Write the page of a run to one file, whole or not at all.
+
+    Args:
+        run: the run.
+        path: the file; its folder is made.
+        rival: the policy others are compared with; None compares every pair.
+    Raises:
+        RunError: the file cannot be written.
+        PolicyError: the rival has no records in the run.
+    """
+    place = Path(path)
+    text = render(run, rival)
+    written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(text, encoding="utf-8", newline="\n")
+        written.replace(place)
+    except OSError as error:
+        raise RunError(f"cannot write report {place}: {error}; check the path and its rights") from error
+    finally:
+        written.unlink(missing_ok=True)

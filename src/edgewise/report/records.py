@@ -1,0 +1,234 @@
+"""Run folders: what a run leaves behind, and the figures every report starts from.
+
+    runs/<name>/
+        scenario.yaml     the scenario as it was run
+        manifest.json     seeds, policies, version, command
+        streams.parquet   schema.STREAMS
+        windows.parquet   schema.WINDOWS
+        summary.json      summarise(streams)
+
+A folder appears complete or not at all: it is written beside its place and renamed.
+The same records give the same bytes, in whatever order their rows arrive.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from edgewise.errors import RunError
+from edgewise.report.schema import STREAMS, WINDOWS
+from edgewise.report.summary import summarise as summarise
+
+FORMAT = 1
+"""Version of the folder's layout, kept in the manifest."""
+
+_MANIFEST_KEYS = ("seeds", "policies", "version", "command")
+_FILES = ("scenario.yaml", "manifest.json", "streams.parquet", "windows.parquet", "summary.json")
+_MADE_LATER = ("report.html", "figures")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run read back from its folder.
+
+    Attributes:
+        folder: where it was read from.
+        scenario_yaml: the scenario as it was run.
+        manifest: seeds, policies, version, command and what else the driver noted.
+        streams: schema.STREAMS, sorted by seed, policy, stream.
+        windows: schema.WINDOWS, sorted by seed, policy, window.
+        summary: rows of `summarise(streams)`.
+    """
+
+    folder: Path
+    scenario_yaml: str
+    manifest: dict[str, Any]
+    streams: pa.Table
+    windows: pa.Table
+    summary: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Name of the run: that of its folder."""
+        return self.folder.resolve().name
+
+    @property
+    def policies(self) -> list[str]:
+        """Policies with records, in the manifest's order."""
+        present = set(pc.unique(self.streams["policy"]).to_pylist())
+        present |= set(pc.unique(self.windows["policy"]).to_pylist())
+        listed = [policy for policy in map(str, self.manifest["policies"]) if policy in present]
+        return [*dict.fromkeys(listed), *sorted(present - set(listed))]
+
+
+def conform(table: pa.Table, schema: pa.Schema, order: str, what: str) -> pa.Table:
+    """A table in the schema's columns and types, rows sorted by seed, policy and `order`.
+
+    Args:
+        table: records, columns in any order and of any type that casts without loss.
+        schema: STREAMS or WINDOWS.
+        order: last column of the sort key, "stream" or "window".
+        what: name of the table in messages.
+    Raises:
+        RunError: a column is missing, unknown, null where it may not be, of a wrong type, or
+            ok + failed + rejected differs from queries in some row.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    unknown = [name for name in table.column_names if name not in schema.names]
+    if missing or unknown:
+        raise RunError(
+            f"{what}: missing columns {missing}, unknown columns {unknown}; use the columns of report.schema"
+        )
+    table = table.select(schema.names)
+    for field in schema:
+        if not field.nullable and table[field.name].null_count:
+            raise RunError(f"{what}: column {field.name!r} holds null; give every row a {field.type}")
+    try:
+        table = table.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise RunError(f"{what}: a column does not cast to report.schema: {error}") from error
+    parts = pc.add(pc.add(table["ok"], table["failed"]), table["rejected"])
+    wrong = table.filter(pc.not_equal(parts, table["queries"]))
+    if wrong.num_rows:
+        row = wrong.slice(0, 1).to_pylist()[0]
+        raise RunError(
+            f"{what}: {order} {row[order]} of policy {row['policy']!r}, seed {row['seed']}: queries is "
+            f"{row['queries']} but ok + failed + rejected is {row['ok'] + row['failed'] + row['rejected']}; "
+            "count every query once"
+        )
+    keys = [(key, "ascending") for key in ("seed", "policy", order)]
+    return table.sort_by(keys).combine_chunks()
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    """Parquet of which every byte follows from the table: settings fixed, one thread, no times."""
+    pq.write_table(
+        table,
+        path,
+        version="2.6",
+        data_page_version="1.0",
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=True,
+        write_statistics=True,
+        row_group_size=1 << 20,
+    )
+
+
+def _json(value: object, what: str) -> str:
+    try:
+        return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{what} does not go into JSON: {error}; use plain numbers, text and lists") from error
+
+
+def _strangers(folder: Path) -> list[str]:
+    """Entries of an old run folder that no part of edgewise wrote."""
+    entries: Iterable[Path] = folder.iterdir()
+    strange = [entry.name for entry in entries if entry.name not in (*_FILES, *_MADE_LATER)]
+    figures = folder / "figures"
+    if figures.is_dir():
+        strange += [f"figures/{entry.name}" for entry in figures.iterdir() if entry.suffix != ".png"]
+    return sorted(strange)
+
+
+def _put_in_place(written: Path, folder: Path) -> None:
+    """Rename a complete folder to its place, in exchange for an earlier run there."""
+    if not folder.exists():
+        written.rename(folder)
+        return
+    old = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}.old")
+    folder.rename(old)
+    try:
+        written.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)
+
+
+def write_run(
+    folder: str | Path,
+    *,
+    scenario_yaml: str,
+    manifest: Mapping[str, Any],
+    streams: pa.Table,
+    windows: pa.Table,
+) -> None:
+    """Write a run folder, whole or not at all; an earlier run there is replaced.
+
+    Args:
+        folder: runs/<name>; parents are made.
+        scenario_yaml: the scenario as it was run.
+        manifest: at least seeds, policies, version, command; plain JSON values.
+        streams: records in schema.STREAMS.
+        windows: records in schema.WINDOWS.
+    Raises:
+        RunError: a table breaks the schema, the manifest lacks a key, or the folder cannot be
+            written or holds files that are no part of a run.
+    """
+    place = Path(folder).absolute()
+    lacking = [key for key in _MANIFEST_KEYS if key not in manifest]
+    if lacking:
+        raise RunError(f"manifest lacks {', '.join(lacking)}; it needs {', '.join(_MANIFEST_KEYS)}")
+    streams = conform(streams, STREAMS, "stream", "streams")
+    windows = conform(windows, WINDOWS, "window", "windows")
+    texts = {
+        "scenario.yaml": scenario_yaml,
+        "manifest.json": _json({**manifest, "format": FORMAT}, "manifest"),
+        "summary.json": _json(summarise(streams), "summary"),
+    }
+    written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
+    try:
+        if place.exists() and (strange := _strangers(place)):
+            raise RunError(f"{place} holds {', '.join(strange)}, no part of a run; choose another folder")
+        written.mkdir(parents=True)
+        for name, text in texts.items():
+            (written / name).write_text(text, encoding="utf-8", newline="\n")
+        _write_table(streams, written / "streams.parquet")
+        _write_table(windows, written / "windows.parquet")
+        _put_in_place(written, place)
+    except OSError as error:
+        raise RunError(f"cannot write run folder {place}: {error}; check the path and its rights") from error
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        RunError: a file is missing or unreadable, or a newer edgewise wrote the folder.
+    """
+    place = Path(folder)
+    missing = [name for name in _FILES if not (place / name).is_file()]
+    if missing:
+        raise RunError(f"{place} is no run folder: it lacks {', '.join(missing)}; give a folder of `runs/`")
+    try:
+        manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
+        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
+        scenario_yaml = (place / "scenario.yaml").read_text(encoding="utf-8")
+        streams = pq.read_table(place / "streams.parquet")
+        windows = pq.read_table(place / "windows.parquet")
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
+    if manifest.get("format", 0) > FORMAT:
+        raise RunError(f"{place}: format is {manifest['format']}, this edgewise reads {FORMAT}; upgrade it")
+    return Run(
+        folder=place,
+        scenario_yaml=scenario_yaml,
+        manifest=manifest,
+        streams=conform(streams, STREAMS, "stream", "streams.parquet"),
+        windows=conform(windows, WINDOWS, "window", "windows.parquet"),
+        summary=summary,
+    )

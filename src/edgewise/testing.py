@@ -1,0 +1,214 @@
+"""Public conformance kit: a policy that passes `check_policy` runs in simulation and live.
+
+    from edgewise.testing import check_policy
+    check_policy(lambda: MyPolicy())
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core import keyed
+from edgewise.core.dispatch import DispatchCore
+from edgewise.core.events import Measured, StreamClosed, StreamOpened, Telemetry, Tick
+from edgewise.core.feasibility import assess
+from edgewise.core.keyed import Key
+from edgewise.core.policy import DispatchPolicy
+from edgewise.core.views import Decisions, DispatchView, Items, Violation
+from edgewise.core.world import World
+from edgewise.model.catalog import Catalog, Model, Profile, Variant
+from edgewise.model.resources import Resources
+from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
+from edgewise.model.work import Stream
+
+BUDGET_S = 0.05
+
+
+class VirtualClock:
+    """A clock that moves only when told to; hand it to whatever takes a `clock`."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        """The present time in seconds."""
+        return self.now_s
+
+    def advance(self, by_s: float) -> float:
+        """Move forward and return the new time.
+
+        Raises:
+            ValueError: `by_s` is negative.
+        """
+        if by_s < 0:
+            raise ValueError(f"time must not go back: by_s={by_s}")
+        self.now_s += by_s
+        return self.now_s
+
+
+def small_world(workers: int = 6, sites: int = 2) -> World:
+    """A world for tests: `workers` workers of two tasks on three clusters, all different."""
+    models = tuple(Model(f"model-{k}", "detect" if k % 3 else "classify", 10.0 + 10.0 * k) for k in range(4))
+    variants = tuple(
+        Variant(
+            f"variant-{k}", f"model-{k % 4}", Resources(1.0), Profile(0.01 * (k % 5 + 1), 1e-8), 20.0 + 5 * k, 1e6
+        )
+        for k in range(workers)
+    )  # fmt: skip
+    clusters = tuple(
+        Cluster(f"cluster-{c}", c, (Node(f"node-{c}", f"cluster-{c}", Resources(1000.0)),)) for c in range(3)
+    )
+    links = tuple(
+        Link(f"site-{s}", f"cluster-{c}", 0.002 + 0.01 * c + 0.001 * s, 0.001)
+        for s in range(sites)
+        for c in range(3)
+    )
+    deployed = tuple(Worker(f"worker-{k}", f"variant-{k}", f"node-{k % 3}") for k in range(workers))
+    site_list = tuple(Site(f"site-{s}", 0.001, 1e8) for s in range(sites))
+    return World.build(Catalog(models, variants), Topology(site_list, clusters, links, deployed))
+
+
+def some_streams(count: int, seed: int = 0, sites: int = 2) -> list[Stream]:
+    """Streams of mixed needs, two per second, some of which nothing can serve."""
+    draw = keyed.uniform(seed, keyed.Purpose.STREAM, np.arange(count)[:, None], np.arange(6)[None, :])
+    return [
+        Stream(
+            id=i,
+            site=int(u[0] * sites),
+            application="test",
+            task=("detect", "classify", "unknown")[min(int(u[1] * 2.2), 2)],
+            open_s=0.5 * i,
+            close_s=0.5 * i + 20.0 * u[2] + 0.1,
+            rate_qps=1.0 + 9.0 * u[3],
+            size_bytes=1e5,
+            deadline_s=0.02 + 0.3 * u[4],
+            min_accuracy=45.0 * u[5],
+        )
+        for i, u in enumerate(draw)
+    ]
+
+
+def check_policy(make: Callable[[], DispatchPolicy], *, budget_s: float = BUDGET_S) -> None:
+    """Check a dispatch policy against its contract.
+
+    Same key, same decisions; the view unmodified; answers of the right shape and range; only
+    feasible workers; refusals only with a reason; empty, single-worker and nothing-feasible
+    cases; a decision within `budget_s` (median); state saved and loaded.
+
+    Args:
+        make: makes a new policy; called several times.
+    Raises:
+        AssertionError: names what is broken.
+    """
+    for world in (small_world(), small_world(workers=1), small_world(workers=40)):
+        _check_decisions(make, world)
+        assert _run(make(), world) == _run(make(), world), "same key and events, other decisions"
+    _check_latency(make, small_world(workers=200), budget_s)
+    _check_state(make)
+
+
+def _views(world: World) -> Iterator[tuple[DispatchView, Items]]:
+    """Views with different ledgers and measurements, with the items to decide."""
+    zeros: NDArray[np.float64] = np.zeros(world.workers)
+    for load in (0.0, 0.5, 1.0):
+        for up in (True, False):
+            view = DispatchView(
+                world=world,
+                now_s=30.0,
+                seed=1,
+                load_qps=load * world.capacity_qps,
+                streams=np.full(world.workers, int(8 * load), dtype=np.int64),
+                up=np.full(world.workers, up),
+                queue=zeros + 3 * load,
+                throughput_qps=load * world.capacity_qps,
+                delay_mean_s=world.fixed_s * (1 + load),
+                delay_p95_s=world.fixed_s * (1 + 2 * load),
+                measured_s=29.5,
+            )
+            for array in _arrays(view):
+                array.setflags(write=False)
+            yield view, Items.of(world, some_streams(12))
+            yield view, Items(())
+
+
+def _arrays(view: DispatchView) -> list[NDArray[np.generic]]:
+    fields = ("load_qps", "streams", "up", "queue", "throughput_qps", "delay_mean_s", "delay_p95_s")
+    return [getattr(view, name) for name in fields]
+
+
+def _check_decisions(make: Callable[[], DispatchPolicy], world: World) -> None:
+    for view, items in _views(world):
+        policy = make()
+        policy.reset(world, Key(1))
+        before = [array.copy() for array in _arrays(view)]
+        policy.tick(view)
+        decisions = policy.decide(view, items)
+        for old, new in zip(before, _arrays(view), strict=True):
+            assert np.array_equal(old, new), "the policy changed its view"
+        _check_answer(view, items, decisions)
+
+
+def _check_answer(view: DispatchView, items: Items, decisions: Decisions) -> None:
+    worker = np.asarray(decisions.worker)
+    assert worker.shape == (len(items),), f"worker has shape {worker.shape} for {len(items)} items"
+    assert np.issubdtype(worker.dtype, np.integer), f"worker has dtype {worker.dtype}, need integers"
+    assert ((worker >= -1) & (worker < view.world.workers)).all(), "a worker index is out of range"
+    for i, item in enumerate(items):
+        violation = assess(view, item).violation
+        if worker[i] >= 0:
+            assert violation[worker[i]] == Violation.NONE, f"item {i} bound to an infeasible worker"
+        else:
+            assert decisions.reason.shape == worker.shape, "refusals need a reason for each item"
+            assert decisions.reason[i] != Violation.NONE, f"item {i} refused without a reason"
+
+
+def _run(policy: DispatchPolicy, world: World) -> list[object]:
+    """Drive a core over a small trace; every command is returned, no fault is allowed."""
+    core = DispatchCore(world, policy, seed=3)
+    events: list[tuple[float, int, object]] = [(s.open_s, 2, s) for s in some_streams(60)]
+    events += [(s.close_s, 0, s.id) for s in some_streams(60)]
+    events += [(5.0 * k, 1, None) for k in range(10)]
+    log: list[object] = []
+    for at_s, kind, what in sorted(events, key=lambda e: (e[0], e[1])):
+        if isinstance(what, Stream):
+            log += core.handle(StreamOpened(at_s, what))
+        elif kind == 0:
+            log += core.handle(StreamClosed(at_s, int(what)))  # type: ignore[call-overload]
+        else:
+            figures = keyed.uniform(3, keyed.Purpose.SERVICE, np.arange(world.workers), int(at_s))
+            core.handle(Measured(at_s, Telemetry(at_s, figures, figures, figures, figures)))
+            log += core.handle(Tick(at_s))
+    core.validate()
+    assert not core.faults, f"the fallback had to decide: {core.faults}"
+    return log
+
+
+def _check_latency(make: Callable[[], DispatchPolicy], world: World, budget_s: float) -> None:
+    policy = make()
+    policy.reset(world, Key(1))
+    view, items = next(_views(world))
+    taken = []
+    for item in items:
+        started = time.perf_counter()
+        policy.decide(view, Items((item,)))
+        taken.append(time.perf_counter() - started)
+    median = float(np.median(taken))
+    assert median <= budget_s, f"a decision takes {median:.3f} s at {world.workers} workers, budget {budget_s} s"
+
+
+def _check_state(make: Callable[[], DispatchPolicy]) -> None:
+    first, second = make(), make()
+    dump, load = getattr(first, "state_dict", None), getattr(second, "load_state", None)
+    assert (dump is None) == (load is None), "state_dict and load_state go together"
+    if dump is None or load is None:
+        return
+    world = small_world()
+    _run(first, world)
+    load(dump())
+    view, items = next(_views(world))
+    same = np.array_equal(first.decide(view, items).worker, second.decide(view, items).worker)
+    assert same, "a policy with loaded state decides differently"
