@@ -49,7 +49,7 @@ def test_holm_by_hand() -> None:
 
 def test_the_correction_can_take_a_win_away() -> None:
     base = np.array([0.80, 0.80, 0.80, 0.80])
-    better = base + np.array([0.01, 0.02, 0.05, 0.06])
+    better = base + np.array([0.015, 0.025, 0.05, 0.06])
     alone = compare({"better": better, "base": base}, rival="base")[0]
     assert alone.p is not None and 0.025 < alone.p < 0.05 and alone.verdict == "win"
     noise = base + np.array([0.03, -0.02, 0.01, -0.03])

@@ -203,7 +203,7 @@ def success_by_application(run: Run) -> Figure:
     axes.grid(which="minor", color="white", linewidth=2)
     axes.tick_params(which="minor", length=0)
     bar = figure.colorbar(image, ax=axes, format=PercentFormatter(1.0, decimals=0), fraction=0.05, pad=0.03)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=0)
     return figure
 

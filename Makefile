@@ -1,0 +1,61 @@
+# make demo     from nothing to a live gateway and a simulated comparison
+# make test     every test
+# make check    format, lint, types, import rule, documentation
+# make docs     build the documentation into site/
+# make clean    remove everything that is made here, .venv included
+#
+# PYTHON chooses the interpreter, VENV the folder of the environment:
+#   make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Holds virtualenv where the interpreter comes without ensurepip; nothing is installed outside this folder.
+BOOTSTRAP := build/virtualenv
+REQUIREMENTS := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check docs clean
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+demo: $(VENV)/.live
+	$(BIN)/edgewise demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
+
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: an environment is made once, and brought up to date when the requirements change.
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "edgewise needs Python 3.11 or newer; choose one with PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV) && \
+	  $(PYTHON) -m pip install --quiet --target $(BOOTSTRAP) virtualenv && \
+	  PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(VENV); }
+	@touch $@
+
+$(VENV)/.live: $(VENV)/.made $(REQUIREMENTS)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[live]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.live
