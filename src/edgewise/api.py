@@ -190,6 +190,4 @@ def _simulate(
         names.append(name)
         streams += [pa.table(outcome.streams, schema=STREAMS) for outcome in outcomes]
         windows += [pa.table(outcome.windows, schema=WINDOWS) for outcome in outcomes]
-    return Result(
-        loaded, tuple(names), seeds, pa.concat_tables(streams), pa.concat_tables(windows), command
-    )
+    return Result(loaded, tuple(names), seeds, pa.concat_tables(streams), pa.concat_tables(windows), command)

@@ -1,7 +1,7 @@
 """Public conformance kit: a policy that passes `check_policy` runs in simulation and live.
 
-    from edgewise.testing import check_policy
-    check_policy(lambda: MyPolicy())
+from edgewise.testing import check_policy
+check_policy(lambda: MyPolicy())
 """
 
 from __future__ import annotations
@@ -197,7 +197,9 @@ def _check_latency(make: Callable[[], DispatchPolicy], world: World, budget_s: f
         policy.decide(view, Items((item,)))
         taken.append(time.perf_counter() - started)
     median = float(np.median(taken))
-    assert median <= budget_s, f"a decision takes {median:.3f} s at {world.workers} workers, budget {budget_s} s"
+    assert median <= budget_s, (
+        f"a decision takes {median:.3f} s at {world.workers} workers, budget {budget_s} s"
+    )
 
 
 def _check_state(make: Callable[[], DispatchPolicy]) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from edgewise.workloads.generate import generate_streams
 
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.views import DispatchView
 from edgewise.sim.simulate import Simulation
-from edgewise.workloads.generate import generate_streams
 
 NAMES = policies.names()
 
@@ -56,7 +56,9 @@ def test_every_query_is_ok_failed_or_rejected_once(scenario, policy, seed):
     for column in ("queries", "ok", "failed", "rejected"):
         assert sum(streams[column]) == sum(windows[column])
     assert sum(windows["streams_opened"]) == len(streams["stream"])
-    for worker, reason, ok, failed in zip(*(streams[c] for c in ("worker", "reason", "ok", "failed")), strict=True):
+    for worker, reason, ok, failed in zip(
+        *(streams[c] for c in ("worker", "reason", "ok", "failed")), strict=True
+    ):
         assert (worker is None) == (reason is not None)
         assert worker is not None or ok + failed == 0
 
@@ -108,7 +110,9 @@ def test_no_policy_can_see_the_future(scenario, policy, cut_s):
     first = generate_streams(scenario, 0)
     before = [s for s in first if s.open_s < cut_s]
     # In the other future, streams end and open differently, from the cut on.
-    other = [s if s.close_s <= cut_s else replace(s, close_s=cut_s + 0.3 * (s.close_s - cut_s)) for s in before]
+    other = [
+        s if s.close_s <= cut_s else replace(s, close_s=cut_s + 0.3 * (s.close_s - cut_s)) for s in before
+    ]
     other += [
         replace(s, id=len(before) + i, rate_qps=s.rate_qps * 1.7)
         for i, s in enumerate(s for s in generate_streams(scenario, 99) if s.open_s >= cut_s)

@@ -19,9 +19,10 @@ MANIFEST = {"seeds": list(SEEDS), "policies": list(QUALITY), "version": "0.1.0",
 
 def stream_row(**changes: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict(
-        seed=1, policy="closest", stream=0, site="s0", application="pose", task="detect", open_s=0.0, close_s=10.0,
-        rate_qps=5.0, size_bytes=1e5, deadline_s=0.1, min_accuracy=0.6, worker="w0", variant="small", cluster="edge",
-        reason=None, queries=50, ok=50, failed=0, rejected=0, delay_mean_s=0.02, delay_max_s=0.05,
+        seed=1, policy="closest", stream=0, site="s0", application="pose", task="detect", open_s=0.0,
+        close_s=10.0, rate_qps=5.0, size_bytes=1e5, deadline_s=0.1, min_accuracy=0.6, worker="w0",
+        variant="small", cluster="edge", reason=None, queries=50, ok=50, failed=0, rejected=0,
+        delay_mean_s=0.02, delay_max_s=0.05,
     )  # fmt: skip
     if changes.get("reason") is not None:
         row.update(worker=None, variant=None, cluster=None, delay_mean_s=None, delay_max_s=None)
@@ -67,9 +68,16 @@ def _windows() -> list[dict[str, Any]]:
                 ok = int(np.clip(round(200 * wave), 0, 200))
                 rows.append(
                     window_row(
-                        seed=seed, policy=policy, window=window, start_s=10.0 * window, end_s=10.0 * window + 10,
-                        active=policy, queries=200, ok=ok, failed=200 - ok,
-                    )  # fmt: skip
+                        seed=seed,
+                        policy=policy,
+                        window=window,
+                        start_s=10.0 * window,
+                        end_s=10.0 * window + 10,
+                        active=policy,
+                        queries=200,
+                        ok=ok,
+                        failed=200 - ok,
+                    )
                 )
     return rows
 

@@ -77,7 +77,9 @@ def test_streams_of_a_lost_worker_move(core):
 def test_refused_streams_are_retried_at_ticks_when_asked(make_core):
     core = make_core(small_world(workers=1), policies.load("closest"), retry_refused=True)
     world = core.world
-    full = stream(0, task=world.task_names[world.task[0]], rate_qps=float(world.capacity_qps[0]), size_bytes=1e6)
+    full = stream(
+        0, task=world.task_names[world.task[0]], rate_qps=float(world.capacity_qps[0]), size_bytes=1e6
+    )
     core.handle(StreamOpened(0.0, full))
     late = stream(1, task=full.task)
     assert isinstance(core.handle(StreamOpened(1.0, late))[0], Refuse)
@@ -123,7 +125,12 @@ class Stale(ScorePolicy):
 
 @pytest.mark.parametrize(
     ("policy", "fault"),
-    [(Raises, "raised RuntimeError"), (Infeasible, "not feasible"), (NotANumber, "ValueError"), (Stale, "stale view")],
+    [
+        (Raises, "raised RuntimeError"),
+        (Infeasible, "not feasible"),
+        (NotANumber, "ValueError"),
+        (Stale, "stale view"),
+    ],
 )
 def test_fallback_decides_when_the_policy_cannot(make_core, policy, fault):
     core = make_core(small_world(), policy())

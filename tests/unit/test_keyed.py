@@ -27,7 +27,12 @@ def test_known_values_never_change():
 def test_uniform_over_counters_entities_seeds_and_purposes():
     n = 100_000
     k = np.arange(n)
-    draws = [keyed.uniform(0, 1, k, 0), keyed.uniform(0, 1, 0, k), keyed.uniform(1, 1, 0, k), keyed.uniform(0, 2, 0, k)]
+    draws = [
+        keyed.uniform(0, 1, k, 0),
+        keyed.uniform(0, 1, 0, k),
+        keyed.uniform(1, 1, 0, k),
+        keyed.uniform(0, 2, 0, k),
+    ]
     for x in draws:
         assert stats.kstest(x, "uniform").pvalue > 1e-3
         assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < 0.015

@@ -14,7 +14,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -51,9 +51,9 @@ def kernel(function: F) -> F:
 
     Floating-point order is kept (no fastmath): a compiled run equals an interpreted one.
     """
-    if numba.config.DISABLE_JIT:
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain
-    compiled: F = numba.njit(cache=True, error_model="numpy")(function)
-    return compiled
+    compiled = numba.njit(cache=True, error_model="numpy")(function)
+    return cast(F, compiled)

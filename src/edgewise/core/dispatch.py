@@ -89,7 +89,8 @@ class DispatchCore:
         self.faults: dict[str, int] = {}
         self._items: dict[int, Item] = {}
         self._retry = retry_refused
-        self._fallback: DispatchPolicy = fallback or LeastImpedanceFallback()
+        default: DispatchPolicy = LeastImpedanceFallback()
+        self._fallback = fallback or default
         self._timer, self._budget_s = timer, budget_s
         self._suspended = False
         workers = world.workers

@@ -66,7 +66,8 @@ class NodeLedger:
         for held in self._held.values():
             if held.priority >= priority or not held.preemptible:
                 left[self._nodes[held.node]] -= held.resources.as_tuple()
-        return np.maximum(left, 0.0)
+        free: NDArray[np.float64] = np.maximum(left, 0.0)
+        return free
 
     def fits(self, node: str, resources: Resources) -> bool:
         """Whether `resources` are free on `node` now."""
@@ -136,9 +137,7 @@ class NodeLedger:
                 out = [r for r in out if r is not victim]
         return tuple(out)
 
-    def _missing(
-        self, i: int, resources: Resources, freed: NDArray[np.float64] | float = 0.0
-    ) -> str | None:
+    def _missing(self, i: int, resources: Resources, freed: NDArray[np.float64] | float = 0.0) -> str | None:
         free = self._total[i] - self._used[i] + freed
         for kind, want, have, total in zip(KINDS, resources.as_tuple(), free, self._total[i], strict=True):
             if want > have + TOLERANCE * max(total, 1.0):

@@ -7,7 +7,7 @@ from the key handed to `reset` or from `view.draw`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from edgewise.core.world import World
 from edgewise.model.work import DeferrableJob, TaskGraph
 
 
-@runtime_checkable
 class DispatchPolicy(Protocol):
     """Streams, requests or queries → workers, in milliseconds."""
 
@@ -104,7 +103,7 @@ class ScorePolicy:
     Subclasses define `score(view, item)`. Ties are broken at random, keyed by run and item.
     """
 
-    name: ClassVar[str] = ""
+    name: str = ""
 
     def reset(self, world: World, key: Key) -> None:
         """Nothing to forget: a score depends on the view alone."""
@@ -137,9 +136,3 @@ class ScorePolicy:
             return int(best[0]), int(Violation.NONE)
         draw = keyed.uniform(seed, keyed.Purpose.TIE, item.id, 0)
         return int(best[int(draw * best.size)]), int(Violation.NONE)
-
-
-def state_of(policy: DispatchPolicy) -> Any:
-    """A policy's state for a snapshot, or None when it keeps none."""
-    dump = getattr(policy, "state_dict", None)
-    return dump() if dump else None

@@ -88,7 +88,7 @@ class Candidates(NamedTuple):
     @property
     def feasible(self) -> NDArray[np.bool_]:
         """(W,) workers that violate nothing."""
-        return self.violation == Violation.NONE
+        return np.equal(self.violation, int(Violation.NONE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -133,24 +134,29 @@ class Spec(BaseModel):
 class ResourcesSpec(Spec):
     """Amounts of each resource kind; what is left out is 0."""
 
-    cpu_cores: NotNegative = Field(0.0, description="Processor cores, fractions allowed.")
-    memory_bytes: BytesOrZero = Field(0.0, description="Main memory in bytes.")
-    accelerator_memory_bytes: BytesOrZero = Field(0.0, description="Memory of GPUs or TPUs in bytes.")
-    storage_bytes: BytesOrZero = Field(0.0, description="Disk in bytes.")
+    cpu_cores: NotNegative = Field(default=0.0, description="Processor cores, fractions allowed.")
+    memory_bytes: BytesOrZero = Field(default=0.0, description="Main memory in bytes.")
+    accelerator_memory_bytes: BytesOrZero = Field(default=0.0, description="Memory of GPUs or TPUs in bytes.")
+    storage_bytes: BytesOrZero = Field(default=0.0, description="Disk in bytes.")
 
 
 class ProfileSpec(Spec):
     """Processing delay: (fixed_s + per_byte_s * size) * (1 + batch_slope * (batch - 1))."""
 
     fixed_s: Seconds = Field(description="Delay of an empty payload, batch of one, in s.")
-    per_byte_s: NotNegative = Field(0.0, description="Growth of the delay with the payload in s/byte.")
+    per_byte_s: NotNegative = Field(
+        default=0.0, description="Growth of the delay with the payload in s/byte."
+    )
     batch_slope: NotNegative = Field(
-        1.0, description="Growth per further item of a batch, as a fraction; 1 means batching gains nothing."
+        default=1.0,
+        description="Growth per further item of a batch, as a fraction; 1 means batching gains nothing.",
     )
     deviation: NotNegative = Field(
-        0.0, description="Standard deviation of the delay as a fraction of its mean."
+        default=0.0, description="Standard deviation of the delay as a fraction of its mean."
     )
-    source: str = Field("", description="'measured on …', or the publication the figures are scaled from.")
+    source: str = Field(
+        default="", description="'measured on …', or the publication the figures are scaled from."
+    )
 
 
 class ModelSpec(Spec):
@@ -166,16 +172,18 @@ class VariantSpec(Spec):
 
     name: Name = Field(description="Unique among the variants.")
     model: Name = Field(description="Name of its model.")
-    resources: ResourcesSpec = Field(ResourcesSpec(), description="What one worker reserves on its node.")
+    resources: ResourcesSpec = Field(
+        default=ResourcesSpec(), description="What one worker reserves on its node."
+    )
     profile: ProfileSpec = Field(description="Processing delay.")
     capacity_qps: Positive | None = Field(
-        None,
-        description="Queries/s at its largest payload; when left out, what the profile gives with full batches.",
+        default=None,
+        description="Queries/s at its largest payload; when left out, what full batches give.",
     )
     largest_bytes: Bytes = Field(description="Largest payload in bytes, at which capacity is stated.")
-    max_batch: Count = Field(1, description="Most queries in one batch.")
-    servers: Count = Field(1, description="Batches processed at once.")
-    file: str | None = Field(None, description="ONNX file of the network, for live workers.")
+    max_batch: Count = Field(default=1, description="Most queries in one batch.")
+    servers: Count = Field(default=1, description="Batches processed at once.")
+    file: str | None = Field(default=None, description="ONNX file of the network, for live workers.")
 
 
 class CatalogSpec(Spec):
@@ -189,7 +197,9 @@ class NodeSpec(Spec):
     """One machine, or `count` equal ones."""
 
     name: Name = Field(description="Unique among all nodes; with `count` the nodes are name-0, name-1, …")
-    count: Count | None = Field(None, description="Number of equal nodes; left out: one, called `name`.")
+    count: Count | None = Field(
+        default=None, description="Number of equal nodes; left out: one, called `name`."
+    )
     resources: ResourcesSpec = Field(description="What each node has.")
 
 
@@ -205,28 +215,40 @@ class SiteSpec(Spec):
     """An access site, or `count` equal ones."""
 
     name: Name = Field(description="Unique among the sites; with `count` the sites are name-0, name-1, …")
-    count: Count | None = Field(None, description="Number of equal sites; left out: one, called `name`.")
-    access_delay_s: SecondsOrZero = Field(0.0, description="One-way delay from the clients to the site in s.")
-    uplink_bps: BitsPerSecond = Field(100e6, description="Rate of a client's uplink in bits/s.")
+    count: Count | None = Field(
+        default=None, description="Number of equal sites; left out: one, called `name`."
+    )
+    access_delay_s: SecondsOrZero = Field(
+        default=0.0, description="One-way delay from the clients to the site in s."
+    )
+    uplink_bps: BitsPerSecond = Field(default=100e6, description="Rate of a client's uplink in bits/s.")
 
 
 class LinkSpec(Spec):
     """The way from a site to a cluster; a link of one site goes before one of `*`."""
 
-    site: Name | Literal["*"] = Field(description="Name of a site, or '*' for every site.")
+    site: Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*)$")] = Field(
+        description="Name of a site, or '*' for every site."
+    )
     cluster: Name = Field(description="Name of a cluster.")
     delay_s: SecondsOrZero = Field(description="Mean one-way delay in s.")
-    deviation_s: SecondsOrZero = Field(0.0, description="Standard deviation of the one-way delay in s.")
-    bandwidth_bps: BitsPerSecond = Field(1e9, description="Bandwidth in bits/s.")
+    deviation_s: SecondsOrZero = Field(
+        default=0.0, description="Standard deviation of the one-way delay in s."
+    )
+    bandwidth_bps: BitsPerSecond = Field(default=1e9, description="Bandwidth in bits/s.")
 
 
 class WorkerSpec(Spec):
     """Workers of one variant, on a node or spread over a cluster (first fit)."""
 
     variant: Name = Field(description="Name of the variant.")
-    node: Name | None = Field(None, description="Name of the node; or give `cluster`.")
-    cluster: Name | None = Field(None, description="Name of the cluster whose nodes take the workers.")
-    count: CountOrFill = Field(1, description="How many, or 'fill' for as many as the resources allow.")
+    node: Name | None = Field(default=None, description="Name of the node; or give `cluster`.")
+    cluster: Name | None = Field(
+        default=None, description="Name of the cluster whose nodes take the workers."
+    )
+    count: CountOrFill = Field(
+        default=1, description="How many, or 'fill' for as many as the resources allow."
+    )
 
     @model_validator(mode="after")
     def _one_place(self) -> WorkerSpec:
@@ -244,11 +266,13 @@ class ApplicationSpec(Spec):
     size_bytes: Bytes = Field(description="Payload of a query in bytes.")
     deadline_s: SecondsRange = Field(description="Tolerated end-to-end delay in s: x or [lowest, highest].")
     length_s: SecondsRange = Field(description="How long a stream lasts in s: x or [lowest, highest].")
-    min_accuracy: NotNegative = Field(0.0, description="Least accuracy of the model, in the task's metric.")
-    weight: NotNegative = Field(1.0, description="Relative share of the clients who run it.")
-    priority: Annotated[int, *_integer(-1000)] = Field(0, description="Larger is more important.")
+    min_accuracy: NotNegative = Field(
+        default=0.0, description="Least accuracy of the model, in the task's metric."
+    )
+    weight: NotNegative = Field(default=1.0, description="Relative share of the clients who run it.")
+    priority: Annotated[int, *_integer(-1000)] = Field(default=0, description="Larger is more important.")
     arrivals: Literal["periodic", "poisson"] = Field(
-        "periodic", description="Queries of a stream: evenly spaced frames, or a Poisson process."
+        default="periodic", description="Queries of a stream: evenly spaced frames, or a Poisson process."
     )
 
 
@@ -292,7 +316,7 @@ class ArrivalsSpec(Spec):
         starts = [step.at_s for step in self.clients_per_min]
         if not starts or starts[0] != 0.0:
             raise ValueError("clients_per_min: the first step must start at 0; add {at_s: 0, rate: …}")
-        if any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(starts)):
             raise ValueError(f"clients_per_min: at_s {starts} must increase; put the steps in order")
         return self
 
@@ -300,19 +324,19 @@ class ArrivalsSpec(Spec):
 class TelemetrySpec(Spec):
     """How often and how late measurements reach the policy."""
 
-    period_s: Seconds = Field(1.0, description="Time between measurements in s.")
-    lag_s: SecondsOrZero = Field(0.0, description="Age of a measurement when it arrives, in s.")
+    period_s: Seconds = Field(default=1.0, description="Time between measurements in s.")
+    lag_s: SecondsOrZero = Field(default=0.0, description="Age of a measurement when it arrives, in s.")
 
 
 class ScenarioSpec(Spec):
     """A scenario: what can be run, where, and who asks for it."""
 
     name: Name = Field(description="Name of the scenario.")
-    description: str = Field("", description="What it shows, in a sentence.")
+    description: str = Field(default="", description="What it shows, in a sentence.")
     duration_s: Seconds = Field(description="Duration of a run in s.")
-    window_s: Seconds = Field(25.0, description="Length of a window in s (ASET's T).")
-    retry_refused: bool = Field(False, description="Decide refused streams anew at each window.")
-    telemetry: TelemetrySpec = Field(TelemetrySpec(), description="Measurements of the workers.")
+    window_s: Seconds = Field(default=25.0, description="Length of a window in s (ASET's T).")
+    retry_refused: bool = Field(default=False, description="Decide refused streams anew at each window.")
+    telemetry: TelemetrySpec = Field(default=TelemetrySpec(), description="Measurements of the workers.")
     catalog: CatalogSpec = Field(description="Models and variants.")
     clusters: tuple[ClusterSpec, ...] = Field(min_length=1, description="Where workers run.")
     sites: tuple[SiteSpec, ...] = Field(min_length=1, description="Where streams enter.")

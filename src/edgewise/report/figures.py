@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -25,12 +26,12 @@ from edgewise.report.summary import SHARES, by_seed, of_applications
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_LINES = ("-", "--", ":")
 _SHARE_COLOURS = {"success": "#0072B2", "failed": "#E69F00", "rejected": "#BBBBBB"}
 _VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "no difference": "#777777"}
 _INK = "#222222"
 _GRID = "#E3E3E3"
 _DPI = 160
-_PLAIN = {"parse_math": False}  # names may hold a dollar sign
 
 
 def _axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
@@ -52,11 +53,10 @@ def _empty(axes: Axes, message: str) -> None:
 
 
 def _names(axes: Axes, names: Sequence[str], side: str) -> None:
-    """Tick labels of names, taken literally."""
+    """Tick labels of names, taken literally: one may hold a dollar sign."""
     if side == "x":
         turn = 30 if max(map(len, names)) * len(names) > 70 else 0
-        labels = axes.set_xticks(range(len(names)), names, rotation=turn, ha="right" if turn else "center")
-        del labels
+        axes.set_xticks(range(len(names)), names, rotation=turn, ha="right" if turn else "center")
         texts = axes.get_xticklabels()
     else:
         axes.set_yticks(range(len(names)), names)
@@ -67,7 +67,7 @@ def _names(axes: Axes, names: Sequence[str], side: str) -> None:
 
 def _window_shares(windows: pa.Table, policy: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middle of each window in seconds (T,), and ok / queries (N, T) with NaN where nothing was sent."""
-    rows = [row for row in windows.to_pylist() if row["policy"] == policy]
+    rows = windows.filter(pc.equal(windows["policy"], policy)).to_pylist()
     numbers = sorted({row["window"] for row in rows})
     seeds = sorted({row["seed"] for row in rows})
     column = {number: index for index, number in enumerate(numbers)}
@@ -109,6 +109,7 @@ def success_over_time(run: Run) -> Figure:
             mean,
             color=colour,
             linewidth=1.8,
+            linestyle=_LINES[index // len(_COLOURS) % len(_LINES)],
             marker=_MARKERS[index % len(_MARKERS)],
             markersize=4.5,
             markevery=max(1, len(time_s) // 12),
@@ -141,6 +142,15 @@ def _legend(axes: Axes, columns: int) -> None:
         text.set_parse_math(False)
 
 
+def _whiskers(axes: Axes, success: Sequence[NDArray[np.float64]]) -> None:
+    """95 % interval of each row's values, horizontally."""
+    for index, values in enumerate(success):
+        interval = mean_interval(values)
+        if interval.low is not None and interval.high is not None:
+            ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
+            axes.errorbar(interval.mean, index, xerr=ends, color=_INK, capsize=3.5, linewidth=1.3)
+
+
 def outcome_shares(run: Run) -> Figure:
     """Success, failed and rejected shares per policy, stacked; 95 % interval of success."""
     values = {metric: by_seed(run.summary, metric, run.policies) for metric in SHARES}
@@ -160,11 +170,7 @@ def outcome_shares(run: Run) -> Figure:
                 where = left[index] + share / 2
                 axes.text(where, index, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
         left += width
-    for index, name in enumerate(names):
-        interval = mean_interval(values["success"][name])
-        if interval.low is not None and interval.high is not None:
-            ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
-            axes.errorbar(interval.mean, index, xerr=ends, color=_INK, capsize=3.5, linewidth=1.3)
+    _whiskers(axes, list(values["success"].values()))
     _names(axes, names, "y")
     axes.set_xlim(0.0, 1.0)
     axes.invert_yaxis()
@@ -188,10 +194,10 @@ def success_by_application(run: Run) -> Figure:
     if not applications or np.isnan(grid).all():
         _empty(axes, "no query was sent")
         return figure
-    image = axes.imshow(grid, cmap="cividis", vmin=0.0, vmax=1.0, aspect="auto")
+    image = axes.imshow(grid, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
     for (row, column), share in np.ndenumerate(grid):
         known = not np.isnan(share)
-        ink = "white" if known and share < 0.55 else _INK
+        ink = "white" if known and share > 0.65 else _INK
         label = f"{share:.1%}" if known else "–"
         axes.text(column, row, label, ha="center", va="center", fontsize=9, color=ink)
     _names(axes, policies, "x")
@@ -206,6 +212,23 @@ def success_by_application(run: Run) -> Figure:
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=0)
     return figure
+
+
+def _forest_row(axes: Axes, index: int, row: Comparison, label: str | None) -> None:
+    ends = None
+    if row.low is not None and row.high is not None:
+        ends = [[100 * (row.difference - row.low)], [100 * (row.high - row.difference)]]
+    axes.errorbar(
+        100 * row.difference,
+        index,
+        xerr=ends,
+        fmt={"win": "o", "loss": "s", "no difference": "D"}[row.verdict],
+        color=_VERDICT_COLOURS[row.verdict],
+        markersize=6,
+        capsize=3.5,
+        linewidth=1.6,
+        label=label,
+    )
 
 
 def paired_differences(comparisons: Sequence[Comparison], minimum_effect: float = 0.01) -> Figure:
@@ -223,23 +246,9 @@ def paired_differences(comparisons: Sequence[Comparison], minimum_effect: float 
     zone = 100 * minimum_effect
     axes.axvspan(-zone, zone, color="#F0F0F0", zorder=0, label=f"within ±{zone:g} points: no win")
     axes.axvline(0.0, color="#888888", linewidth=1.0)
-    seen: set[str] = set()
     for index, row in enumerate(comparisons):
-        ends = None
-        if row.low is not None and row.high is not None:
-            ends = [[100 * (row.difference - row.low)], [100 * (row.high - row.difference)]]
-        axes.errorbar(
-            100 * row.difference,
-            index,
-            xerr=ends,
-            fmt={"win": "o", "loss": "s", "no difference": "D"}[row.verdict],
-            color=_VERDICT_COLOURS[row.verdict],
-            markersize=6,
-            capsize=3.5,
-            linewidth=1.6,
-            label=None if row.verdict in seen else row.verdict,
-        )
-        seen.add(row.verdict)
+        first = all(other.verdict != row.verdict for other in comparisons[:index])
+        _forest_row(axes, index, row, row.verdict if first else None)
     _names(axes, [f"{row.policy} − {row.rival}" for row in comparisons], "y")
     axes.set_ylim(len(comparisons) - 0.4, -0.6)
     axes.set_xlabel("difference (points), 95 % interval", fontsize=9, color=_INK)

@@ -143,9 +143,10 @@ def write_html(run: Run, path: str | Path, rival: str | None = None) -> None:
     written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(text, encoding="utf-8", newline="\n")
-        written.replace(place)
+        try:
+            written.write_text(text, encoding="utf-8", newline="\n")
+            written.replace(place)
+        finally:
+            written.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"cannot write report {place}: {error}; check the path and its rights") from error
-    finally:
-        written.unlink(missing_ok=True)

@@ -125,6 +125,14 @@ def _write_table(table: pa.Table, path: Path) -> None:
     )
 
 
+def _write_files(folder: Path, texts: Mapping[str, str], tables: Mapping[str, pa.Table]) -> None:
+    folder.mkdir(parents=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    for name, table in tables.items():
+        _write_table(table, folder / name)
+
+
 def _json(value: object, what: str) -> str:
     try:
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
@@ -192,11 +200,7 @@ def write_run(
     try:
         if place.exists() and (strange := _strangers(place)):
             raise RunError(f"{place} holds {', '.join(strange)}, no part of a run; choose another folder")
-        written.mkdir(parents=True)
-        for name, text in texts.items():
-            (written / name).write_text(text, encoding="utf-8", newline="\n")
-        _write_table(streams, written / "streams.parquet")
-        _write_table(windows, written / "windows.parquet")
+        _write_files(written, texts, {"streams.parquet": streams, "windows.parquet": windows})
         _put_in_place(written, place)
     except OSError as error:
         raise RunError(f"cannot write run folder {place}: {error}; check the path and its rights") from error

@@ -157,10 +157,41 @@ def _paired(a: NDArray[np.float64], b: NDArray[np.float64], level: float) -> _Pa
     return _Paired(Interval(mean, mean - half, mean + half, n), p, "")
 
 
-def _verdict(difference: float, p_holm: float | None, alpha: float, minimum_effect: float) -> Verdict:
-    if p_holm is None or p_holm >= alpha or abs(difference) < minimum_effect - _ROUNDING or difference == 0.0:
-        return "no difference"
-    return "win" if difference > 0.0 else "loss"
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    alpha: float
+    minimum_effect: float
+
+    def verdict(self, difference: float, p_holm: float | None) -> Verdict:
+        if p_holm is None or p_holm >= self.alpha or difference == 0.0:
+            return "no difference"
+        if abs(difference) < self.minimum_effect - _ROUNDING:
+            return "no difference"
+        return "win" if difference > 0.0 else "loss"
+
+
+def _comparison(
+    names: tuple[str, str],
+    values: tuple[NDArray[np.float64], NDArray[np.float64]],
+    test: _Paired,
+    p_holm: float | None,
+    rule: _Rule,
+) -> Comparison:
+    interval = test.difference
+    return Comparison(
+        policy=names[0],
+        rival=names[1],
+        n=interval.n,
+        mean=float(values[0].mean()),
+        rival_mean=float(values[1].mean()),
+        difference=interval.mean,
+        low=interval.low,
+        high=interval.high,
+        p=test.p,
+        p_holm=p_holm,
+        verdict=rule.verdict(interval.mean, p_holm),
+        note=test.note,
+    )
 
 
 def _checked(values: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
@@ -201,25 +232,8 @@ def compare(
         pairs = [(policy, rival) for policy in arrays if policy != rival]
     tests = [_paired(arrays[a], arrays[b], level) for a, b in pairs]
     corrected = iter(holm([test.p for test in tests if test.p is not None]))
-    alpha = round(1.0 - level, 12)
-    rows = []
-    for (a, b), test in zip(pairs, tests, strict=True):
-        p_holm = None if test.p is None else next(corrected)
-        interval = test.difference
-        rows.append(
-            Comparison(
-                policy=a,
-                rival=b,
-                n=interval.n,
-                mean=float(arrays[a].mean()),
-                rival_mean=float(arrays[b].mean()),
-                difference=interval.mean,
-                low=interval.low,
-                high=interval.high,
-                p=test.p,
-                p_holm=p_holm,
-                verdict=_verdict(interval.mean, p_holm, alpha, minimum_effect),
-                note=test.note,
-            )
-        )
-    return rows
+    rule = _Rule(round(1.0 - level, 12), minimum_effect)
+    return [
+        _comparison((a, b), (arrays[a], arrays[b]), test, None if test.p is None else next(corrected), rule)
+        for (a, b), test in zip(pairs, tests, strict=True)
+    ]

@@ -86,7 +86,8 @@ class Simulation:
         self._key = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
         windows = max(int(np.ceil(scenario.duration_s / scenario.window_s)), 1)
         self._tally = kernels.Tally(scenario.window_s, *(np.zeros(windows, dtype=np.int64) for _ in range(3)))
-        self._counts = _Counts(*(np.zeros(windows, dtype=np.int64) for _ in range(3)))
+        opened, bound, refused = (np.zeros(windows, dtype=np.int64) for _ in range(3))
+        self._counts = _Counts(opened, bound, refused)
         self._streams = _stream_arrays(self.trace)
         self._workers = _worker_arrays(self.world)
         world = self.world

@@ -146,7 +146,7 @@ def make_query(s: Streams, i: int, seed: np.uint64) -> bool:
         gap *= uniform_of(seed, PHASE, s.id[i], 0)
     s.next_sent_s[i] += gap
     s.next_number[i] = n + 1
-    return s.next_sent_s[i] < s.close_s[i]
+    return bool(s.next_sent_s[i] < s.close_s[i])
 
 
 @kernel
@@ -175,8 +175,15 @@ def send(s: Streams, i: int, net: Network, cluster: int, seed: np.uint64) -> Non
 
 @kernel
 def answer(
-    s: Streams, i: int, sent_s: float, n: int, finish_s: float, net: Network, cluster: int,
-    seed: np.uint64, tally: Tally,
+    s: Streams,
+    i: int,
+    sent_s: float,
+    n: int,
+    finish_s: float,
+    net: Network,
+    cluster: int,
+    seed: np.uint64,
+    tally: Tally,
 ) -> None:
     """Return query `n` of stream `i` to its client and judge it against the deadline."""
     site = s.site[i]
@@ -196,8 +203,15 @@ def answer(
 
 @kernel
 def advance_worker(
-    w: int, until_s: float, members: Ints, size: int, s: Streams, workers: Workers, net: Network,
-    seed: np.uint64, tally: Tally,
+    w: int,
+    until_s: float,
+    members: Ints,
+    size: int,
+    s: Streams,
+    workers: Workers,
+    net: Network,
+    seed: np.uint64,
+    tally: Tally,
 ) -> int:
     """Serve every batch of worker `w` that starts before `until_s`, first come first served.
 
@@ -255,8 +269,14 @@ def advance_worker(
 
 @kernel
 def advance_all(
-    until_s: float, heaps: Ints, sizes: Ints, s: Streams, workers: Workers, net: Network,
-    seed: np.uint64, tally: Tally,
+    until_s: float,
+    heaps: Ints,
+    sizes: Ints,
+    s: Streams,
+    workers: Workers,
+    net: Network,
+    seed: np.uint64,
+    tally: Tally,
 ) -> None:
     """Advance every worker to `until_s`; `heaps` is (W, most streams), `sizes` (W,)."""
     for w in range(sizes.size):

@@ -1,0 +1,6 @@
+"""What clients ask for: generated streams and recorded ones."""
+
+from edgewise.workloads.generate import generate_streams
+from edgewise.workloads.traces import read_streams_csv
+
+__all__ = ["generate_streams", "read_streams_csv"]

@@ -1,0 +1,101 @@
+"""What is wrong with a scenario, in words: dotted path, bad value, fix.
+
+Forbidden here: I/O.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+SHOWN = 60  # characters of a bad value
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A hint at the nearest of the `known` names, or at all of them when none is near."""
+    names = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return (
+        f"use one of: {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else "there is none"
+    )
+
+
+def listed(where: str, problems: Sequence[str]) -> str:
+    """One message for all problems."""
+    if len(problems) == 1:
+        return f"{where}: {problems[0]}"
+    return "\n  - ".join([f"{where}: {len(problems)} problems", *problems])
+
+
+def shown(value: object) -> str:
+    """A value, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def dotted(loc: Sequence[str | int]) -> str:
+    """catalog.variants[0].name from ("catalog", "variants", 0, "name")."""
+    path = ""
+    for part in loc:
+        path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
+    return path or "top level"
+
+
+def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
+    """One line for each error of pydantic."""
+    return [_line(dict(detail), root) for detail in error.errors(include_url=False)]
+
+
+def _line(detail: Mapping[str, Any], root: type[BaseModel]) -> str:
+    loc, kind, value = detail["loc"], detail["type"], detail["input"]
+    path = dotted(loc)
+    if kind == "extra_forbidden":
+        owner = _model_at(root, loc[:-1])
+        return (
+            f"{path}: unknown key {str(loc[-1])!r}; {nearest(loc[-1], owner.model_fields if owner else ())}"
+        )
+    if kind == "missing":
+        owner = _model_at(root, loc[:-1])
+        about = owner.model_fields[loc[-1]].description if owner and loc[-1] in owner.model_fields else ""
+        return f"{path}: is missing; add it ({about})"
+    if kind == "value_error":
+        message = str(detail["ctx"]["error"])
+        return (
+            f"{path}: {message}"
+            if isinstance(value, dict | BaseModel)
+            else f"{path}: {shown(value)} {message}"
+        )
+    if kind == "literal_error":
+        return f"{path}: {shown(value)} is not allowed; use {detail['ctx']['expected']}"
+    if kind == "string_pattern_mismatch":
+        return f"{path}: {shown(value)} is not a name; use letters, digits and . _ -, a letter or digit first"
+    if kind == "string_type":
+        return f"{path}: {shown(value)} is not a string; put it in quotes"
+    if kind in ("model_type", "model_attributes_type"):
+        owner = _model_at(root, loc)
+        return f"{path}: {shown(value)} is not a mapping; its keys are {', '.join(owner.model_fields) if owner else '…'}"
+    if kind in ("tuple_type", "too_short"):
+        return f"{path}: {shown(value)} is not a list with at least one entry; write '- …' lines"
+    return f"{path}: {shown(value)}: {detail['msg']}"
+
+
+def _model_at(root: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = root
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if model is None or part not in model.model_fields:
+            return None
+        model = _model_in(model.model_fields[part].annotation)
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)

@@ -1,0 +1,131 @@
+"""The page and the figures: numbers are there, names are escaped, odd runs still render."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_example import MANIFEST, example_run, stream_row, table, window_row
+
+from edgewise.errors import PolicyError, RunError
+from edgewise.report import figures
+from edgewise.report.html import render, write_html
+from edgewise.report.records import Run, read_run, write_run
+from edgewise.report.schema import STREAMS, WINDOWS
+from edgewise.report.statistics import compare
+from edgewise.report.summary import by_seed
+
+STEMS = ["outcome-shares", "success-over-time", "success-by-application", "paired-differences"]
+VOID = {"meta", "img", "br"}
+
+
+class Balanced(HTMLParser):
+    """Fails on a tag that is not closed in order; collects tag names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return example_run(tmp_path_factory.mktemp("runs") / "demo")
+
+
+def small_run(folder: Path, streams: list[dict[str, Any]], windows: list[dict[str, Any]]) -> Run:
+    write_run(
+        folder, scenario_yaml="", manifest=MANIFEST,
+        streams=table(streams, STREAMS), windows=table(windows, WINDOWS),
+    )  # fmt: skip
+    return read_run(folder)
+
+
+def test_the_page_holds_the_numbers(run: Run, tmp_path: Path) -> None:
+    write_html(run, tmp_path / "out" / "report.html")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    values = by_seed(run.summary)
+    for policy in run.policies:
+        assert policy in page
+        assert f"{100 * values[policy].mean():.1f}" in page
+    for row in compare(by_seed(run.summary, "success", run.policies)):
+        assert f"{100 * row.difference:+.2f}".replace("-", "−") in page
+    for text in ("1–5 (5)", "0.1.0", "edgewise run x", "three-tier", "no worker is accurate enough"):
+        assert text in page
+    assert page.count("data:image/png;base64,") == len(STEMS)
+
+
+def test_the_page_is_well_formed_escaped_and_self_contained(run: Run) -> None:
+    page = render(run, rival="closest")
+    assert "<b>drones" not in page and "&lt;b&gt;drones &amp; co&lt;/b&gt;" in page
+    assert "no capacity &lt;left&gt; &amp; none due" in page
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert not parser.seen & {"script", "link", "iframe", "b"}
+    assert not re.search(r'(src|href)="(?!data:)', page) and "url(" not in page
+    assert page.count("<td>closest</td><td class=") == 3
+
+
+def test_the_page_is_the_same_every_time(run: Run) -> None:
+    assert render(run) == render(run)
+
+
+def test_figures_are_saved(run: Run, tmp_path: Path) -> None:
+    paths = figures.save_all(run, tmp_path)
+    assert paths == [tmp_path / "figures" / f"{stem}.png" for stem in STEMS]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert figures.save_all(run)[0].parent == run.folder / "figures"
+
+
+def test_time_figure_shows_the_mean_of_the_windows(run: Run) -> None:
+    axes = figures.success_over_time(run).axes[0]
+    rows = [row for row in run.windows.to_pylist() if row["policy"] == "closest" and row["window"] == 7]
+    line = {line.get_label(): line for line in axes.lines}["closest"]
+    assert np.asarray(line.get_ydata())[7] == pytest.approx(np.mean([row["ok"] / 200 for row in rows]))
+    assert np.asarray(line.get_xdata())[7] == 75.0
+
+
+@pytest.mark.parametrize(
+    ("streams", "windows"),
+    [
+        ([], []),
+        ([stream_row()], [window_row()]),
+        ([stream_row(policy="a $x$ _{")], [window_row(policy="a $x$ _{", queries=0, ok=0)]),
+        ([stream_row(queries=0, ok=0)], [window_row()]),
+        (
+            [stream_row(policy=f"policy-number-{k}", seed=s) for k in range(12) for s in (1, 2)],
+            [window_row(policy=f"policy-number-{k}", seed=s) for k in range(12) for s in (1, 2)],
+        ),
+    ],
+    ids=["nothing", "one-stream", "mathtext-name", "no-query", "twelve-policies"],
+)
+def test_odd_runs_still_render(
+    tmp_path: Path, streams: list[dict[str, Any]], windows: list[dict[str, Any]]
+) -> None:
+    odd = small_run(tmp_path / "odd", streams, windows)
+    parser = Balanced()
+    parser.feed(render(odd))
+    assert parser.open == []
+
+
+def test_errors(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="rival is 'best'"):
+        render(run, rival="best")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write figures"):
+        figures.save_all(run, tmp_path / "file")
+    with pytest.raises(RunError, match="cannot write report"):
+        write_html(run, tmp_path / "file" / "report.html")
