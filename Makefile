@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 BOOTSTRAP := build/virtualenv
 REQUIREMENTS := pyproject.toml constraints.txt
 
+export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this build
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check docs clean
@@ -21,7 +23,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
-demo: $(VENV)/.live
+demo: $(VENV)/.demo
 	$(BIN)/edgewise demo
 
 test: $(VENV)/.dev
@@ -52,10 +54,10 @@ $(VENV)/.made:
 	  PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(VENV); }
 	@touch $@
 
-$(VENV)/.live: $(VENV)/.made $(REQUIREMENTS)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[live]'
+$(VENV)/.demo: $(VENV)/.made $(REQUIREMENTS)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	@touch $@ $(VENV)/.live
+	@touch $@ $(VENV)/.demo

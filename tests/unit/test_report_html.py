@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,13 @@ def test_the_page_is_well_formed_escaped_and_self_contained(run: Run) -> None:
     assert not parser.seen & {"script", "link", "iframe", "b"}
     assert not re.search(r'(src|href)="(?!data:)', page) and "url(" not in page
     assert page.count("<td>closest</td><td class=") == 3
+
+
+def test_the_rival_of_the_manifest_is_the_default(run: Run) -> None:
+    named = replace(run, manifest=run.manifest | {"rival": "closest"})
+    assert [row.rival for row in figures.comparisons_of(named)] == ["closest"] * 3
+    assert [row.rival for row in figures.comparisons_of(named, "random")] == ["random"] * 3
+    assert len(figures.comparisons_of(run)) == 6
 
 
 def test_the_page_is_the_same_every_time(run: Run) -> None:

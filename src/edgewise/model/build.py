@@ -5,6 +5,7 @@ Forbidden here: I/O, and stopping at the first problem: they are collected in a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
@@ -86,7 +87,7 @@ def expand(name: str, count: int | None) -> tuple[str, ...]:
 
 
 def _unique(where: str, names: Sequence[str], problems: Problems) -> None:
-    twice = dict.fromkeys(name for i, name in enumerate(names) if name in names[:i])
+    twice = [name for name, count in Counter(names).items() if count > 1]
     problems.extend(f"{where}: the name {name!r} is given twice; rename one" for name in twice)
 
 
@@ -222,12 +223,14 @@ def _does_not_fit(
 
 def _named(placed: Sequence[tuple[str, str]]) -> tuple[Worker, ...]:
     """variant@node, numbered where a node has several workers of one variant."""
-    several = {pair for i, pair in enumerate(placed) if pair in set(placed[:i])}
+    several = Counter(placed)
     seen: dict[tuple[str, str], int] = {}
     workers = []
     for pair in placed:
         variant, node = pair
         number = seen.get(pair, 0)
         seen[pair] = number + 1
-        workers.append(Worker(f"{variant}@{node}" + (f"#{number}" if pair in several else ""), variant, node))
+        workers.append(
+            Worker(f"{variant}@{node}" + (f"#{number}" if several[pair] > 1 else ""), variant, node)
+        )
     return tuple(workers)

@@ -78,7 +78,8 @@ def _line(detail: Mapping[str, Any], root: type[BaseModel]) -> str:
         return f"{path}: {shown(value)} is not a string; put it in quotes"
     if kind in ("model_type", "model_attributes_type"):
         owner = _model_at(root, loc)
-        return f"{path}: {shown(value)} is not a mapping; its keys are {', '.join(owner.model_fields) if owner else '…'}"
+        keys = ", ".join(owner.model_fields) if owner else "…"
+        return f"{path}: {shown(value)} is not a mapping; its keys are {keys}"
     if kind in ("tuple_type", "too_short"):
         return f"{path}: {shown(value)} is not a list with at least one entry; write '- …' lines"
     return f"{path}: {shown(value)}: {detail['msg']}"

@@ -257,18 +257,31 @@ def paired_differences(comparisons: Sequence[Comparison], minimum_effect: float 
     return figure
 
 
+def comparisons_of(run: Run, rival: str | None = None) -> list[Comparison]:
+    """Success of a run's policies, paired by seed.
+
+    Args:
+        run: the run.
+        rival: the policy others are compared with; None takes `rival` of the manifest and, where
+            that has none, compares every pair.
+    Raises:
+        PolicyError: the rival has no records in the run.
+    """
+    chosen = run.manifest.get("rival") if rival is None else rival
+    return compare(by_seed(run.summary, "success", run.policies), chosen)
+
+
 def figures_of(run: Run, rival: str | None = None) -> dict[str, Figure]:
     """Every figure of a run by the stem of its file name.
 
     Raises:
         PolicyError: the rival has no records in the run.
     """
-    comparisons = compare(by_seed(run.summary, "success", run.policies), rival)
     return {
         "outcome-shares": outcome_shares(run),
         "success-over-time": success_over_time(run),
         "success-by-application": success_by_application(run),
-        "paired-differences": paired_differences(comparisons),
+        "paired-differences": paired_differences(comparisons_of(run, rival)),
     }
 
 
@@ -283,7 +296,7 @@ def save_all(run: Run, folder: str | Path | None = None, rival: str | None = Non
     Args:
         run: the run.
         folder: where `figures` goes; None takes the run's own folder.
-        rival: the policy others are compared with; None compares every pair.
+        rival: as for `comparisons_of`.
     Returns:
         the files written.
     Raises:

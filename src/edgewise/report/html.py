@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from edgewise.errors import RunError
 from edgewise.report import figures
 from edgewise.report.records import Run
-from edgewise.report.statistics import Interval, compare, mean_interval
+from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals
 
 _CAPTIONS = {
@@ -106,7 +106,7 @@ def render(run: Run, rival: str | None = None) -> str:
 
     Args:
         run: the run.
-        rival: the policy others are compared with; None compares every pair.
+        rival: as for `figures.comparisons_of`.
     Raises:
         PolicyError: the rival has no records in the run.
     """
@@ -119,7 +119,7 @@ def render(run: Run, rival: str | None = None) -> str:
             scenario=run.manifest.get("scenario", run.name),
             command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
             policies=_policy_rows(run),
-            comparisons=compare(by_seed(run.summary, "success", run.policies), rival),
+            comparisons=figures.comparisons_of(run, rival),
             applications=_application_rows(run),
             refusals=refusals(run.streams),
             images=_images(run, rival),
@@ -133,7 +133,7 @@ def write_html(run: Run, path: str | Path, rival: str | None = None) -> None:
     Args:
         run: the run.
         path: the file; its folder is made.
-        rival: the policy others are compared with; None compares every pair.
+        rival: as for `figures.comparisons_of`.
     Raises:
         RunError: the file cannot be written.
         PolicyError: the rival has no records in the run.

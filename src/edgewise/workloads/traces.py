@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,8 +52,7 @@ def read_streams_csv(path: str | Path, scenario: Scenario, seed: int = 0) -> lis
     return [replace(stream, id=i) for i, stream in enumerate(streams)]
 
 
-def _check_header(columns: list[str] | tuple[str, ...] | object, where: str) -> None:
-    names = [str(column) for column in columns] if isinstance(columns, list | tuple) else []
+def _check_header(names: Sequence[str], where: str) -> None:
     problems = [
         f"column {name!r} is missing; add it to the first line" for name in REQUIRED if name not in names
     ]
@@ -81,9 +80,8 @@ def _stream(row: Mapping[str, str | None], number: int, scenario: Scenario, seed
         raise ValueError(
             f"open_s: {row['open_s']!r} is not in [0, duration_s); use 0 … {scenario.duration_s:g}"
         )
-    given = {
-        name: value for name in OPTIONAL if (value := _cell(row, name, name in ("min_accuracy", "priority")))
-    }
+    cells = {name: _cell(row, name, zero=name in ("min_accuracy", "priority")) for name in OPTIONAL}
+    given = {name: value for name, value in cells.items() if value is not None}
     drawn = draw_stream(scenario, seed, number, sites.index(site), number, applications[application], open_s)
     return replace(
         drawn,
