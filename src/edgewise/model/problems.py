@@ -48,7 +48,12 @@ def dotted(loc: Sequence[str | int]) -> str:
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
     """One line for each error of pydantic."""
-    return [_line(dict(detail), root) for detail in error.errors(include_url=False)]
+    # A list whose only entry is wrong also counts as too short: only the entry's own error helps.
+    return [
+        _line(dict(detail), root)
+        for detail in error.errors(include_url=False)
+        if not (detail["type"] == "too_short" and detail["input"])
+    ]
 
 
 def _line(detail: Mapping[str, Any], root: type[BaseModel]) -> str:
