@@ -1,11 +1,11 @@
 """edgewise: schedule inference and batch work over edge and cloud.
 
-    import edgewise as ew
+import edgewise as ew
 
-    scenario = ew.load_scenario("three-tier")
-    result = ew.simulate(scenario, "least-impedance", seeds=range(3))
-    print(result.summary())
-    print(ew.compare(scenario, ["closest", "least-impedance"], seeds=range(10)))
+scenario = ew.load_scenario("three-tier")
+result = ew.simulate(scenario, "least-impedance", seeds=range(3))
+print(result.summary())
+print(ew.compare(scenario, ["closest", "least-impedance"], seeds=range(10)))
 """
 
 from edgewise.api import Comparison, Result, compare, load_scenario, simulate

@@ -98,7 +98,11 @@ class Comparison:
     def __str__(self) -> str:
         lines = []
         for row in self.rows:
-            interval = "" if row.low is None else f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+            interval = (
+                ""
+                if row.low is None or row.high is None
+                else f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+            )
             lines.append(
                 f"{row.policy}: success {100 * row.mean:.2f} %, {100 * row.difference:+.2f}{interval}"
                 f" points against {row.rival}: {row.verdict}"

@@ -185,10 +185,14 @@ def _print_summary(result: api.Result) -> None:
 def _print_comparison(comparison: api.Comparison) -> None:
     table = Table("policy", "against", "difference (points)", "95 % interval", "p (Holm)", "verdict")
     for row in comparison.rows:
-        interval = "–" if row.low is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
+        interval = _interval(row.low, row.high)
         p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
         table.add_row(row.policy, row.rival, f"{100 * row.difference:+.2f}", interval, p, row.verdict)
     out.print(table)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{100 * low:+.2f} … {100 * high:+.2f}"
 
 
 def _save(result: api.Result, folder: Path) -> None:

@@ -55,10 +55,15 @@ def small_world(workers: int = 6, sites: int = 2) -> World:
     models = tuple(Model(f"model-{k}", "detect" if k % 3 else "classify", 10.0 + 10.0 * k) for k in range(4))
     variants = tuple(
         Variant(
-            f"variant-{k}", f"model-{k % 4}", Resources(1.0), Profile(0.01 * (k % 5 + 1), 1e-8), 20.0 + 5 * k, 1e6
+            name=f"variant-{k}",
+            model=f"model-{k % 4}",
+            resources=Resources(1.0),
+            profile=Profile(0.01 * (k % 5 + 1), 1e-8),
+            capacity_qps=20.0 + 5 * k,
+            largest_bytes=1e6,
         )
         for k in range(workers)
-    )  # fmt: skip
+    )
     clusters = tuple(
         Cluster(f"cluster-{c}", c, (Node(f"node-{c}", f"cluster-{c}", Resources(1000.0)),)) for c in range(3)
     )

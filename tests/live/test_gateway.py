@@ -42,7 +42,9 @@ def onnx_file(tmp_path_factory):
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
     model = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+        helper.make_graph(nodes, "g", [x], [y], weights),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
     )
     file = tmp_path_factory.mktemp("models") / "dense.onnx"
     onnx.save(model, file)
@@ -122,7 +124,11 @@ def test_answer_equals_onnx_runtime_and_names_the_variant(onnx_file, binary):
 
 def test_refusal_says_why_and_its_queries_are_rejected(onnx_file):
     async def scenario(client, gateway, worker):
-        cases = [({"min_accuracy": 90}, "accurate"), ({"deadline_s": 1e-4}, "deadline"), ({"rate_qps": 1e6}, "capacity")]
+        cases = [
+            ({"min_accuracy": 90}, "accurate"),
+            ({"deadline_s": 1e-4}, "deadline"),
+            ({"rate_qps": 1e6}, "capacity"),
+        ]
         for changes, reason in cases:
             status, answer = await open_stream(client, **changes)
             assert status == 409 and reason in answer["reason"]
@@ -199,7 +205,9 @@ def test_full_queue_answers_429_and_recovers(onnx_file):
 def test_expired_query_is_not_run(onnx_file):
     async def scenario(client, gateway, worker):
         headers, body = encode_request(InferRequest({"x": np.zeros((1, 8), np.float32)}))
-        request = http.Request("POST", "/v2/models/dense/infer", headers | {"edgewise-remaining-s": "-1"}, body)
+        request = http.Request(
+            "POST", "/v2/models/dense/infer", headers | {"edgewise-remaining-s": "-1"}, body
+        )
         assert (await worker.handle(request)).status == 504
 
     go(onnx_file, scenario)
@@ -245,7 +253,10 @@ def test_metadata_and_health(onnx_file):
 
 def test_raw_garbage_and_oversized_bodies_are_answered(onnx_file):
     async def scenario(client, gateway, worker):
-        for data, status in ((b"garbage\r\n\r\n", b"400"), (b"POST /v2 HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + b"x" * 9, b"200")):
+        for data, status in (
+            (b"garbage\r\n\r\n", b"400"),
+            (b"POST /v2 HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + b"x" * 9, b"200"),
+        ):
             reader, writer = await asyncio.open_connection(client.host, client.port)
             writer.write(data)
             assert status in await reader.readline()

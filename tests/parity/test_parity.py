@@ -5,15 +5,15 @@ streams, ticks and telemetry, as the gateway does.
 """
 
 import pytest
-from edgewise.runtime.session import Session
-from edgewise.workloads.generate import generate_streams
 
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.events import Bind, Refuse
 from edgewise.core.world import World
+from edgewise.runtime.session import Session
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import VirtualClock
+from edgewise.workloads.generate import generate_streams
 
 
 def live_commands(scenario, policy, seed):

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from edgewise.workloads.generate import generate_streams
 
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.views import DispatchView
 from edgewise.sim.simulate import Simulation
+from edgewise.workloads.generate import generate_streams
 
 NAMES = policies.names()
 

@@ -49,7 +49,9 @@ def test_binary_request_round_trip(inputs, identifier, binary):
 
 @given(st.dictionaries(st.text(max_size=8), numbers, min_size=1, max_size=3))
 def test_json_response_round_trip(outputs):
-    finite = {name: np.nan_to_num(array) if array.dtype.kind == "f" else array for name, array in outputs.items()}
+    finite = {
+        name: np.nan_to_num(array) if array.dtype.kind == "f" else array for name, array in outputs.items()
+    }
     headers, body = protocol.encode_response(InferResponse("m", finite), binary=False)
     assert protocol.JSON_LENGTH not in headers
     same(finite, protocol.decode_response(headers, body).outputs)
@@ -74,19 +76,31 @@ def test_garbage_is_only_ever_refused(body, length):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(list(protocol.DTYPES)),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(list(protocol.DTYPES)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-keys = st.sampled_from(["name", "shape", "datatype", "data", "parameters", "id", "inputs", "outputs", "binary_data_size"])
+keys = st.sampled_from(
+    ["name", "shape", "datatype", "data", "parameters", "id", "inputs", "outputs", "binary_data_size"]
+)
 tensor_like = st.fixed_dictionaries(
     {"name": st.text(max_size=3), "shape": st.lists(st.integers(-1, 4), max_size=3),
      "datatype": st.sampled_from(list(protocol.DTYPES))},
-    optional={"data": json_values, "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 60)})},
+    optional={"data": json_values,
+              "parameters": st.fixed_dictionaries({"binary_data_size": st.integers(-1, 60)})},
 )  # fmt: skip
 
 
-@given(st.lists(tensor_like | json_values, max_size=3), st.dictionaries(keys, json_values), st.binary(max_size=60))
+@given(
+    st.lists(tensor_like | json_values, max_size=3),
+    st.dictionaries(keys, json_values),
+    st.binary(max_size=60),
+)
 def test_wrong_fields_are_only_ever_refused(inputs, more, tail):
     text = json.dumps({**more, "inputs": inputs}).encode()
     refused_or_read({protocol.JSON_LENGTH: str(len(text))}, text + tail)
@@ -107,7 +121,11 @@ CASES = [
     ({}, b'{"inputs": []}', "at least one"),
     ({}, b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP31", "data": [1]}]}', "FP31"),
     ({}, b'{"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1]}]}', r"inputs\[0\].data"),
-    ({}, b'{"inputs": [{"name": "x", "shape": [-2], "datatype": "FP32", "data": [1]}]}', r"inputs\[0\].shape"),
+    (
+        {},
+        b'{"inputs": [{"name": "x", "shape": [-2], "datatype": "FP32", "data": [1]}]}',
+        r"inputs\[0\].shape",
+    ),
     ({protocol.JSON_LENGTH: "99"}, b"{}", "inference-header-content-length"),
     ({protocol.JSON_LENGTH: "2"}, b"{}xx", "inputs"),
 ]

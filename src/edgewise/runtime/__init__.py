@@ -1,0 +1,1 @@
+"""Live: the Open Inference Protocol, workers, gateways. The core decides; this carries out."""

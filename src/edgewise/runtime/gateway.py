@@ -110,7 +110,10 @@ class Gateway:
             open_s=now_s,
             close_s=math.inf,
             priority=priority,
-            **figures,
+            rate_qps=figures["rate_qps"],
+            size_bytes=figures["size_bytes"],
+            deadline_s=figures["deadline_s"],
+            min_accuracy=figures["min_accuracy"],
         )
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
@@ -148,7 +151,9 @@ class Gateway:
             session.query_done(stream_id, worker, sent_s, answered)
         where = self._where(worker)
         answer.headers = {
-            name: value for name, value in answer.headers.items() if name not in ("content-length", "connection")
+            name: value
+            for name, value in answer.headers.items()
+            if name not in ("content-length", "connection")
         } | {"edgewise-worker": where["worker"], "edgewise-variant": where["variant"]}
         return answer
 
@@ -165,7 +170,7 @@ class Gateway:
 
     def _serves(self, worker: int, task: str) -> bool:
         world = self.session.world
-        return world.task_names[world.task[worker]] == task
+        return bool(world.task_names[world.task[worker]] == task)
 
     def _where(self, worker: int) -> dict[str, str]:
         world = self.session.world

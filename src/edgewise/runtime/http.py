@@ -249,7 +249,11 @@ class Client:
         call = self._take() or await self._connect()
         assert call.transport is not None
         call.answer = asyncio.get_running_loop().create_future()
-        lines = [f"{method} {path} HTTP/1.1", f"host: {self.host}:{self.port}", f"content-length: {len(body)}"]
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            f"host: {self.host}:{self.port}",
+            f"content-length: {len(body)}",
+        ]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         call.transport.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
         try:

@@ -143,7 +143,9 @@ def _split(headers: Mapping[str, str], body: bytes) -> tuple[dict[str, Any], mem
     length = len(body)
     if stated is not None:
         if not (stated.isascii() and stated.isdigit()) or len(stated) > 18 or int(stated) > len(body):
-            raise ProtocolError(f"{JSON_LENGTH}: {stated!r} is not a length within the body of {len(body)} bytes")
+            raise ProtocolError(
+                f"{JSON_LENGTH}: {stated!r} is not a length within the body of {len(body)} bytes"
+            )
         length = int(stated)
     try:
         head = json.loads(body[:length])
@@ -225,7 +227,9 @@ def _decode(listed: list[Any], rest: memoryview, where: str, most: int) -> dict[
             arrays[tensor["name"]] = _from_json(tensor.get("data"), datatype, shape, here)
             continue
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
-            raise ProtocolError(f"{here}.parameters.binary_data_size: {size!r} does not fit {len(rest)} bytes")
+            raise ProtocolError(
+                f"{here}.parameters.binary_data_size: {size!r} does not fit {len(rest)} bytes"
+            )
         arrays[tensor["name"]] = _from_binary(rest[:size], datatype, shape, here)
         rest = rest[size:]
     if len(rest):
@@ -256,7 +260,9 @@ def _from_json(data: Any, datatype: str, shape: tuple[int, ...], here: str) -> A
             values = flat.astype(DTYPES[datatype])
         return values.reshape(shape)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"{here}.data: does not make {datatype} of shape {list(shape)}: {error}") from None
+        raise ProtocolError(
+            f"{here}.data: does not make {datatype} of shape {list(shape)}: {error}"
+        ) from None
 
 
 def _bytes(value: Any) -> bytes:
@@ -274,13 +280,15 @@ def _from_binary(blob: memoryview, datatype: str, shape: tuple[int, ...], here: 
         need = count * dtype.itemsize
         raise ProtocolError(f"{here}: {datatype} of shape {list(shape)} needs {need} bytes, has {len(blob)}")
     if datatype == "BOOL":
-        return (np.frombuffer(blob, dtype=np.uint8) != 0).reshape(shape)
+        return np.not_equal(np.frombuffer(blob, dtype=np.uint8), 0).reshape(shape)
     return np.frombuffer(blob, dtype=dtype).reshape(shape)
 
 
 def _unpack(blob: memoryview, count: int, here: str) -> Array:
     if count * 4 > len(blob):
-        raise ProtocolError(f"{here}: {count} BYTES elements need at least {count * 4} bytes, has {len(blob)}")
+        raise ProtocolError(
+            f"{here}: {count} BYTES elements need at least {count * 4} bytes, has {len(blob)}"
+        )
     values = np.empty(count, dtype=object)
     at = 0
     for i in range(count):

@@ -134,7 +134,9 @@ class Worker:
         """Answer one HTTP request."""
         parts = request.path.strip("/").split("/")
         if parts == ["v2"]:
-            return http.as_json({"name": "edgewise-worker", "version": "1", "extensions": ["binary_tensor_data"]})
+            return http.as_json(
+                {"name": "edgewise-worker", "version": "1", "extensions": ["binary_tensor_data"]}
+            )
         if parts[:2] == ["v2", "health"] and len(parts) == 3 and parts[2] in ("live", "ready"):
             ready = parts[2] == "live" or not self.draining
             return http.as_json({parts[2]: ready}, 200 if ready else 503)

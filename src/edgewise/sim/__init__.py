@@ -1,0 +1,1 @@
+"""Simulation: the truth that policies never see, and the loop that drives the core."""
