@@ -6,7 +6,7 @@ Everything the command line does goes through here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Result:
         policies, seeds: which runs.
         streams, windows: record tables (`edgewise.report.schema` explains each column).
         command: how to repeat it.
+        rival: the policy that the others are compared with, if any.
     """
 
     scenario: Scenario
@@ -45,6 +46,7 @@ class Result:
     streams: pa.Table
     windows: pa.Table
     command: str = ""
+    rival: str | None = None
 
     def summary(self) -> list[dict[str, Any]]:
         """Success, failed and rejected shares for each policy and seed."""
@@ -73,12 +75,13 @@ class Result:
                 "seeds": list(self.seeds),
                 "version": version("edgewise"),
                 "command": self.command,
+                "rival": self.rival,
             },
             streams=self.streams,
             windows=self.windows,
         )
         run = records.read_run(folder)
-        figures.save_all(run, folder / "figures")
+        figures.save_all(run, folder)
         html.write_html(run, folder / "report.html")
         return folder
 
@@ -154,8 +157,8 @@ def compare(
     result = _simulate(scenario, policies, seeds, progress, command)
     if rival is not None and rival not in result.policies:
         raise PolicyError(f"rival: {rival!r} is not among {', '.join(result.policies)}")
-    rows = statistics.compare(result.success(), rival or result.policies[0])
-    return Comparison(result, tuple(rows))
+    result = replace(result, rival=rival or result.policies[0])
+    return Comparison(result, tuple(statistics.compare(result.success(), result.rival)))
 
 
 def maker(policy: Policy) -> Callable[[], DispatchPolicy]:

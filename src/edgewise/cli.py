@@ -82,7 +82,7 @@ def compare(
 def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write figures and report.html of a run folder anew."""
     run = records.read_run(folder)
-    figures.save_all(run, folder / "figures")
+    figures.save_all(run, folder)
     html.write_html(run, folder / "report.html")
     out.print(f"{folder / 'report.html'}")
 
@@ -123,7 +123,7 @@ def demo(
         raise EdgewiseError(
             f"the demo needs the live extra ({error.name} is missing): pip install 'edgewise[live]'"
         ) from error
-    live.run(seconds, out)
+    live.run(seconds, out, folder / "live")
     numbers = range(5)
     listed = ["closest", "least-impedance"]
     with _progress() as bar:
@@ -133,7 +133,7 @@ def demo(
         )
     _print_summary(comparison.result)
     _print_comparison(comparison)
-    _save(comparison.result, folder)
+    _save(comparison.result, folder / "simulated")
 
 
 def parse_seeds(text: str) -> range:

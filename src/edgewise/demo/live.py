@@ -10,18 +10,24 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from edgewise import policies
+from edgewise.config import dump_scenario
 from edgewise.core.world import World
 from edgewise.demo.pictures import characters, model_file, picture, read
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.report import records
+from edgewise.report.schema import STREAMS, WINDOWS
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
@@ -73,7 +79,7 @@ def measure_s(model: OnnxModel, repeats: int = 15) -> float:
     return float(np.median(taken[3:]))
 
 
-def small_world(service_s: float) -> World:
+def small_scenario(service_s: float) -> Scenario:
     """One site and one node with the recogniser, described as any scenario is."""
     data = {
         "name": "demo-live",
@@ -101,12 +107,11 @@ def small_world(service_s: float) -> World:
         ],
         "arrivals": {"clients_per_min": 1},
     }  # fmt: skip
-    scenario = parse_scenario(data, "demo")
-    return World.build(scenario.catalog, scenario.topology)
+    return parse_scenario(data, "demo")
 
 
-def run(seconds: float, out: Console) -> list[dict[str, Any]]:
-    """Run the live demo, print what happened to each stream, and return its stream records.
+def run(seconds: float, out: Console, folder: Path) -> None:
+    """Run the live demo, print what happened to each stream, and save the records.
 
     Raises:
         EdgewiseError: the model's package is not installed.
@@ -118,34 +123,53 @@ def run(seconds: float, out: Console) -> list[dict[str, Any]]:
         f"[bold]Live:[/bold] {file.name} on ONNX Runtime reads a picture in {1e3 * service_s:.1f} ms here."
     )
     waiting = clients(service_s)
-    records = asyncio.run(_serve(model, service_s, waiting, seconds))
-    out.print(_table(waiting, records))
-    return records
+    scenario = small_scenario(service_s)
+    session = asyncio.run(_serve(model, scenario, waiting, seconds))
+    rows = session.stream_records()
+    out.print(_table(waiting, rows))
+    records.write_run(
+        folder,
+        scenario_yaml=dump_scenario(scenario),
+        manifest={
+            "scenario": scenario.name,
+            "policies": [session.core.policy.name],
+            "seeds": [session.seed],
+            "version": version("edgewise"),
+            "command": "edgewise demo",
+        },
+        streams=pa.Table.from_pylist(rows, schema=STREAMS),
+        windows=pa.Table.from_pylist(session.window_records(), schema=WINDOWS),
+    )
+    out.print(f"live records: [bold]{folder}[/bold]")
 
 
 async def _serve(
-    model: OnnxModel, service_s: float, waiting: Sequence[DemoClient], seconds: float
-) -> list[dict[str, Any]]:
+    model: OnnxModel, scenario: Scenario, waiting: Sequence[DemoClient], seconds: float
+) -> Session:
     worker = Worker(model)
     behind = await http.serve(worker.handle)
     started = time.monotonic()
-    world = small_world(service_s)
+    world = World.build(scenario.catalog, scenario.topology)
     session = Session(world, policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
     gateway = Gateway(session, [http.Client(behind.host, behind.port)], [MODEL])
     front = await http.serve(gateway.handle)
     alphabet = characters(model.file)
     with Progress(transient=True) as bar:
         shown = bar.add_task("streams running", total=seconds)
-        ticking = asyncio.create_task(_tick(lambda: bar.advance(shown, 0.1)))
+        chores = [
+            asyncio.create_task(_tick(lambda: bar.advance(shown, 0.1))),
+            asyncio.create_task(gateway.keep_time()),
+        ]
         try:
             await asyncio.gather(*(_client(c, front, seconds, alphabet, model) for c in waiting))
         finally:
-            ticking.cancel()
+            for chore in chores:
+                chore.cancel()
     await worker.drain()
     await front.close()
     await behind.close()
     session.core.validate()
-    return session.stream_records()
+    return session
 
 
 async def _tick(advance: Any) -> None:
@@ -189,9 +213,9 @@ async def _client(
     connection.close()
 
 
-def _table(waiting: Sequence[DemoClient], records: list[dict[str, Any]]) -> Table:
+def _table(waiting: Sequence[DemoClient], streams: list[dict[str, Any]]) -> Table:
     table = Table("stream", "needs", "what happened, and why", title="streams", box=SIMPLE_HEAD)
-    rows = {row["application"]: row for row in records}
+    rows = {row["application"]: row for row in streams}
     for client in waiting:
         accuracy = f", ≥ {client.min_accuracy:.0f} % right" if client.min_accuracy else ""
         needs = f"{client.task}\n{client.rate_qps:.0f}/s, ≤ {1e3 * client.deadline_s:.0f} ms{accuracy}"

@@ -10,6 +10,7 @@ Clients name the task in the URL; the variant is the scheduler's choice and is r
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from dataclasses import dataclass, field
@@ -58,6 +59,16 @@ class Gateway:
         if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
             return await self._task(request, parts[2], parts[3:])
         return http.failure(404, f"no {request.path}")
+
+    async def keep_time(self, telemetry_period_s: float = 1.0) -> None:
+        """Report telemetry every period and begin windows, until cancelled."""
+        session, window = self.session, -1
+        while True:
+            if int(session.clock() / session.window_s) > window:
+                window = int(session.clock() / session.window_s)
+                session.tick()
+            await asyncio.sleep(telemetry_period_s)
+            session.sample()
 
     def _streams(self, request: http.Request, rest: list[str]) -> http.Response:
         if not rest and request.method == "POST":

@@ -15,8 +15,10 @@ import numpy as np
 
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
+    Bind,
     Command,
     Measured,
+    Refuse,
     StreamClosed,
     StreamOpened,
     Telemetry,
@@ -199,15 +201,16 @@ class Session:
     def _carry_out(self, commands: list[Command], window: WindowCount) -> list[Command]:
         for command in commands:
             served = self.served[command.stream_id]
-            served.worker = self.core.bindings.get(command.stream_id, served.worker)
-            served.reason = self.core.refused.get(command.stream_id)
-            window.bound += command.stream_id in self.core.bindings
-            window.refused += command.stream_id in self.core.refused
+            if isinstance(command, Bind):
+                served.worker, served.reason = command.worker, None
+                window.bound += 1
+            elif isinstance(command, Refuse):
+                served.worker, served.reason = None, command.reason
+                window.refused += 1
         return commands
 
     def _stream_row(self, served: Served) -> dict[str, Any]:
         world, stream, w = self.world, served.stream, served.worker
-        bound = served.reason is None and w is not None
         delays = served.delays_s
         return {
             "seed": self.seed,
@@ -222,9 +225,9 @@ class Session:
             "size_bytes": stream.size_bytes,
             "deadline_s": stream.deadline_s,
             "min_accuracy": stream.min_accuracy,
-            "worker": world.worker_names[w] if bound and w is not None else None,
-            "variant": world.variant_names[w] if bound and w is not None else None,
-            "cluster": world.cluster_names[world.cluster[w]] if bound and w is not None else None,
+            "worker": world.worker_names[w] if w is not None else None,
+            "variant": world.variant_names[w] if w is not None else None,
+            "cluster": world.cluster_names[world.cluster[w]] if w is not None else None,
             "reason": served.reason,
             "queries": served.ok + served.failed + served.rejected,
             "ok": served.ok,
