@@ -1,0 +1,59 @@
+"""The public surface: what users import, and how bad input is answered."""
+
+import json
+
+import pytest
+
+import edgewise as ew
+from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.report import records
+
+SURFACE = set(
+    "Candidates Comparison Decisions DispatchPolicy DispatchView EdgewiseError Item Items Result ScorePolicy"
+    " compare dispatch_policy load_scenario simulate".split()
+)
+
+
+def test_surface_is_what_is_documented():
+    assert set(ew.__all__) == SURFACE
+    assert all(getattr(ew, name).__doc__ for name in SURFACE)
+
+
+def test_simulate_accepts_names_files_and_classes(tmp_path):
+    from edgewise.policies.dispatch.static import Closest
+
+    scenario = ew.load_scenario("tiny")
+    by_name = ew.simulate("tiny", "closest", seeds=[1])
+    by_class = ew.simulate(scenario, Closest, seeds=[1])
+    assert by_name.streams == by_class.streams
+
+
+def test_saved_run_reads_back(tmp_path):
+    comparison = ew.compare("tiny", ["least-impedance", "closest"], seeds=range(3), rival="closest")
+    folder = comparison.result.save(tmp_path / "run")
+    run = records.read_run(folder)
+    order = [(name, "ascending") for name in ("policy", "seed", "stream")]
+    assert run.streams.sort_by(order).to_pylist() == comparison.result.streams.sort_by(order).to_pylist()
+    assert run.manifest["rival"] == "closest"
+    assert json.loads((folder / "manifest.json").read_text())["seeds"] == [0, 1, 2]
+    assert ew.load_scenario(folder / "scenario.yaml") == comparison.result.scenario
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert "least-impedance" in str(comparison)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ew.compare("tiny", ["closest"]), "at least two"),
+        (lambda: ew.compare("tiny", ["closest", "closest"], seeds=[0]), "given twice"),
+        (lambda: ew.compare("tiny", ["closest", "least-impedance"], seeds=[0], rival="x"), "rival"),
+        (lambda: ew.simulate("tiny", "closest", seeds=[]), "--seeds 0:5"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(call, message):
+    with pytest.raises(PolicyError, match=message):
+        call()
+
+
+def test_errors_have_one_root():
+    assert issubclass(PolicyError, EdgewiseError)
