@@ -9,8 +9,22 @@ from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.report import records
 
 SURFACE = set(
-    "Candidates Comparison Decisions DispatchPolicy DispatchView EdgewiseError Item Items Result ScorePolicy"
-    " compare dispatch_policy load_scenario simulate".split()
+    [
+        "Candidates",
+        "Comparison",
+        "Decisions",
+        "DispatchPolicy",
+        "DispatchView",
+        "EdgewiseError",
+        "Item",
+        "Items",
+        "Result",
+        "ScorePolicy",
+        "compare",
+        "dispatch_policy",
+        "load_scenario",
+        "simulate",
+    ]
 )
 
 
