@@ -23,6 +23,7 @@ from rich.table import Table
 
 from edgewise import policies
 from edgewise.config import dump_scenario
+from edgewise.core import keyed
 from edgewise.core.world import World
 from edgewise.demo.pictures import characters, model_file, picture, read
 from edgewise.model.scenario import Scenario, parse_scenario
@@ -35,6 +36,7 @@ from edgewise.runtime.session import Session
 from edgewise.runtime.worker import OnnxModel, Worker
 
 MODEL = "text-recogniser"
+LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz0123456789"
 PICTURE_BYTES = 3 * 48 * 320 * 4
 
 
@@ -61,7 +63,7 @@ def clients(service_s: float) -> list[DemoClient]:
         DemoClient("subtitles", "edge and cloud", 3.0, 10 * service_s),
         DemoClient("number plate", "KA 42 EW 7", 4.0, 6 * service_s),
         DemoClient("reflex game", "press now", 5.0, 0.5 * service_s),
-        DemoClient("archive", "year 1984", 1.0, 20 * service_s, min_accuracy=95.0),
+        DemoClient("archive", "year 1984", 1.0, 20 * service_s, min_accuracy=99.0),
         DemoClient("translator", "guten Tag", 1.0, 20 * service_s, task="translate"),
         DemoClient("camera wall", "gate 12", 0.9 / service_s, 10 * service_s),
     ]
@@ -79,13 +81,25 @@ def measure_s(model: OnnxModel, repeats: int = 15) -> float:
     return float(np.median(taken[3:]))
 
 
-def small_scenario(service_s: float) -> Scenario:
+def accuracy_percent(model: OnnxModel, alphabet: tuple[str, ...], count: int = 20) -> float:
+    """Share of `count` drawn random words that the model reads without any mistake, in %."""
+    (name,) = model.inputs
+    right = 0
+    for i in range(count):
+        draws = keyed.uniform(0, keyed.Purpose.QUERY, i, np.arange(8))
+        word = "".join(LETTERS[int(u * len(LETTERS))] for u in draws)
+        (scores,) = model.run(InferRequest({name: picture(word)})).outputs.values()
+        right += read(scores[0], alphabet) == word
+    return 100.0 * right / count
+
+
+def small_scenario(service_s: float, accuracy: float) -> Scenario:
     """One site and one node with the recogniser, described as any scenario is."""
     data = {
         "name": "demo-live",
         "duration_s": 60,
         "catalog": {
-            "models": [{"name": MODEL, "task": "read-text", "accuracy": 80}],
+            "models": [{"name": MODEL, "task": "read-text", "accuracy": accuracy}],
             "variants": [
                 {
                     "name": f"{MODEL}-cpu",
@@ -123,7 +137,11 @@ def run(seconds: float, out: Console, folder: Path) -> None:
         f"[bold]Live:[/bold] {file.name} on ONNX Runtime reads a picture in {1e3 * service_s:.1f} ms here."
     )
     waiting = clients(service_s)
-    scenario = small_scenario(service_s)
+    accuracy = accuracy_percent(model, characters(file))
+    out.print(
+        f"It reads {accuracy:.0f} % of random 8-letter words without a mistake: its accuracy for the core."
+    )
+    scenario = small_scenario(service_s, accuracy)
     session = asyncio.run(_serve(model, scenario, waiting, seconds))
     rows = session.stream_records()
     out.print(_table(waiting, rows))
