@@ -1,5 +1,5 @@
 """Dispatch policies; importing this package registers them."""
 
-from edgewise.policies.dispatch import static
+from edgewise.policies.dispatch import balanced, static
 
-__all__ = ["static"]
+__all__ = ["balanced", "static"]

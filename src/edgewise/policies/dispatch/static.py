@@ -5,10 +5,14 @@ Each is one expression of the item's view; the core masks what is infeasible and
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, Item
 from edgewise.core.world import Floats
 from edgewise.policies.registry import dispatch_policy
+
+SMALL = 1e-3  # floor of loads (queries/s) and delays (s), so that an idle worker's weight stays finite
 
 
 @dispatch_policy("closest")
@@ -27,3 +31,59 @@ class LeastImpedance(ScorePolicy):
     def score(self, view: Candidates, item: Item) -> Floats:
         """Expected end-to-end delay."""
         return view.impedance_s
+
+
+@dispatch_policy("load-balancing")
+class LoadBalancing(ScorePolicy):
+    """The least loaded worker: min L                                (ASET, load balancing)."""
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """Load in queries/s."""
+        return view.load_qps
+
+
+@dispatch_policy("farthest")
+class Farthest(ScorePolicy):
+    """The most distant worker: max d + 2σ                           (ASET, farthest)."""
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """One-way network delay, negated."""
+        return -view.network_s
+
+
+@dispatch_policy("cheaper")
+class Cheaper(ScorePolicy):
+    """The slowest answer that is in time: max 2(d + 2σ) + D_v       (ASET, cheaper; its text says max)."""
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """Expected end-to-end delay, negated."""
+        return -view.impedance_s
+
+
+@dispatch_policy("random-by-latency")
+class RandomByLatency(ScorePolicy):
+    """At random, in proportion to 1 / (2(d + 2σ) + D_v)            (ASET, random proportional to latency)."""
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """Exponential race: the first of rates 1 / impedance."""
+        return race(view.draw, 1.0 / np.maximum(view.impedance_s, SMALL))
+
+
+@dispatch_policy("random-by-load")
+class RandomByLoad(ScorePolicy):
+    """At random, in proportion to C_v / L                           (ASET, random proportional to load)."""
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """Exponential race: the first of rates C / L, with L floored."""
+        return race(view.draw, view.capacity_qps / np.maximum(view.load_qps, SMALL))
+
+
+def race(draw: Floats, weight: Floats) -> Floats:
+    """Finish times of exponential clocks: the smallest is worker w with probability ∝ weight_w.
+
+    Args:
+        draw: (W,) uniform in (0, 1).
+        weight: (W,) > 0.
+    """
+    finish: Floats = -np.log(draw) / weight
+    return finish
