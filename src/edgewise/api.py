@@ -22,6 +22,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.report import figures, html, records, statistics
 from edgewise.report.schema import STREAMS, WINDOWS
+from edgewise.report.summary import by_seed
 from edgewise.sim import simulate as sim
 
 Policy = str | type | Callable[[], DispatchPolicy]
@@ -53,9 +54,8 @@ class Result:
         return records.summarise(self.streams)
 
     def success(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-        """(seeds,) share of queries answered in time, for each policy."""
-        rows = {(row["policy"], row["seed"]): row["success"] for row in self.summary()}
-        return {p: np.array([rows.get((p, s), np.nan) for s in self.seeds]) for p in self.policies}
+        """(seeds,) share of queries answered in time, for each policy; seeds without queries left out."""
+        return by_seed(self.summary(), "success", self.policies)
 
     def save(self, folder: str | Path) -> Path:
         """Write scenario, manifest, Parquet records, summary, figures and report.html.

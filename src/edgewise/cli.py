@@ -171,11 +171,11 @@ def _print_summary(result: api.Result) -> None:
     table = Table(
         "policy", "success %", "failed %", "rejected %", "runs", title=f"scenario {result.scenario.name}"
     )
-    rows = result.summary()
+    rows = [row for row in result.summary() if row["queries"]]
     for policy in result.policies:
         mine = [row for row in rows if row["policy"] == policy]
         shares = [
-            f"{100 * sum(row[key] for row in mine) / len(mine):.2f}"
+            f"{100 * sum(row[key] for row in mine) / len(mine):.2f}" if mine else "–"
             for key in ("success", "failed", "rejected")
         ]
         table.add_row(policy, *shares, str(len(mine)))

@@ -71,3 +71,14 @@ def test_wrong_arguments_say_what_to_do(call, message):
 
 def test_errors_have_one_root():
     assert issubclass(PolicyError, EdgewiseError)
+
+
+def test_a_run_without_any_query_is_no_crash():
+    from edgewise.model.scenario import parse_scenario
+
+    data = ew.load_scenario("tiny").spec.model_dump(exclude_none=True)
+    data["arrivals"] = {"clients_per_min": 1e-6}
+    scenario = parse_scenario(data, "empty")
+    assert ew.simulate(scenario, "closest", seeds=[0]).summary() == []
+    with pytest.raises(PolicyError, match="no values"):
+        ew.compare(scenario, ["closest", "cheaper"], seeds=range(2))
