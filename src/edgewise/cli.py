@@ -120,9 +120,7 @@ def demo(
     try:
         from edgewise import demo as live
     except ImportError as error:
-        raise EdgewiseError(
-            f"the demo needs the live extra ({error.name} is missing): pip install 'edgewise[live]'"
-        ) from error
+        raise EdgewiseError(f"the demo cannot import {error.name}: pip install 'edgewise[demo]'") from error
     live.run(seconds, out, folder / "live")
     numbers = range(5)
     listed = ["closest", "least-impedance"]
