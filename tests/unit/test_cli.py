@@ -50,6 +50,7 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["simulate", "tiny", "--seeds", "5:1"], "A:B"),
         (["simulate", "tiny", "--seeds", "x"], "A:B"),
         (["report", "nowhere"], "nowhere"),
+        (["report", "[bold]nowhere"], "[bold]nowhere"),
         (["compare", "tiny", "--policies", "closest"], "at least two"),
     ],
 )
