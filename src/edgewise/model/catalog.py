@@ -18,6 +18,8 @@ class Profile:
         per_byte_s: growth with payload.
         batch_slope: growth per further item of a batch; 1 means batching gains nothing.
         deviation: standard deviation of the delay, as a fraction of its mean.
+        distribution: law of the delay around its mean: "normal" (truncated at 0) with `deviation`,
+            or "exponential", whose deviation is its mean.
         source: "measured on …" or the publication the figures are scaled from.
     """
 
@@ -26,6 +28,7 @@ class Profile:
     batch_slope: float = 1.0
     deviation: float = 0.0
     source: str = ""
+    distribution: str = "normal"
 
     def delay_s(self, size_bytes: float, batch: int = 1) -> float:
         """Mean processing delay of a batch whose largest payload is `size_bytes`."""
@@ -53,6 +56,7 @@ class Variant:
         capacity_qps: queries/s at its largest input (ASET's C_v).
         largest_bytes: the largest payload it takes; a query's cost relative to it is η.
         max_batch: most queries in one batch.
+        batch_timeout_s: a free worker waits this long for a batch to fill; 0 starts at once.
         servers: batches processed at once.
         file: ONNX file of the network, for live workers.
     """
@@ -66,6 +70,7 @@ class Variant:
     max_batch: int = 1
     servers: int = 1
     file: str | None = None
+    batch_timeout_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from edgewise.model.build import Problems, build_catalog, build_topology, check_
 from edgewise.model.catalog import Catalog
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.spec import ApplicationSpec, ScenarioSpec
+from edgewise.model.timeline import Change
 from edgewise.model.topology import Topology
 
 
@@ -71,6 +72,7 @@ class Scenario:
         telemetry_period_s, telemetry_lag_s: how often and how late measurements arrive.
         retry_refused: decide refused streams anew at each window.
         spec: the validated YAML form, to be written out again.
+        timeline: changes of nodes and links, in order of time.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Scenario:
     applications: tuple[Application, ...]
     arrivals: Arrivals
     spec: ScenarioSpec
+    timeline: tuple[Change, ...] = ()
 
 
 def parse_scenario(data: Any, where: str) -> Scenario:
