@@ -45,13 +45,15 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_folder()))
 import numba  # noqa: E402  (after the cache folder is set)
 import numpy as np  # noqa: E402
 
+JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+
 
 def kernel(function: F) -> F:
     """Compile `function` in nopython mode, cached on disk.
 
     Floating-point order is kept (no fastmath): a compiled run equals an interpreted one.
     """
-    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+    if not JIT:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import singledispatchmethod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.core import choose
+from edgewise.core.choose import OPEN, Batch, Load
 from edgewise.core.events import (
     Bind,
     Command,
     Event,
+    LinkChanged,
     Measured,
     Refuse,
     Release,
@@ -32,23 +35,22 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.feasibility import TOLERANCE, assess, share_qps
+from edgewise.core.feasibility import TOLERANCE, share_qps
 from edgewise.core.keyed import Key
-from edgewise.core.policy import DispatchPolicy, ScorePolicy
-from edgewise.core.views import REASONS, Candidates, Decisions, DispatchView, Item, Items, Violation
-from edgewise.core.world import Floats, World
+from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, broken
+from edgewise.core.views import (
+    REASONS,
+    Bound,
+    Decisions,
+    DispatchView,
+    Item,
+    Items,
+    Rows,
+    Violation,
+)
+from edgewise.core.world import Ints, Links, World
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-class LeastImpedanceFallback(ScorePolicy):
-    """Decides when the policy cannot: least 2(d + 2σ) + D_v, which needs no measurement."""
-
-    name = "fallback"
-
-    def score(self, view: Candidates, item: Item) -> Floats:
-        """Impedance."""
-        return view.impedance_s
 
 
 class DispatchCore:
@@ -87,18 +89,20 @@ class DispatchCore:
         self.bindings: dict[int, int] = {}
         self.refused: dict[int, str] = {}
         self.faults: dict[str, int] = {}
-        self._items: dict[int, Item] = {}
+        self._items: dict[int, tuple[Item, float]] = {}  # with the time of opening
         self._retry = retry_refused
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
         self._timer, self._budget_s = timer, budget_s
         self._suspended = False
         workers = world.workers
-        self._load_qps = np.zeros(workers)
-        self._streams = np.zeros(workers, dtype=np.int64)
-        self._up = np.ones(workers, dtype=np.bool_)
-        self._measured = (np.zeros(workers),) * 4
+        self._load = Load(
+            np.zeros(workers), np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
+        )
+        self._measured = choose.Measured(*(np.zeros(workers) for _ in range(4)))
         self._measured_s = -np.inf
+        self._links = Links(*(array.copy() for array in world.links))
+        self._shown_links = world.links
         self.use(policy)
 
     def use(self, policy: DispatchPolicy) -> None:
@@ -107,22 +111,29 @@ class DispatchCore:
         policy.reset(self.world, Key(self.seed))
         self._fallback.reset(self.world, Key(self.seed))
         self._suspended = False
+        self._score = _score_of(policy)
 
-    def view(self) -> DispatchView:
-        """What the policy may see now. Ledger arrays are copies: a view never changes later."""
-        queue, throughput, mean, p95 = self._measured
+    def view(self, with_bound: bool = False) -> DispatchView:
+        """What the policy may see now. Ledger arrays are copies: a view never changes later.
+
+        Args:
+            with_bound: list the bound streams too, as `tick` gets them.
+        """
+        m = self._measured
         return DispatchView(
             world=self.world,
             now_s=self.now_s,
             seed=self.seed,
-            load_qps=_frozen(self._load_qps),
-            streams=_frozen(self._streams),
-            up=_frozen(self._up),
-            queue=_frozen(queue),
-            throughput_qps=_frozen(throughput),
-            delay_mean_s=_frozen(mean),
-            delay_p95_s=_frozen(p95),
+            load_qps=_frozen(self._load.load_qps),
+            streams=_frozen(self._load.streams),
+            up=_frozen(self._load.up),
+            queue=_frozen(m.queue),
+            throughput_qps=_frozen(m.throughput_qps),
+            delay_mean_s=_frozen(m.delay_mean_s),
+            delay_p95_s=_frozen(m.delay_p95_s),
             measured_s=self._measured_s,
+            links=self._shown_links,
+            bound=self._bound() if with_bound else None,
         )
 
     def handle(self, event: Event) -> list[Command]:
@@ -131,10 +142,78 @@ class DispatchCore:
         Raises:
             ValueError: the event lies in the past, or names an unknown stream or worker.
         """
-        if event.time_s < self.now_s:
-            raise ValueError(f"event at {event.time_s} s lies before {self.now_s} s: time must not go back")
-        self.now_s = event.time_s
+        self._reach(event.time_s)
         return self._on(event)
+
+    def play(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
+        """Apply many openings and closings; the same as handling them one by one, but compiled.
+
+        Args:
+            batch: events in order of time; their rows are streams.
+            rows: the streams' needs.
+            worker, reason: (N,) of all rows: where each is or was bound last (-1 nowhere) and why
+                it was refused (0 when it was not); brought up to date.
+        Raises:
+            ValueError: as `handle`.
+        """
+        # Where compiled code stops (a score raised, or is NaN), plain Python decides and says why.
+        start, count = 0, batch.row.size
+        while start < count:
+            rest = Batch(batch.time_s[start:], batch.kind[start:], batch.row[start:])
+            start += self._play_compiled(rest, rows, worker, reason) if self._compiled_until(rest) else 0
+            if start < count:
+                self._play_one(batch, start, rows, worker, reason)
+                start += 1
+
+    def _compiled_until(self, batch: Batch) -> bool:
+        max_age_s = getattr(self.policy, "max_age_s", None)
+        fresh = max_age_s is None or batch.time_s[-1] - self._measured_s <= max_age_s
+        return self._score is not None and fresh and not self._suspended and self._timer is None
+
+    def _play_compiled(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> int:
+        self._reach(float(batch.time_s[0]))
+        seed = np.uint64(self.seed & 0xFFFFFFFFFFFFFFFF)
+        played = choose.play(
+            self._score, self.world.tables, self._links, self._load, self._measured, self._measured_s,
+            seed, batch, rows, worker, reason,
+        )  # fmt: skip
+        if played:
+            self._reach(float(batch.time_s[played - 1]))
+        names = {int(v): text for v, text in REASONS.items()}
+        columns = [column[batch.row[:played]].tolist() for column in (*rows, worker, reason)]
+        kinds, times = batch.kind[:played].tolist(), batch.time_s[:played].tolist()
+        for kind, time_s, *needs, w, why in zip(kinds, times, *columns, strict=True):
+            stream_id = needs[0]
+            if kind != OPEN:
+                self._forget(stream_id)
+                continue
+            self._items[stream_id] = (Item(*needs), time_s)
+            if w >= 0:
+                self.bindings[stream_id] = w
+            else:
+                self.refused[stream_id] = names[why]
+        return played
+
+    def _play_one(self, batch: Batch, e: int, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
+        i, time_s = int(batch.row[e]), float(batch.time_s[e])
+        self._reach(time_s)
+        item = choose.item_of(rows, i)
+        if batch.kind[e] != OPEN:
+            self._close(item.id)
+        else:
+            worker[i], reason[i] = self._open(item)
+
+    def _reach(self, time_s: float) -> None:
+        if time_s < self.now_s:
+            raise ValueError(f"event at {time_s} s lies before {self.now_s} s: time must not go back")
+        self.now_s = time_s
+
+    def _bound(self) -> Bound:
+        held = [self._items[stream_id] for stream_id in self.bindings]
+        rows = Rows.of([item for item, _ in held])
+        worker = np.fromiter(self.bindings.values(), dtype=np.int64, count=len(held))
+        opened_s = np.array([opened_s for _, opened_s in held], dtype=np.float64)
+        return Bound(Rows(*map(_frozen, rows)), _frozen(worker), _frozen(opened_s))  # type: ignore[arg-type]
 
     @singledispatchmethod
     def _on(self, event: Event) -> list[Command]:
@@ -142,132 +221,172 @@ class DispatchCore:
 
     @_on.register
     def _opened(self, event: StreamOpened) -> list[Command]:
-        stream = event.stream
-        if stream.id in self._items:
-            raise ValueError(f"stream {stream.id} is open already")
-        (item,) = Items.of(self.world, [stream])
-        self._items[stream.id] = item
-        return self._place(item)
+        (item,) = Items.of(self.world, [event.stream])
+        self._open(item)
+        return [self._answer(item.id)]
 
     @_on.register
     def _closed(self, event: StreamClosed) -> list[Command]:
-        if event.stream_id not in self._items:
-            raise ValueError(f"stream {event.stream_id} is not open")
-        commands = self._unbind(event.stream_id)
-        self.refused.pop(event.stream_id, None)
-        del self._items[event.stream_id]
-        return commands
+        return self._close(event.stream_id)
 
     @_on.register
     def _ticked(self, event: Tick) -> list[Command]:
         self._suspended = False
         try:
-            self.policy.tick(self.view())
+            self.policy.tick(self.view(with_bound=True))
         except Exception as error:  # a policy is foreign code: whatever it raises must not stop dispatch
             self._fault(f"tick raised {type(error).__name__}")
             self._suspended = True
+        self._score = _score_of(self.policy)
         if not self._retry:
             return []
-        waiting = [self._items[stream_id] for stream_id in self.refused]
-        return [c for item in waiting for c in self._place(item) if isinstance(c, Bind)]
+        return [c for stream_id in list(self.refused) for c in self._again(stream_id) if isinstance(c, Bind)]
 
     @_on.register
     def _worker_changed(self, event: WorkerChanged) -> list[Command]:
-        self._up[event.worker] = event.up
+        self._load.up[event.worker] = event.up
         if event.up:
             return []
-        lost = [stream for stream, worker in self.bindings.items() if worker == event.worker]
-        commands = [c for stream in lost for c in self._unbind(stream)]
-        for stream in lost:
-            commands += self._place(self._items[stream])
-        return commands
+        return self._move([stream for stream, worker in self.bindings.items() if worker == event.worker])
+
+    @_on.register
+    def _link_changed(self, event: LinkChanged) -> list[Command]:
+        where = (event.site, event.cluster)
+        for name in Links._fields:
+            value = getattr(event, name)
+            if value is not None:
+                getattr(self._links, name)[where] = value
+        self._shown_links = Links(*(_frozen(array) for array in self._links))
+        if self._links.delay_s[where] < np.inf:
+            return []
+        lost = [
+            stream
+            for stream, worker in self.bindings.items()
+            if self.world.cluster[worker] == event.cluster and self._items[stream][0].site == event.site
+        ]
+        return self._move(lost)
 
     @_on.register
     def _measured_event(self, event: Measured) -> list[Command]:
         t = event.telemetry
-        self._measured = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
+        columns = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
+        self._measured = choose.Measured(*(np.array(column, dtype=np.float64) for column in columns))
         self._measured_s = t.measured_s
         return []
 
-    def _place(self, item: Item) -> list[Command]:
-        view = self.view()
-        decisions = self._decide(view, Items((item,)))
-        worker = int(decisions.worker[0])
+    def _open(self, item: Item) -> tuple[int, int]:
+        """Take a new stream in and decide it: (worker, 0) or (-1, reason)."""
+        if item.id in self._items:
+            raise ValueError(f"stream {item.id} is open already")
+        self._items[item.id] = (item, self.now_s)
+        return self._place(item)
+
+    def _close(self, stream_id: int) -> list[Command]:
+        if stream_id not in self._items:
+            raise ValueError(f"stream {stream_id} is not open")
+        commands = self._unbind(stream_id)
+        self._forget(stream_id)
+        return commands
+
+    def _forget(self, stream_id: int) -> None:
+        """Drop a closed stream from the books (its load has been released)."""
+        if stream_id not in self._items:
+            raise ValueError(f"stream {stream_id} is not open")
+        self.bindings.pop(stream_id, None)
+        self.refused.pop(stream_id, None)
+        del self._items[stream_id]
+
+    def _answer(self, stream_id: int) -> Command:
+        if stream_id in self.bindings:
+            return Bind(stream_id, self.bindings[stream_id])
+        return Refuse(stream_id, self.refused[stream_id])
+
+    def _again(self, stream_id: int) -> list[Command]:
+        self._place(self._items[stream_id][0])
+        return [self._answer(stream_id)]
+
+    def _move(self, streams: list[int]) -> list[Command]:
+        """Take streams off where they are, all of them first, and decide each anew."""
+        commands = [c for stream in streams for c in self._unbind(stream)]
+        return commands + [c for stream in streams for c in self._again(stream)]
+
+    def _place(self, item: Item) -> tuple[int, int]:
+        worker, reason = self._decide(item)
         if worker < 0:
-            reason = Violation(int(decisions.reason[0])) if decisions.reason.size else Violation.POLICY
-            self.refused[item.id] = REASONS[reason or Violation.POLICY]
-            return [Refuse(item.id, self.refused[item.id])]
+            self.refused[item.id] = REASONS[Violation(reason) or Violation.POLICY]
+            return -1, reason or int(Violation.POLICY)
         self.refused.pop(item.id, None)
         self.bindings[item.id] = worker
-        self._load_qps[worker] += share_qps(self.world, item)[worker]
-        self._streams[worker] += 1
-        return [Bind(item.id, worker)]
+        choose.bind(self.world.tables, self._load, worker, item)
+        return worker, int(Violation.NONE)
 
     def _unbind(self, stream_id: int) -> list[Command]:
         worker = self.bindings.pop(stream_id, None)
         if worker is None:
             return []
-        self._streams[worker] -= 1
-        self._load_qps[worker] -= share_qps(self.world, self._items[stream_id])[worker]
-        if self._streams[worker] == 0:
-            self._load_qps[worker] = 0.0  # an idle worker forgets rounding errors
+        choose.release(self.world.tables, self._load, worker, self._items[stream_id][0])
         return [Release(stream_id, worker)]
 
-    def _decide(self, view: DispatchView, items: Items) -> Decisions:
-        why = self._why_not(view)
+    def _decide(self, item: Item) -> tuple[int, int]:
+        why = self._why_not()
         if why is None:
             started = self._timer() if self._timer else 0.0
             try:
-                decisions = self.policy.decide(view, items)
-                why = _broken(view, items, decisions)
+                worker, reason, why = self._ask(item)
             except Exception as error:  # see _ticked
                 why = f"raised {type(error).__name__}"
             if self._timer and self._budget_s is not None and self._timer() - started > self._budget_s:
                 self._fault("over budget")
                 self._suspended = True
             if why is None:
-                return decisions
+                return worker, reason
         self._fault(why)
-        return self._fallback.decide(view, items)
+        return _first(self._fallback.decide(self.view(), Items((item,))))
 
-    def _why_not(self, view: DispatchView) -> str | None:
+    def _ask(self, item: Item) -> tuple[int, int, str | None]:
+        """The policy's answer, and what it breaks, if anything."""
+        view, items = self.view(), Items((item,))
+        decisions = self.policy.decide(view, items)
+        why = broken(view, items, decisions)
+        return (*_first(decisions), None) if why is None else (-1, 0, why)
+
+    def _why_not(self) -> str | None:
         if self._suspended:
             return "suspended until the next tick"
         max_age_s = getattr(self.policy, "max_age_s", None)
-        return "stale view" if max_age_s is not None and view.age_s > max_age_s else None
+        return "stale view" if max_age_s is not None and self.now_s - self._measured_s > max_age_s else None
 
     def _fault(self, why: str) -> None:
         self.faults[why] = self.faults.get(why, 0) + 1
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
-        load = np.zeros_like(self._load_qps)
-        streams = np.zeros_like(self._streams)
+        load = np.zeros_like(self._load.load_qps)
+        streams = np.zeros_like(self._load.streams)
         for stream_id, worker in self.bindings.items():
-            item = self._items[stream_id]
+            item, _ = self._items[stream_id]
             load[worker] += share_qps(self.world, item)[worker]
             streams[worker] += 1
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
             assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
-            assert self._up[worker], "bound to a worker that is down"
-        assert np.allclose(load, self._load_qps), "load differs from the sum of the bindings"
-        assert (streams == self._streams).all(), "stream count differs from the bindings"
+            assert self._load.up[worker], "bound to a worker that is down"
+        assert np.allclose(load, self._load.load_qps), "load differs from the sum of the bindings"
+        assert (streams == self._load.streams).all(), "stream count differs from the bindings"
         assert (load <= self.world.capacity_qps * (1 + 2 * TOLERANCE)).all(), "a worker is over capacity"
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"
         assert self.bindings.keys() | self.refused.keys() == self._items.keys(), "a stream was lost"
 
 
-def _broken(view: DispatchView, items: Items, decisions: Decisions) -> str | None:
-    """What a policy's answer breaks, or None."""
-    if decisions.worker.shape != (len(items),):
-        return "wrong shape"
-    for item, worker in zip(items, decisions.worker, strict=True):
-        violation = assess(view, item).violation
-        if worker >= view.world.workers or (worker >= 0 and violation[worker] != Violation.NONE):
-            return "bound what is not feasible"
-        if worker < -1:
-            return "worker below -1"
-    return None
+def _score_of(policy: DispatchPolicy) -> Any | None:
+    """The compiled score that decides until the next tick, if there is one.
+
+    A meta-policy names the policy that decides for it in `current`.
+    """
+    return choose.compiled(getattr(policy, "current", policy))
+
+
+def _first(decisions: Decisions) -> tuple[int, int]:
+    return int(decisions.worker[0]), int(decisions.reason[0]) if decisions.reason.size else 0
 
 
 def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:

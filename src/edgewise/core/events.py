@@ -65,6 +65,23 @@ class WorkerChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """The way from a site to a cluster was seen to change; None leaves a figure as it is.
+
+    Attributes:
+        site, cluster: indices.
+        delay_s: mean one-way delay; infinite when the way is down.
+    """
+
+    time_s: float
+    site: int
+    cluster: int
+    delay_s: float | None = None
+    deviation_s: float | None = None
+    bandwidth_bps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Telemetry arrived (possibly late: `time_s` is the arrival)."""
 
@@ -72,7 +89,7 @@ class Measured:
     telemetry: Telemetry
 
 
-Event = StreamOpened | StreamClosed | Tick | WorkerChanged | Measured
+Event = StreamOpened | StreamClosed | Tick | WorkerChanged | LinkChanged | Measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,28 +74,36 @@ def uniform(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) 
 
 
 @kernel
-def bits_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> np.uint64:
-    """The same 64 bits as `bits`, one at a time, for kernels."""
-    word = np.uint64(seed)
-    for i in range(3):
-        part = purpose + 1 if i == 0 else (entity if i == 1 else counter)
-        word = np.uint64(word + GAMMA * np.uint64(part))
-        word = np.uint64((word ^ (word >> S30)) * MIX1)
-        word = np.uint64((word ^ (word >> S27)) * MIX2)
-        word = np.uint64(word ^ (word >> S31))
-    return word
+def finalise_of(word: np.uint64, part: int) -> np.uint64:
+    """One round of the hash: mixes one more word in."""
+    word = np.uint64(word + GAMMA * np.uint64(part))
+    word = np.uint64((word ^ (word >> S30)) * MIX1)
+    word = np.uint64((word ^ (word >> S27)) * MIX2)
+    return np.uint64(word ^ (word >> S31))
+
+
+@kernel
+def prefix_of(seed: np.uint64, purpose: int, entity: int) -> np.uint64:
+    """The hash before its last round; `finalise_of(prefix_of(…), counter)` are the bits of `bits`."""
+    return finalise_of(finalise_of(seed, purpose + 1), entity)
+
+
+@kernel
+def unit_of(word: np.uint64) -> float:
+    """A uniform draw in (0, 1) from 64 random bits."""
+    return (float(word >> S11) + 0.5) * 2.0**-53
 
 
 @kernel
 def uniform_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> float:
     """The same draw as `uniform`, one at a time, for kernels."""
-    return (float(bits_of(seed, purpose, entity, counter) >> S11) + 0.5) * 2.0**-53
+    return unit_of(finalise_of(prefix_of(seed, purpose, entity), counter))
 
 
 @kernel
 def normal_pair_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> tuple[float, float]:
     """Two independent standard normal draws (Box-Muller) from one hash."""
-    word = bits_of(seed, purpose, entity, counter)
+    word = finalise_of(prefix_of(seed, purpose, entity), counter)
     high = (float(word >> np.uint64(32)) + 0.5) * 2.0**-32
     low = (float(word & np.uint64(0xFFFFFFFF)) + 0.5) * 2.0**-32
     radius = math.sqrt(-2.0 * math.log(high))

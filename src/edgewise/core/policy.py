@@ -12,8 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core import keyed
-from edgewise.core.feasibility import assess, refusal
+from edgewise.core.feasibility import NO_NUMBER, assess, least, refusal
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
@@ -100,7 +99,9 @@ class Placement(Protocol):
 class ScorePolicy:
     """Base of policies that are one function: smallest score among the feasible workers wins.
 
-    Subclasses define `score(view, item)`. Ties are broken at random, keyed by run and item.
+    Subclasses define `score(view, item)`. Ties are broken at random, keyed by run and item. A
+    score that reads only its arguments is compiled where numba can (`core.choose`); one that
+    uses `self` runs as it stands.
     """
 
     name: str = ""
@@ -120,19 +121,41 @@ class ScorePolicy:
         worker = np.full(len(items), -1, dtype=np.int64)
         reason = np.zeros(len(items), dtype=np.int8)
         for i, item in enumerate(items):
-            candidates = assess(view, item)
-            worker[i], reason[i] = self._best(view.seed, candidates, item)
+            worker[i], reason[i] = self._best(view.seed, assess(view, item), item)
         return Decisions(worker, reason)
 
     def _best(self, seed: int, view: Candidates, item: Item) -> tuple[int, int]:
-        allowed = np.flatnonzero(view.feasible)
-        if allowed.size == 0:
-            return -1, int(refusal(view.violation))
-        score = np.asarray(self.score(view, item), dtype=np.float64)[allowed]
-        best = allowed[score == score.min()]  # a NaN score makes this empty: caught below
-        if best.size == 0:
+        if not view.feasible.any():
+            return -1, refusal(view.violation)
+        score = np.array(self.score(view, item), dtype=np.float64)
+        if score.shape != view.feasible.shape:
+            raise ValueError(
+                f"policy {self.name!r}: score has shape {score.shape} for {view.feasible.size} workers"
+            )
+        best = least(score, view.feasible, np.uint64(seed & 0xFFFFFFFFFFFFFFFF), item.id)
+        if best == NO_NUMBER:
             raise ValueError(f"policy {self.name!r}: score is NaN for item {item.id}")
-        if best.size == 1:
-            return int(best[0]), int(Violation.NONE)
-        draw = keyed.uniform(seed, keyed.Purpose.TIE, item.id, 0)
-        return int(best[int(draw * best.size)]), int(Violation.NONE)
+        return best, int(Violation.NONE)
+
+
+class LeastImpedanceFallback(ScorePolicy):
+    """Decides when the policy cannot: least 2(d + 2σ) + D_v, which needs no measurement."""
+
+    name = "fallback"
+
+    def score(self, view: Candidates, item: Item) -> NDArray[np.float64]:
+        """Impedance."""
+        return view.impedance_s
+
+
+def broken(view: DispatchView, items: Items, decisions: Decisions) -> str | None:
+    """What a policy's answer breaks, or None."""
+    if decisions.worker.shape != (len(items),):
+        return "wrong shape"
+    for item, worker in zip(items, decisions.worker, strict=True):
+        violation = assess(view, item).violation
+        if worker >= view.world.workers or (worker >= 0 and violation[worker] != Violation.NONE):
+            return "bound what is not feasible"
+        if worker < -1:
+            return "worker below -1"
+    return None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core.world import Floats, Ints, World
+from edgewise.core.world import Floats, Ints, Links, World
 from edgewise.model.work import Stream
 
 
@@ -60,7 +60,7 @@ class Candidates(NamedTuple):
     Ledger: load_qps (L_w, normalised by fractional load), streams, up.
     Static: capacity_qps (C_v), accuracy, cluster, node.
     For this item: network_s (d + 2σ, one way), processing_s (D_v(ζ)), impedance_s
-    (2(d + 2σ) + D_v), share_qps (η ρ), violation (`Violation`, 0 where feasible),
+    (2(d + 2σ) + D_v), share_qps (η ρ), violation (`Violation`, 0 where feasible), feasible,
     draw (uniform in (0, 1), keyed by run, item and worker).
     Measured: queue, throughput_qps, delay_mean_s, delay_p95_s, and age_s of these.
     """
@@ -78,6 +78,7 @@ class Candidates(NamedTuple):
     impedance_s: Floats
     share_qps: Floats
     violation: NDArray[np.int8]
+    feasible: NDArray[np.bool_]
     draw: Floats
     queue: Floats
     throughput_qps: Floats
@@ -85,10 +86,37 @@ class Candidates(NamedTuple):
     delay_p95_s: Floats
     age_s: float
 
-    @property
-    def feasible(self) -> NDArray[np.bool_]:
-        """(W,) workers that violate nothing."""
-        return np.equal(self.violation, int(Violation.NONE))
+
+class Rows(NamedTuple):
+    """Items as columns, (N,) each, as kernels read them; see `Item`."""
+
+    id: Ints
+    site: Ints
+    task: Ints
+    rate_qps: Floats
+    size_bytes: Floats
+    deadline_s: Floats
+    min_accuracy: Floats
+    priority: Ints
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Rows:
+        """Items laid out as columns."""
+        columns: list[tuple[float, ...]] = list(zip(*items, strict=True)) or [()] * len(cls._fields)
+        id_, site, task, priority = (np.array(columns[k], dtype=np.int64) for k in (0, 1, 2, 7))
+        rate, size, deadline, accuracy = (np.array(columns[k], dtype=np.float64) for k in range(3, 7))
+        return cls(id_, site, task, rate, size, deadline, accuracy, priority)
+
+
+class Bound(NamedTuple):
+    """The streams that are bound, in order of their opening: (N,) each.
+
+    items: what they need. worker: where they are bound. opened_s: when they were opened.
+    """
+
+    items: Rows
+    worker: Ints
+    opened_s: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +169,8 @@ class DispatchView:
         load_qps, streams, up: (W,) ledger.
         queue, throughput_qps, delay_mean_s, delay_p95_s: (W,) measured.
         measured_s: when those were measured; -inf when never.
+        links: (S, C) ways as last reported; a way that is down has an infinite delay.
+        bound: the streams bound now; given to `tick`, None for single decisions.
     """
 
     world: World
@@ -154,6 +184,12 @@ class DispatchView:
     delay_mean_s: Floats
     delay_p95_s: Floats
     measured_s: float
+    links: Links = field(default=None)  # type: ignore[assignment]
+    bound: Bound | None = None
+
+    def __post_init__(self) -> None:
+        if self.links is None:
+            object.__setattr__(self, "links", self.world.links)
 
     @property
     def age_s(self) -> float:

@@ -6,7 +6,8 @@ measurements' place), and I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,37 @@ from edgewise.model.topology import Topology
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+LAWS = ("normal", "exponential")  # of processing delays
+
+
+class Links(NamedTuple):
+    """The ways from S sites to C clusters, (S, C) each: one-way delay, its deviation, bandwidth.
+
+    A way that is down has an infinite delay.
+    """
+
+    delay_s: Floats
+    deviation_s: Floats
+    bandwidth_bps: Floats
+
+
+class Tables(NamedTuple):
+    """A world as kernels read it: (W,) of the workers, (S,) of the sites.
+
+    largest_s is D_v at the worker's largest payload.
+    """
+
+    task: Ints
+    accuracy: Floats
+    capacity_qps: Floats
+    fixed_s: Floats
+    per_byte_s: Floats
+    largest_s: Floats
+    cluster: Ints
+    node: Ints
+    access_delay_s: Floats
+    uplink_bps: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +65,9 @@ class World:
         cluster, node: (W,) indices.
         delay_s, deviation_s, bandwidth_bps: (S, C) one-way delay, its deviation, bandwidth.
         access_delay_s, uplink_bps: (S,).
+        distribution: (W,) law of the delay, index into `LAWS`.
+        batch_timeout_s: (W,) how long a free worker waits for a batch to fill.
+        tables: the same figures for kernels; never written to.
     """
 
     worker_names: tuple[str, ...]
@@ -58,6 +93,21 @@ class World:
     bandwidth_bps: Floats
     access_delay_s: Floats
     uplink_bps: Floats
+    distribution: Ints
+    batch_timeout_s: Floats
+    tables: Tables = field(init=False)
+
+    def __post_init__(self) -> None:
+        largest = self.fixed_s + self.per_byte_s * self.largest_bytes
+        columns = {name: getattr(self, name) for name in Tables._fields if name != "largest_s"}
+        # Kernels are compiled for arrays that may be written to: copies spare a second compilation.
+        tables = Tables(largest_s=largest, **{name: array.copy() for name, array in columns.items()})
+        object.__setattr__(self, "tables", tables)
+
+    @property
+    def links(self) -> Links:
+        """The ways as the scenario describes them; read-only."""
+        return Links(self.delay_s, self.deviation_s, self.bandwidth_bps)
 
     @property
     def workers(self) -> int:
@@ -110,6 +160,8 @@ class World:
             bandwidth_bps=bandwidth,
             access_delay_s=_floats([site.access_delay_s for site in topology.sites]),
             uplink_bps=_floats([site.uplink_bps for site in topology.sites]),
+            distribution=_ints([LAWS.index(profile.distribution) for profile in profiles]),
+            batch_timeout_s=_floats([variant.batch_timeout_s for variant in variants]),
         )
 
 

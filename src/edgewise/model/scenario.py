@@ -73,6 +73,7 @@ class Scenario:
         retry_refused: decide refused streams anew at each window.
         spec: the validated YAML form, to be written out again.
         timeline: changes of nodes and links, in order of time.
+        decision_delay_s: from a stream's opening until its queries may leave the site.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Scenario:
     arrivals: Arrivals
     spec: ScenarioSpec
     timeline: tuple[Change, ...] = ()
+    decision_delay_s: float = 0.0
 
 
 def parse_scenario(data: Any, where: str) -> Scenario:

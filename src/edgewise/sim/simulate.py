@@ -1,41 +1,50 @@
 """From a scenario to records: the simulator drives the decision core from its own clock.
 
-Global events (streams opening and closing, telemetry, windows) run in time order in Python and
-go through the same `DispatchCore` that the gateway uses; queries run in compiled kernels
-(`sim.streams`), one telemetry period at a time.
+Global events (telemetry, windows, failures) run in time order in Python; streams that open and
+close between two of them go to `DispatchCore.play` at once, and queries run in compiled kernels
+(`sim.streams`). Everything a policy learns goes through the core, as in the gateway.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
     Command,
     Event,
+    LinkChanged,
     Measured,
     Refuse,
-    StreamClosed,
-    StreamOpened,
+    Release,
     Telemetry,
     Tick,
+    WorkerChanged,
 )
 from edgewise.core.policy import DispatchPolicy
+from edgewise.core.views import REASONS, Items, Rows, Violation
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
+from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Stream
+from edgewise.sim import arrays
 from edgewise.sim import streams as kernels
 from edgewise.sim.streams import Floats, Ints
+from edgewise.sim.telemetry import p95_s, waiting_at
 from edgewise.workloads.generate import generate_streams
 
-# At equal times: capacity returns first, then news arrives, then windows begin, then clients come.
-CLOSED, SAMPLE, MEASURED, TICK, OPENED = range(5)
+# At equal times: capacity returns first, then things break, then news arrives, then windows
+# begin, then clients come.
+CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(6)
 
 
 @dataclass(slots=True)
@@ -44,24 +53,36 @@ class Outcome:
 
     Attributes:
         streams, windows: columns of the two record tables.
-        commands: (time, command) in order, the whole conversation with the core.
         core: the decision core as it stood at the end.
+        log: the conversation with the core; `commands` spells it out.
     """
 
-    streams: dict[str, list[Any]]
-    windows: dict[str, list[Any]]
-    commands: list[tuple[float, Command]]
+    streams: dict[str, Any]
+    windows: dict[str, Any]
     core: DispatchCore
+    log: list[_Said]
+
+    @property
+    def commands(self) -> list[tuple[float, Command]]:
+        """(time, command) in order."""
+        return [pair for said in self.log for pair in said.pairs()]
 
 
 @dataclass(slots=True)
-class _Counts:
-    """Streams opened, bound and refused in each window, and the policy in force."""
+class _Said:
+    """Commands of the core: those of one event, or those of many streams played at once."""
 
-    opened: Ints
-    bound: Ints
-    refused: Ints
-    active: list[str] = field(default_factory=list)
+    time_s: float
+    commands: list[Command]
+    played: tuple[NDArray[Any], ...] = ()  # time, kind, stream, worker, reason
+
+    def pairs(self) -> Iterator[tuple[float, Command]]:
+        yield from ((self.time_s, command) for command in self.commands)
+        for time_s, kind, i, w, why in zip(*(column.tolist() for column in self.played), strict=True):
+            if kind == OPEN:
+                yield time_s, Bind(i, w) if w >= 0 else Refuse(i, REASONS[Violation(why)])
+            elif w >= 0:
+                yield time_s, Release(i, w)
 
 
 class Simulation:
@@ -73,139 +94,242 @@ class Simulation:
         seed: keys arrivals, noise and ties.
         streams: replaces the scenario's generated streams (a recorded trace); ids must be
             0 … n-1 in order.
+        world: the scenario's world, when it has been built already.
+
+    `run` goes to the end; `run_until` stops on the way, so that an environment can change the
+    policy between windows.
     """
 
     def __init__(
-        self, scenario: Scenario, policy: DispatchPolicy, seed: int, streams: Sequence[Stream] | None = None
+        self,
+        scenario: Scenario,
+        policy: DispatchPolicy,
+        seed: int,
+        streams: Sequence[Stream] | None = None,
+        world: World | None = None,
     ) -> None:
         self.scenario, self.seed = scenario, seed
-        self.world = World.build(scenario.catalog, scenario.topology)
+        self.world = world or World.build(scenario.catalog, scenario.topology)
         self.core = DispatchCore(self.world, policy, seed, retry_refused=scenario.retry_refused)
         self.trace = list(generate_streams(scenario, seed) if streams is None else streams)
-        self.commands: list[tuple[float, Command]] = []
+        self.rows = Rows.of(Items.of(self.world, self.trace).rows)
+        self.bound = np.full(len(self.trace), -1, dtype=np.int64)
+        self.reason = np.zeros(len(self.trace), dtype=np.int8)
+        self.log: list[_Said] = []
+        self.active: list[str] = []
+        self.tally = arrays.tally_arrays(scenario.duration_s, scenario.window_s)
+        self.truth = arrays.stream_arrays(self.trace)
+        self.truth.from_s[:] += scenario.decision_delay_s
+        self.workers = arrays.worker_arrays(self.world)
+        self.network = arrays.network_arrays(self.world)
+        self._last = self.bound.copy()  # the worker of each stream's records
+        self._counts = np.zeros((3, self.tally.ok.size), dtype=np.int64)  # opened, bound, refused
         self._key = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
-        windows = max(int(np.ceil(scenario.duration_s / scenario.window_s)), 1)
-        self._tally = kernels.Tally(scenario.window_s, *(np.zeros(windows, dtype=np.int64) for _ in range(3)))
-        opened, bound, refused = (np.zeros(windows, dtype=np.int64) for _ in range(3))
-        self._counts = _Counts(opened, bound, refused)
-        self._streams = _stream_arrays(self.trace)
-        self._workers = _worker_arrays(self.world)
-        world = self.world
-        self._network = kernels.Network(
-            world.delay_s, world.deviation_s, world.access_delay_s, world.uplink_bps
-        )
-        self._heaps = np.zeros((world.workers, 16), dtype=np.int64)
-        self._sizes = np.zeros(world.workers, dtype=np.int64)
-        self._queue: list[tuple[float, int, int, Event | None]] = []
+        self._alive = np.ones(self.world.workers, dtype=np.bool_)
+        self._queue: list[tuple[float, int, int, Any]] = []
+        self._order = itertools.count()  # of equal events
+        self._schedule()
 
     def run(self) -> Outcome:
         """Run to the end of the scenario, then serve what is under way."""
-        self._schedule()
-        while self._queue:
-            time_s, kind, _, event = heapq.heappop(self._queue)
-            if kind == SAMPLE:
-                self._sample(time_s)
-            else:
-                assert event is not None
-                self._handle(event)
+        self.run_until(np.inf)
+        return self.finish()
+
+    def run_until(self, time_s: float) -> None:
+        """Take every event before `time_s` (a window that begins then has not begun yet)."""
+        while self._queue and self._queue[0][0] < time_s:
+            next_s, kind, _, what = heapq.heappop(self._queue)
+            self._play_until(next_s, including_closings=True)
+            self._take(next_s, kind, what)
+        self._play_until(time_s, including_closings=False)
+
+    def finish(self) -> Outcome:
+        """Serve what is under way and hand out the records."""
         self._advance(np.inf)
+        for i in np.flatnonzero(self.truth.state != kernels.ENDED):
+            failed = bool(self.bound[i] >= 0)  # bound to what is down: sent in vain
+            kernels.drop_until(self.truth, int(i), np.inf, failed, self._key, self.tally)
         self.core.validate()
-        return Outcome(self._stream_records(), self._window_records(), self.commands, self.core)
+        streams = arrays.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
+        return Outcome(self._stamped(streams), self._stamped(self._window_records()), self.core, self.log)
 
     def _schedule(self) -> None:
-        duration_s, scenario = self.scenario.duration_s, self.scenario
-        for i, stream in enumerate(self.trace):
-            self._push(stream.open_s, OPENED, i, StreamOpened(stream.open_s, stream))
-            self._push(stream.close_s, CLOSED, i, StreamClosed(stream.close_s, stream.id))
-        for k in range(self._tally.ok.size):
-            self._push(k * scenario.window_s, TICK, k, Tick(k * scenario.window_s))
-        for k in range(1, int(duration_s / scenario.telemetry_period_s) + 1):
-            self._push(k * scenario.telemetry_period_s, SAMPLE, k, None)
+        scenario = self.scenario
+        n = len(self.trace)
+        times = np.array([t.open_s for t in self.trace] + [t.close_s for t in self.trace], dtype=np.float64)
+        kinds = np.repeat([OPEN, CLOSE], n)
+        rows = np.tile(np.arange(n), 2)
+        order = np.lexsort((rows, kinds, times))
+        self._events = Batch(times[order], kinds[order], rows[order])
+        self._played = 0
+        for k in range(self.tally.ok.size):
+            self._push(k * scenario.window_s, TICK, Tick(k * scenario.window_s))
+        for k in range(1, int(scenario.duration_s / scenario.telemetry_period_s) + 1):
+            self._push(k * scenario.telemetry_period_s, SAMPLE, None)
+        for change in scenario.timeline:
+            self._push(change.at_s, CHANGED, change)
+        self._outages = arrays.outages(self.world, scenario.timeline)
+        for w, downs in self._outages.items():
+            self.workers.down_s[w] = downs[0]
 
-    def _push(self, time_s: float, kind: int, order: int, event: Event | None) -> None:
-        heapq.heappush(self._queue, (time_s, kind, order, event))
+    def _push(self, time_s: float, kind: int, what: Any) -> None:
+        heapq.heappush(self._queue, (time_s, kind, next(self._order), what))
+
+    def _take(self, now_s: float, kind: int, what: Any) -> None:
+        if kind == SAMPLE:
+            self._sample(now_s)
+        elif kind == CHANGED:
+            self._advance(now_s)
+            if isinstance(what, NodeChange):
+                self._change_node(what)
+            else:
+                self._change_link(what)
+        else:
+            self._handle(what)
+
+    def _play_until(self, time_s: float, including_closings: bool) -> None:
+        """Open and close streams up to `time_s`; at that very time, only close them."""
+        start, events = self._played, self._events
+        end = int(np.searchsorted(events.time_s, time_s, side="left"))
+        if including_closings:
+            while end < events.row.size and events.time_s[end] == time_s and events.kind[end] == CLOSE:
+                end += 1
+        if end <= start:
+            return
+        self._played = end
+        batch = Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])
+        self.core.play(batch, self.rows, self.bound, self.reason)
+        worker = self.bound[batch.row]
+        stream = self.rows.id[batch.row]
+        played = (batch.time_s, batch.kind, stream, worker, self.reason[batch.row])
+        self.log.append(_Said(float(batch.time_s[0]), [], played))
+        opened = batch.kind == OPEN
+        window = np.minimum(batch.time_s[opened] / self.scenario.window_s, self.tally.ok.size - 1).astype(int)
+        bound = worker[opened] >= 0
+        for count, chosen in zip(self._counts, (window, window[bound], window[~bound]), strict=True):
+            np.add.at(count, chosen, 1)
+        self._attach(batch.row[opened][bound], batch.time_s[opened][bound])
 
     def _handle(self, event: Event) -> None:
-        window = min(int(event.time_s / self.scenario.window_s), self._tally.ok.size - 1)
+        """Tell the core, and carry out what it says about streams that are open already."""
         commands = self.core.handle(event)
+        window = min(int(event.time_s / self.scenario.window_s), self.tally.ok.size - 1)
         if isinstance(event, Tick):
-            self._counts.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
-        if isinstance(event, StreamOpened):
-            self._counts.opened[window] += 1
+            self.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
+        if commands:
+            self.log.append(_Said(event.time_s, commands))
         for command in commands:
-            self.commands.append((event.time_s, command))
-            if isinstance(command, Bind):
-                self._counts.bound[window] += 1
-                self._bind(command, event.time_s)
-            elif isinstance(command, Refuse):
-                self._counts.refused[window] += 1
+            i = command.stream_id  # ids are positions
+            if isinstance(command, Release):
+                self._detach(i, event.time_s)
+            elif isinstance(command, Bind):
+                self._counts[1, window] += 1
+                self.bound[i] = command.worker
+                self._attach(np.array([i]), np.array([event.time_s]))
+            else:
+                self._counts[2, window] += 1
+                self.bound[i] = -1
 
-    def _bind(self, command: Bind, now_s: float) -> None:
-        i, w, s = command.stream_id, command.worker, self._streams
-        s.worker[i] = w
-        if not kernels.reject_until(s, i, now_s, self._key, self._tally):
-            return  # it ends before its next query
-        kernels.send(s, i, self._network, int(self.world.cluster[w]), self._key)
-        if self._sizes[w] == self._heaps.shape[1]:
-            self._heaps = np.concatenate([self._heaps, np.zeros_like(self._heaps)], axis=1)
-        self._sizes[w] = kernels.push(self._heaps[w], int(self._sizes[w]), i, s.next_arrival_s)
+    def _attach(self, streams: Ints, now_s: Floats) -> None:
+        """Begin to send (K,) bound streams to their workers at (K,) times."""
+        worker = self.bound[streams]
+        self._last[streams] = worker
+        delay_s = self.network.links.delay_s[self.truth.site[streams], self.world.cluster[worker]]
+        reached = self._alive[worker] & (delay_s < np.inf)
+        # Where the core does not know yet that nothing is reached, queries are sent in vain.
+        streams, now_s, worker = streams[reached], now_s[reached], worker[reached]
+        done = 0
+        while done < streams.size:
+            truth, workers, network = self.truth, self.workers, self.network
+            done = kernels.attach(
+                streams, done, now_s, worker, truth, workers, network, self._key, self.tally
+            )
+            if done < streams.size:
+                self.workers = arrays.with_more_room(workers)
+
+    def _detach(self, i: int, now_s: float) -> None:
+        """What the stream sent to the worker it leaves, and was not served yet, is lost."""
+        kernels.detach(i, int(self.bound[i]), self.truth, self.workers)
+        kernels.drop_until(self.truth, i, now_s, True, self._key, self.tally)
+
+    def _change_node(self, change: NodeChange) -> None:
+        now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
+        for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
+            self._alive[w] = change.up
+            if change.up:
+                later = [t for t in self._outages.get(int(w), []) if t > now_s]
+                self.workers.down_s[w] = later[0] if later else np.inf
+                self.workers.free_s[w] = now_s
+                self._reattach(np.flatnonzero(self.bound == w), now_s)
+            else:
+                kernels.fail_worker(int(w), now_s, self.truth, self.workers, self._key, self.tally)
+            self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
+
+    def _change_link(self, change: LinkChange) -> None:
+        world, links = self.world, self.network.links
+        where = (world.site_names.index(change.site), world.cluster_names.index(change.cluster))
+        was_up = links.delay_s[where] < np.inf
+        delay_s = np.inf if change.up is False else change.delay_s
+        if change.up and delay_s is None:
+            delay_s = float(world.delay_s[where])
+        figures = (delay_s, change.deviation_s, change.bandwidth_bps)
+        for array, figure in zip(links, figures, strict=True):
+            if figure is not None:
+                array[where] = figure
+        now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
+        bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == where[0]))
+        affected = bound[world.cluster[self.bound[bound]] == where[1]]
+        if was_up and links.delay_s[where] == np.inf:
+            for i in affected:
+                self._detach(int(i), now_s)
+        elif was_up:
+            kernels.resend(*where, now_s, self.truth, self.workers, self.network, self._key)
+        else:
+            self._reattach(affected, now_s)
+        self._push(news_s, NEWS, LinkChanged(news_s, *where, *figures))
+
+    def _reattach(self, streams: Ints, now_s: float) -> None:
+        """Streams whose worker came back before the core moved them."""
+        for i in streams:
+            kernels.drop_until(self.truth, int(i), now_s, True, self._key, self.tally)
+        self._attach(streams, np.full(streams.size, now_s))
 
     def _advance(self, until_s: float) -> None:
-        kernels.advance_all(
-            until_s, self._heaps, self._sizes, self._streams, self._workers, self._network, self._key,
-            self._tally,
-        )  # fmt: skip
+        kernels.advance_all(until_s, self.truth, self.workers, self.network, self._key, self.tally)
 
     def _sample(self, now_s: float) -> None:
         """End a telemetry period: serve up to now, then send the figures with their lag."""
         self._advance(now_s)
-        telemetry = measure(self._workers, now_s, self.scenario.telemetry_period_s)
+        w = self.workers
+        telemetry = Telemetry(
+            measured_s=now_s,
+            queue=waiting_at(now_s, self.truth, w),
+            throughput_qps=w.answered / self.scenario.telemetry_period_s,
+            delay_mean_s=w.delay_sum_s / np.maximum(w.answered, 1),
+            delay_p95_s=p95_s(w),
+        )
+        w.answered[:] = 0
+        w.delay_sum_s[:] = 0.0
+        w.histogram[:] = 0
         arrival_s = now_s + self.scenario.telemetry_lag_s
-        self._push(arrival_s, MEASURED, 0, Measured(arrival_s, telemetry))
+        self._push(arrival_s, NEWS, Measured(arrival_s, telemetry))
 
-    def _stream_records(self) -> dict[str, list[Any]]:
-        world, s, policy = self.world, self._streams, self.core.policy.name
-        for i in np.flatnonzero(s.worker < 0):
-            kernels.reject_until(s, int(i), np.inf, self._key, self._tally)
-        served = s.ok + s.failed
-        bound = [int(w) if w >= 0 else None for w in s.worker]
-        reasons = {c.stream_id: c.reason for _, c in self.commands if isinstance(c, Refuse)}
-        n = len(self.trace)
-        columns: dict[str, list[Any]] = {"seed": [self.seed] * n, "policy": [policy] * n}
-        columns["stream"] = [t.id for t in self.trace]
-        columns["site"] = [world.site_names[t.site] for t in self.trace]
-        for name in ("application", "task", "open_s", "close_s", "rate_qps", "size_bytes", "deadline_s",
-                     "min_accuracy"):  # fmt: skip
-            columns[name] = [getattr(t, name) for t in self.trace]
-        columns["worker"] = [None if w is None else world.worker_names[w] for w in bound]
-        columns["variant"] = [None if w is None else world.variant_names[w] for w in bound]
-        columns["cluster"] = [None if w is None else world.cluster_names[world.cluster[w]] for w in bound]
-        columns["reason"] = [
-            None if w is not None else reasons.get(t.id) for t, w in zip(self.trace, bound, strict=True)
-        ]
-        columns["queries"] = (served + s.rejected).tolist()
-        for name in ("ok", "failed", "rejected"):
-            columns[name] = getattr(s, name).tolist()
-        mean = s.delay_sum_s / np.maximum(served, 1)
-        columns["delay_mean_s"] = [m if k else None for m, k in zip(mean.tolist(), served, strict=True)]
-        columns["delay_max_s"] = [
-            m if k else None for m, k in zip(s.delay_max_s.tolist(), served, strict=True)
-        ]
-        return columns
+    def _stamped(self, columns: dict[str, Any]) -> dict[str, Any]:
+        n = len(next(iter(columns.values())))
+        return {"seed": [self.seed] * n, "policy": [self.core.policy.name] * n, **columns}
 
-    def _window_records(self) -> dict[str, list[Any]]:
-        t, n = self._tally, self._tally.ok.size
+    def _window_records(self) -> dict[str, Any]:
+        t, n = self.tally, self.tally.ok.size
         start = [k * self.scenario.window_s for k in range(n)]
+        opened, bound, refused = self._counts.tolist()
         return {
-            "seed": [self.seed] * n,
-            "policy": [self.core.policy.name] * n,
             "window": list(range(n)),
             "start_s": start,
             "end_s": [min(x + self.scenario.window_s, self.scenario.duration_s) for x in start],
-            "active": self._counts.active,
-            "streams_opened": self._counts.opened.tolist(),
-            "streams_bound": self._counts.bound.tolist(),
-            "streams_refused": self._counts.refused.tolist(),
+            "active": self.active,
+            "streams_opened": opened,
+            "streams_bound": bound,
+            "streams_refused": refused,
             "queries": (t.ok + t.failed + t.rejected).tolist(),
             "ok": t.ok.tolist(),
             "failed": t.failed.tolist(),
@@ -227,74 +351,9 @@ def simulate(
     Returns:
         One outcome for each seed, in order.
     """
+    world = World.build(scenario.catalog, scenario.topology)
     outcomes = []
     for seed in seeds:
-        outcomes.append(Simulation(scenario, policy(), seed).run())
+        outcomes.append(Simulation(scenario, policy(), seed, world=world).run())
         progress()
     return outcomes
-
-
-def measure(workers: kernels.Workers, now_s: float, period_s: float) -> Telemetry:
-    """What workers report at the end of a telemetry period; starts the next one."""
-    answered = np.maximum(workers.answered, 1)
-    cumulative = np.cumsum(workers.histogram, axis=1)
-    p95_bin = (cumulative < 0.95 * workers.answered[:, None]).sum(axis=1)
-    p95 = kernels.SHORTEST_S * 10.0 ** (p95_bin / kernels.BINS_PER_DECADE)
-    telemetry = Telemetry(
-        measured_s=now_s,
-        queue=workers.waiting.astype(np.float64),
-        throughput_qps=workers.answered / period_s,
-        delay_mean_s=workers.delay_sum_s / answered,
-        delay_p95_s=np.where(workers.answered > 0, p95, 0.0),
-    )
-    workers.answered[:] = 0
-    workers.delay_sum_s[:] = 0.0
-    workers.histogram[:] = 0
-    return telemetry
-
-
-def _stream_arrays(trace: Sequence[Stream]) -> kernels.Streams:
-    def floats(name: str) -> Floats:
-        return np.array([getattr(s, name) for s in trace], dtype=np.float64)
-
-    n = len(trace)
-    counts = [np.zeros(n, dtype=np.int64) for _ in range(3)]
-    return kernels.Streams(
-        id=np.array([s.id for s in trace], dtype=np.int64),
-        site=np.array([s.site for s in trace], dtype=np.int64),
-        worker=np.full(n, -1, dtype=np.int64),
-        open_s=floats("open_s"),
-        close_s=floats("close_s"),
-        rate_qps=floats("rate_qps"),
-        size_bytes=floats("size_bytes"),
-        deadline_s=floats("deadline_s"),
-        poisson=np.array([s.arrivals == "poisson" for s in trace], dtype=np.int64),
-        next_number=np.zeros(n, dtype=np.int64),
-        next_sent_s=floats("open_s"),
-        next_arrival_s=np.zeros(n),
-        ok=counts[0],
-        failed=counts[1],
-        rejected=counts[2],
-        delay_sum_s=np.zeros(n),
-        delay_max_s=np.zeros(n),
-    )
-
-
-def _worker_arrays(world: World) -> kernels.Workers:
-    count = world.workers
-    most = int(world.servers.max(initial=1))
-    return kernels.Workers(
-        cluster=world.cluster,
-        fixed_s=world.fixed_s,
-        per_byte_s=world.per_byte_s,
-        batch_slope=world.batch_slope,
-        deviation=world.deviation,
-        max_batch=world.max_batch,
-        servers=world.servers,
-        free_s=np.zeros((count, most)),
-        answered=np.zeros(count, dtype=np.int64),
-        delay_sum_s=np.zeros(count),
-        histogram=np.zeros((count, kernels.DELAY_BINS), dtype=np.int64),
-        waiting=np.zeros(count, dtype=np.int64),
-        batches=np.zeros(count, dtype=np.int64),
-    )

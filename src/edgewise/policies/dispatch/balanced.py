@@ -25,8 +25,10 @@ class PowerOfTwo(ScorePolicy):
 
     def score(self, view: Candidates, item: Item) -> Floats:
         """Utilisation after binding for the two drawn workers, infinite for the others."""
-        draw = np.where(view.feasible, view.draw, np.inf)
-        two = np.argsort(draw, kind="stable")[:2]
-        score: Floats = np.full(draw.shape, np.inf)
-        score[two] = (view.load_qps[two] + view.share_qps[two]) / view.capacity_qps[two]
+        score = np.full(view.draw.size, np.inf)
+        for _ in range(2):
+            drawn = np.where(view.feasible & np.isinf(score), view.draw, np.inf)
+            w = int(np.argmin(drawn))
+            if drawn[w] < np.inf:
+                score[w] = (view.load_qps[w] + view.share_qps[w]) / view.capacity_qps[w]
         return score

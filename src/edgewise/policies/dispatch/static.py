@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgewise.core.compiled import kernel
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, Item
 from edgewise.core.world import Floats
@@ -78,6 +79,7 @@ class RandomByLoad(ScorePolicy):
         return race(view.draw, view.capacity_qps / np.maximum(view.load_qps, SMALL))
 
 
+@kernel
 def race(draw: Floats, weight: Floats) -> Floats:
     """Finish times of exponential clocks: the smallest is worker w with probability ∝ weight_w.
 
@@ -85,5 +87,4 @@ def race(draw: Floats, weight: Floats) -> Floats:
         draw: (W,) uniform in (0, 1).
         weight: (W,) > 0.
     """
-    finish: Floats = -np.log(draw) / weight
-    return finish
+    return -np.log(draw) / weight

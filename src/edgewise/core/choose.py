@@ -1,0 +1,243 @@
+"""Decisions in compiled code: score, choose, bind and release without leaving the kernel.
+
+`DispatchCore.play` comes here with a `ScorePolicy` whose `score` numba can compile; any other
+policy, and single events, run as plain Python. Both give the same answers.
+
+Scores enter as first-class functions, so one compiled loop serves every policy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.errors import NumbaWarning
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import JIT, PACKAGE, kernel
+from edgewise.core.feasibility import NO_NUMBER, lay_out, least, refusal, share_of
+from edgewise.core.policy import ScorePolicy
+from edgewise.core.views import Candidates, Item, Rows, Violation
+from edgewise.core.world import Floats, Ints, Links, Tables
+
+BOUND = int(Violation.NONE)
+WRONG_SIZE, RAISED = NO_NUMBER - 1, NO_NUMBER - 2  # what else may be wrong with scores
+OPEN, CLOSE = 1, 0  # kinds of events that `play` takes
+
+
+class Load(NamedTuple):
+    """The load ledger, (W,) each; kernels write to it."""
+
+    load_qps: Floats
+    streams: Ints
+    up: NDArray[np.bool_]
+
+
+class Measured(NamedTuple):
+    """What telemetry said last, (W,) each."""
+
+    queue: Floats
+    throughput_qps: Floats
+    delay_mean_s: Floats
+    delay_p95_s: Floats
+
+
+class Batch(NamedTuple):
+    """Openings and closings in order of time, (E,) each; `row` points into `Rows`."""
+
+    time_s: Floats
+    kind: Ints
+    row: Ints
+
+
+@kernel
+def bind(t: Tables, load: Load, w: int, item: Item) -> None:
+    """Book an item on worker `w`."""
+    load.load_qps[w] += share_of(t, w, item.rate_qps, item.size_bytes)
+    load.streams[w] += 1
+
+
+@kernel
+def release(t: Tables, load: Load, w: int, item: Item) -> None:
+    """Take an item off worker `w`; an idle worker forgets rounding errors."""
+    load.streams[w] -= 1
+    load.load_qps[w] -= share_of(t, w, item.rate_qps, item.size_bytes)
+    if load.streams[w] == 0:
+        load.load_qps[w] = 0.0
+
+
+@kernel
+def item_of(rows: Rows, i: int) -> Item:
+    """Row `i` as an item."""
+    return Item(
+        rows.id[i],
+        rows.site[i],
+        rows.task[i],
+        rows.rate_qps[i],
+        rows.size_bytes[i],
+        rows.deadline_s[i],
+        rows.min_accuracy[i],
+        rows.priority[i],
+    )
+
+
+@kernel
+def choose(
+    score: Any,
+    t: Tables,
+    links: Links,
+    load: Load,
+    measured: Measured,
+    now_s: float,
+    measured_s: float,
+    seed: np.uint64,
+    item: Item,
+) -> tuple[int, int]:
+    """Decide one item: (worker, 0), (-1, reason), or (`NO_NUMBER` | `WRONG_SIZE` | `RAISED`, 0).
+
+    Args:
+        score: a compiled score, called as score(None, view, item).
+    """
+    way = Links(links.delay_s[item.site], links.deviation_s[item.site], links.bandwidth_bps[item.site])
+    a = lay_out(t, way, load.load_qps, load.up, seed, item)
+    if not a.feasible.any():
+        return -1, refusal(a.violation)
+    view = Candidates(
+        now_s,
+        load.load_qps,
+        load.streams,
+        load.up,
+        t.capacity_qps,
+        t.accuracy,
+        t.cluster,
+        t.node,
+        a.network_s,
+        a.processing_s,
+        a.impedance_s,
+        a.share_qps,
+        a.violation,
+        a.feasible,
+        a.draw,
+        measured.queue,
+        measured.throughput_qps,
+        measured.delay_mean_s,
+        measured.delay_p95_s,
+        now_s - measured_s,
+    )
+    scores = a.draw
+    try:
+        scores = score(None, view, item)
+    except Exception:  # foreign code; whatever it raises, plain Python will raise again and be caught
+        return RAISED, BOUND
+    if scores.size != a.feasible.size:
+        return WRONG_SIZE, BOUND
+    return least(scores, a.feasible, seed, item.id), BOUND
+
+
+@kernel
+def play(
+    score: Any,
+    t: Tables,
+    links: Links,
+    load: Load,
+    measured: Measured,
+    measured_s: float,
+    seed: np.uint64,
+    batch: Batch,
+    rows: Rows,
+    worker: Ints,
+    reason: NDArray[np.int8],
+) -> int:
+    """Decide openings and book closings in order.
+
+    Args:
+        worker: (N,) where each row is or was bound last, -1 nowhere; written to.
+        reason: (N,) why a row was refused, 0 when it was not; written to.
+    Returns:
+        How many events were played; fewer than given when the next one's scores are wrong.
+    """
+    for e in range(batch.row.size):
+        i = batch.row[e]
+        item = item_of(rows, i)
+        if batch.kind[e] == CLOSE:
+            if worker[i] >= 0:
+                release(t, load, worker[i], item)
+            continue
+        w, why = choose(score, t, links, load, measured, batch.time_s[e], measured_s, seed, item)
+        if w < -1:
+            return e
+        worker[i] = w
+        reason[i] = why
+        if w >= 0:
+            bind(t, load, w, item)
+    return batch.row.size
+
+
+def compiled(policy: object) -> Any | None:
+    """The policy's score as a compiled function, None when it has to run as plain Python.
+
+    It has to when `decide` is its own, or when numba cannot compile `score` for `self` being
+    None: a score that keeps state in `self` is Python's.
+    """
+    if not isinstance(policy, ScorePolicy):
+        return None
+    cls: Any = type(policy)
+    if not JIT or cls.decide is not ScorePolicy.decide:
+        return None
+    return _compiled(cls)
+
+
+@cache
+def _compiled(cls: Any) -> Any | None:
+    file = inspect.getsourcefile(cls.score) or ""
+    shipped = PACKAGE in Path(file).parents
+    _prepare()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaWarning)
+            # Foreign code: an index out of bounds must raise, as it does in Python.
+            njit = numba.njit(_types().score, cache=shipped, boundscheck=True, error_model="numpy")
+            return njit(cls.score)
+    except Exception:  # numba raises many kinds; each only means: not compilable
+        return None
+
+
+class _Types(NamedTuple):
+    score: Any
+    play: Any
+
+
+@cache
+def _types() -> _Types:
+    """Signatures, spelled out because a first-class function cannot be inferred."""
+    real, whole, reals, wholes = types.float64, types.int64, types.float64[::1], types.int64[::1]
+    table = types.float64[:, ::1]
+    kinds = {"float": real, "int": whole, "Floats": reals, "Ints": wholes}
+    kinds |= {"NDArray[np.int8]": types.int8[::1], "NDArray[np.bool_]": types.boolean[::1]}
+
+    def of(cls: Any, every: Any = None) -> Any:
+        fields = [every or kinds[cls.__annotations__[name].__forward_arg__] for name in cls._fields]
+        same = len(set(fields)) == 1
+        uniform, mixed = cast(Any, types.NamedUniTuple), cast(Any, types.NamedTuple)
+        return uniform(fields[0], len(fields), cls) if same else mixed(fields, cls)
+
+    score = reals(types.none, of(Candidates), of(Item))
+    before = (types.FunctionType(score), of(Tables), of(Links, table), of(Load), of(Measured))
+    return _Types(
+        score=score,
+        play=whole(*before, real, types.uint64, of(Batch), of(Rows), wholes, types.int8[::1]),
+    )
+
+
+@cache
+def _prepare() -> None:
+    """Compile, or load from the cache, the one version of the loop."""
+    loop: Any = play
+    loop.compile(_types().play)
+    loop.disable_compile()
