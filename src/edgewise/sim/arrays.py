@@ -9,75 +9,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.views import REASONS, Violation
-from edgewise.core.world import World
+from edgewise.core.world import Links, World
 from edgewise.model.timeline import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams import Floats, Ints, Network, Streams, Tally, Workers
+from edgewise.sim.streams import HELD, SERVER, STREAM, WAY, WORKER, Ints, Streams, Tally, Ways, Workers
 from edgewise.sim.telemetry import DELAY_BINS
 
 ROOM = 16  # streams a worker's heap has room for at first
 
 
-def stream_arrays(trace: Sequence[Stream]) -> Streams:
-    """Streams before their first query."""
+def stream_arrays(trace: Sequence[Stream], delay_s: float = 0.0) -> Streams:
+    """(N,) STREAM records before their first query.
 
-    def floats(name: str) -> Floats:
-        return np.array([getattr(s, name) for s in trace], dtype=np.float64)
-
-    n = len(trace)
-    open_s = floats("open_s")
-    return Streams(
-        id=np.array([s.id for s in trace], dtype=np.int64),
-        site=np.array([s.site for s in trace], dtype=np.int64),
-        close_s=floats("close_s"),
-        rate_qps=floats("rate_qps"),
-        size_bytes=floats("size_bytes"),
-        deadline_s=floats("deadline_s"),
-        poisson=np.array([s.arrivals == "poisson" for s in trace], dtype=np.int64),
-        from_s=open_s,
-        state=_zeros(n),
-        number=_zeros(n),
-        sent_s=open_s.copy(),
-        arrival_s=np.zeros(n),
-        back_s=np.zeros(n),
-        before_s=np.zeros(n),
-        ok=_zeros(n),
-        failed=_zeros(n),
-        rejected=_zeros(n),
-        delay_sum_s=np.zeros(n),
-        delay_max_s=np.zeros(n),
-    )
+    Args:
+        delay_s: from a stream's opening until its queries may leave the site.
+    """
+    s = _zeros(len(trace), STREAM)
+    for name in ("id", "site", "close_s", "rate_qps", "size_bytes", "deadline_s"):
+        s[name] = [getattr(stream, name) for stream in trace]
+    s.poisson = [stream.arrivals == "poisson" for stream in trace]
+    s.sent_s = [stream.open_s for stream in trace]
+    s.from_s = s.sent_s + delay_s
+    return s
 
 
 def worker_arrays(world: World) -> Workers:
     """Idle workers."""
     count = world.workers
-    servers, batch = int(world.servers.max(initial=1)), int(world.max_batch.max(initial=1))
+    each = _zeros(count, WORKER)
+    for name in ("cluster", "fixed_s", "per_byte_s", "batch_slope", "deviation", "max_batch", "servers"):
+        each[name] = getattr(world, name)
+    each.law, each.timeout_s, each.down_s = world.distribution, world.batch_timeout_s, np.inf
     return Workers(
-        cluster=world.cluster.copy(),
-        fixed_s=world.fixed_s.copy(),
-        per_byte_s=world.per_byte_s.copy(),
-        batch_slope=world.batch_slope.copy(),
-        deviation=world.deviation.copy(),
-        law=world.distribution.copy(),
-        max_batch=world.max_batch.copy(),
-        timeout_s=world.batch_timeout_s.copy(),
-        servers=world.servers.copy(),
-        down_s=np.full(count, np.inf),
-        free_s=np.zeros((count, servers)),
-        serving=np.zeros((count, servers), dtype=np.int64),
-        held=_zeros(count),
-        held_stream=np.zeros((count, batch), dtype=np.int64),
-        held_number=np.zeros((count, batch), dtype=np.int64),
-        held_sent_s=np.zeros((count, batch)),
-        held_arrival_s=np.zeros((count, batch)),
-        held_back_s=np.zeros((count, batch)),
+        each=each,
+        servers=_zeros((count, int(world.servers.max(initial=1))), SERVER),
+        batch=_zeros((count, int(world.max_batch.max(initial=1))), HELD),
         members=np.zeros((count, ROOM), dtype=np.int64),
-        size=_zeros(count),
-        answered=_zeros(count),
-        delay_sum_s=np.zeros(count),
         histogram=np.zeros((count, DELAY_BINS), dtype=np.int64),
-        batches=_zeros(count),
     )
 
 
@@ -86,16 +54,19 @@ def with_more_room(workers: Workers) -> Workers:
     return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
 
 
-def network_arrays(world: World) -> Network:
-    """The network as the scenario describes it."""
-    links = type(world.links)(*(array.copy() for array in world.links))
-    return Network(links, world.access_delay_s.copy(), world.uplink_bps.copy())
+def way_arrays(world: World, links: Links) -> Ways:
+    """(S, C) WAY records of a world whose links are as given."""
+    ways = _zeros(links.delay_s.shape, WAY)
+    ways.delay_s, ways.deviation_s = links.delay_s, links.deviation_s
+    ways.access_s = world.access_delay_s[:, None]
+    ways.bps = np.minimum(world.uplink_bps[:, None], links.bandwidth_bps)
+    return ways
 
 
-def tally_arrays(duration_s: float, window_s: float) -> Tally:
+def new_tally(duration_s: float, window_s: float) -> Tally:
     """A tally of as many windows as the run has."""
     windows = max(int(np.ceil(duration_s / window_s)), 1)
-    return Tally(window_s, *(_zeros(windows) for _ in range(3)))
+    return Tally(window_s, np.zeros((3, windows), dtype=np.int64))
 
 
 def outages(world: World, timeline: Sequence[Change]) -> dict[int, list[float]]:
@@ -144,5 +115,5 @@ def stream_records(
     return columns
 
 
-def _zeros(n: int) -> Ints:
-    return np.zeros(n, dtype=np.int64)
+def _zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> Any:
+    return np.zeros(shape, dtype=kind).view(np.recarray)
