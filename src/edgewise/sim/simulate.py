@@ -156,7 +156,7 @@ class Simulation:
 
     @property
     def _windows(self) -> int:
-        return self.tally.queries.shape[1]
+        return int(self.tally.queries.shape[1])
 
     def _schedule(self) -> None:
         scenario = self.scenario

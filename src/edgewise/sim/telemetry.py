@@ -34,12 +34,13 @@ def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64
     queue = np.zeros(workers.each.size)
     for k in range(queue.size):
         w = workers.each[k]
-        waiting = w.held
+        waiting = float(w.held)
         for j in range(w.size):
             q = s[workers.members[k, j]]
             late = now_s - q.arrival_s
             if late >= 0.0:  # only a stream's oldest query is held: count those behind it by rate
-                waiting += 1 + int(late * q.rate_qps)
+                behind = late * q.rate_qps
+                waiting += 1.0 + (behind if q.poisson else np.floor(behind))
         for c in range(w.servers):
             if workers.servers[k, c].free_s > now_s:
                 waiting += workers.servers[k, c].serving
