@@ -9,37 +9,35 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
-    Command,
     Event,
     LinkChanged,
     Measured,
-    Refuse,
     Release,
     Telemetry,
     Tick,
     WorkerChanged,
 )
 from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import REASONS, Items, Rows, Violation
+from edgewise.core.views import Bound, DispatchView, Items, Rows
 from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
-from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.timeline import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim import arrays
 from edgewise.sim import streams as kernels
+from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import Floats, Ints
-from edgewise.sim.telemetry import p95_s, waiting_at
+from edgewise.sim.telemetry import backlog_s, p95_s, waiting_at
 from edgewise.workloads.generate import generate_streams
 
 # At equal times: capacity returns first, then things break, then news arrives, then windows
@@ -47,42 +45,17 @@ from edgewise.workloads.generate import generate_streams
 CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(6)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What one run left behind.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run needs of a scenario once its world and streams are there."""
 
-    Attributes:
-        streams, windows: columns of the two record tables.
-        core: the decision core as it stood at the end.
-        log: the conversation with the core; `commands` spells it out.
-    """
-
-    streams: dict[str, Any]
-    windows: dict[str, Any]
-    core: DispatchCore
-    log: list[_Said]
-
-    @property
-    def commands(self) -> list[tuple[float, Command]]:
-        """(time, command) in order."""
-        return [pair for said in self.log for pair in said.pairs()]
-
-
-@dataclass(slots=True)
-class _Said:
-    """Commands of the core: those of one event, or those of many streams played at once."""
-
-    time_s: float
-    commands: list[Command]
-    played: tuple[NDArray[Any], ...] = ()  # time, kind, stream, worker, reason
-
-    def pairs(self) -> Iterator[tuple[float, Command]]:
-        yield from ((self.time_s, command) for command in self.commands)
-        for time_s, kind, i, w, why in zip(*(column.tolist() for column in self.played), strict=True):
-            if kind == OPEN:
-                yield time_s, Bind(i, w) if w >= 0 else Refuse(i, REASONS[Violation(why)])
-            elif w >= 0:
-                yield time_s, Release(i, w)
+    duration_s: float
+    window_s: float
+    telemetry_period_s: float
+    telemetry_lag_s: float
+    retry_refused: bool = False
+    decision_delay_s: float = 0.0
+    timeline: tuple[Change, ...] = ()
 
 
 class Simulation:
@@ -102,20 +75,22 @@ class Simulation:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: Scenario | Setting,
         policy: DispatchPolicy,
         seed: int,
         streams: Sequence[Stream] | None = None,
         world: World | None = None,
     ) -> None:
-        self.scenario, self.seed = scenario, seed
-        self.world = world or World.build(scenario.catalog, scenario.topology)
-        self.core = DispatchCore(self.world, policy, seed, retry_refused=scenario.retry_refused)
-        self.trace = list(generate_streams(scenario, seed) if streams is None else streams)
+        if streams is None or world is None:
+            assert isinstance(scenario, Scenario), "streams and world must be given without a Scenario"
+            world = world or World.build(scenario.catalog, scenario.topology)
+            streams = generate_streams(scenario, seed) if streams is None else streams
+        self.scenario, self.seed, self.world, self.trace = scenario, seed, world, list(streams)
+        self.core = DispatchCore(world, policy, seed, retry_refused=scenario.retry_refused)
         self.rows = Rows.of(Items.of(self.world, self.trace).rows)
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
-        self.log: list[_Said] = []
+        self.log: list[Said] = []
         self.active: list[str] = []
         self.tally = arrays.new_tally(scenario.duration_s, scenario.window_s)
         self.truth = arrays.stream_arrays(self.trace, scenario.decision_delay_s)
@@ -128,6 +103,8 @@ class Simulation:
         self._alive = np.ones(self.world.workers, dtype=np.bool_)
         self._queue: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()  # of equal events
+        self._events = self._openings_and_closings()
+        self._played = 0
         self._schedule()
 
     def run(self) -> Outcome:
@@ -143,30 +120,53 @@ class Simulation:
             self._take(next_s, kind, what)
         self._play_until(time_s, including_closings=False)
 
+    def start_from(self, view: DispatchView, bound: Bound) -> None:
+        """Begin in the middle: the first streams are bound already, and workers have queues.
+
+        Args:
+            view: what is up, the ways, and the measured queues.
+            bound: the first streams of the trace, and where they are.
+        """
+        self.core.adopt(view, bound)
+        held = bound.worker.size
+        self.bound[:held] = bound.worker
+        events = self._events
+        keep = (events.kind == CLOSE) | (events.row >= held)
+        self._events = Batch(events.time_s[keep], events.kind[keep], events.row[keep])
+        self.workers.servers.free_s[:] = backlog_s(view)[:, None]
+        self._alive[:] = view.up
+        self.ways[:] = arrays.way_arrays(self.world, view.links)
+        self._attach(np.arange(held), np.zeros(held))
+
     def finish(self) -> Outcome:
         """Serve what is under way and hand out the records."""
+        self.serve_rest()
+        self.core.validate()
+        streams = arrays.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
+        return Outcome(self._stamped(streams), self._stamped(self._window_records()), self.core, self.log)
+
+    def serve_rest(self) -> None:
+        """Serve what is under way; streams that nothing serves lose the rest of their queries."""
         self._advance(np.inf)
         for i in np.flatnonzero(self.truth.state != kernels.ENDED):
             # A stream that is bound all the same is bound to what is down: sent in vain.
             outcome = kernels.FAILED if self.bound[i] >= 0 else kernels.REJECTED
             kernels.drop_until(self.truth, int(i), np.inf, outcome, self._key, self.tally)
-        self.core.validate()
-        streams = arrays.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
-        return Outcome(self._stamped(streams), self._stamped(self._window_records()), self.core, self.log)
 
     @property
     def _windows(self) -> int:
         return int(self.tally.queries.shape[1])
 
-    def _schedule(self) -> None:
-        scenario = self.scenario
+    def _openings_and_closings(self) -> Batch:
         n = len(self.trace)
         times = np.array([t.open_s for t in self.trace] + [t.close_s for t in self.trace], dtype=np.float64)
         kinds = np.repeat([OPEN, CLOSE], n)
         rows = np.tile(np.arange(n), 2)
         order = np.lexsort((rows, kinds, times))
-        self._events = Batch(times[order], kinds[order], rows[order])
-        self._played = 0
+        return Batch(times[order], kinds[order], rows[order])
+
+    def _schedule(self) -> None:
+        scenario = self.scenario
         for k in range(self._windows):
             self._push(k * scenario.window_s, TICK, Tick(k * scenario.window_s))
         for k in range(1, int(scenario.duration_s / scenario.telemetry_period_s) + 1):
@@ -207,7 +207,7 @@ class Simulation:
         worker = self.bound[batch.row]
         stream = self.rows.id[batch.row]
         played = (batch.time_s, batch.kind, stream, worker, self.reason[batch.row])
-        self.log.append(_Said(float(batch.time_s[0]), [], played))
+        self.log.append(Said(float(batch.time_s[0]), [], played))
         opened = batch.kind == OPEN
         window = np.minimum(batch.time_s[opened] / self.scenario.window_s, self._windows - 1).astype(int)
         bound = worker[opened] >= 0
@@ -222,7 +222,7 @@ class Simulation:
         if isinstance(event, Tick):
             self.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
         if commands:
-            self.log.append(_Said(event.time_s, commands))
+            self.log.append(Said(event.time_s, commands))
         for command in commands:
             i = command.stream_id  # ids are positions
             if isinstance(command, Release):

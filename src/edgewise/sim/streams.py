@@ -49,7 +49,7 @@ STREAM = _records(
 WORKER = _records(
     cluster=np.int64, fixed_s=np.float64, per_byte_s=np.float64, batch_slope=np.float64,
     deviation=np.float64, law=np.int64, max_batch=np.int64, timeout_s=np.float64, servers=np.int64,
-    down_s=np.float64, held=np.int64, size=np.int64,
+    down_s=np.float64, held=np.int64, attached=np.int64,
     answered=np.int64, delay_sum_s=np.float64, batches=np.int64,
 )  # fmt: skip
 
@@ -205,9 +205,9 @@ def hold(w: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64
     if q.state == WAITING:
         send(q, ways[q.site, w.cluster], seed)
     else:
-        w.size -= 1
-        heap[0] = heap[w.size]
-    sift(heap, w.size, s)
+        w.attached -= 1
+        heap[0] = heap[w.attached]
+    sift(heap, w.attached, s)
 
 
 @kernel
@@ -264,7 +264,7 @@ def advance_worker(
     heap, histogram = workers.members[k], workers.histogram[k]
     while True:
         if w.held == 0:
-            if w.size == 0 or s[heap[0]].arrival_s >= until_s:
+            if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
                 return
             hold(w, s, batch, heap, ways, seed)
         first = 0
@@ -273,7 +273,7 @@ def advance_worker(
                 first = c
         free = servers[first].free_s
         start = max(free, batch[0].arrival_s + w.timeout_s)
-        while w.held < w.max_batch and w.size > 0:
+        while w.held < w.max_batch and w.attached > 0:
             arrival = s[heap[0]].arrival_s
             if arrival > start or arrival >= until_s:
                 break
@@ -321,11 +321,11 @@ def attach(
     """
     for k in range(start, streams.size):
         i, w = streams[k], workers.each[worker[k]]
-        if w.size == workers.members.shape[1]:
+        if w.attached == workers.members.shape[1]:
             return k
         if drop_until(s, i, now_s[k], REJECTED, seed, tally):
             send(s[i], ways[s[i].site, w.cluster], seed)
-            w.size = push(workers.members[worker[k]], w.size, i, s)
+            w.attached = push(workers.members[worker[k]], w.attached, i, s)
     return streams.size
 
 
@@ -333,10 +333,10 @@ def attach(
 def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
     """Take stream `i` out of worker `k`'s heap, if it is there."""
     w, heap = workers.each[k], workers.members[k]
-    for at in range(w.size):
+    for at in range(w.attached):
         if heap[at] == i:
-            heap[at] = heap[w.size - 1]
-            rebuild(k, w.size - 1, s, workers)
+            heap[at] = heap[w.attached - 1]
+            rebuild(k, w.attached - 1, s, workers)
             return
 
 
@@ -344,9 +344,9 @@ def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
 def rebuild(k: int, size: int, s: Streams, workers: Workers) -> None:
     """Make worker `k`'s first `size` members a heap again."""
     w, heap = workers.each[k], workers.members[k]
-    w.size = 0
+    w.attached = 0
     for i in heap[:size].copy():
-        w.size = push(heap, w.size, i, s)
+        w.attached = push(heap, w.attached, i, s)
 
 
 @kernel
@@ -356,10 +356,10 @@ def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uin
     for j in range(w.held):
         h = workers.batch[k, j]
         lose(s[h.stream], h.sent_s, FAILED, tally)
-    for j in range(w.size):
+    for j in range(w.attached):
         drop_until(s, workers.members[k, j], now_s, FAILED, seed, tally)
     w.held = 0
-    w.size = 0
+    w.attached = 0
 
 
 @kernel
@@ -371,8 +371,8 @@ def resend(
         w = workers.each[k]
         if w.cluster != cluster:
             continue
-        for j in range(w.size):
+        for j in range(w.attached):
             q = s[workers.members[k, j]]
             if q.site == site and q.sent_s >= now_s:
                 send(q, ways[site, cluster], seed)
-        rebuild(k, w.size, s, workers)
+        rebuild(k, w.attached, s, workers)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
+from edgewise.core.views import DispatchView
 
 if TYPE_CHECKING:
     from edgewise.sim.streams import Streams, Workers
@@ -35,7 +36,7 @@ def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64
     for k in range(queue.size):
         w = workers.each[k]
         waiting = float(w.held)
-        for j in range(w.size):
+        for j in range(w.attached):
             q = s[workers.members[k, j]]
             late = now_s - q.arrival_s
             if late >= 0.0:  # only a stream's oldest query is held: count those behind it by rate
@@ -60,3 +61,11 @@ def p95_s(workers: Workers) -> NDArray[np.float64]:
                 quantile[k] = SHORTEST_S * 10.0 ** (b / BINS_PER_DECADE)
                 break
     return quantile
+
+
+def backlog_s(view: DispatchView) -> NDArray[np.float64]:
+    """(W,) how long each worker's measured queue keeps it busy, served in full batches."""
+    w = view.world
+    full = (w.fixed_s + w.per_byte_s * w.largest_bytes) * (1.0 + w.batch_slope * (w.max_batch - 1))
+    busy: NDArray[np.float64] = view.queue * full / (w.max_batch * w.servers)
+    return busy
