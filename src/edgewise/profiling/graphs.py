@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -56,7 +57,7 @@ class Graph:
         self._weights: list[onnx.TensorProto] = []
         self._channels = {"picture": 3}
 
-    def add(self, kind: str, inputs: list[str], channels: int, **attributes: object) -> str:
+    def add(self, kind: str, inputs: list[str], channels: int, **attributes: Any) -> str:
         """One operator."""
         output = f"{kind.lower()}_{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
@@ -217,14 +218,27 @@ BUILDERS: dict[str, Callable[[np.random.Generator], onnx.ModelProto]] = {
 
 PUBLISHED = {
     "mobilenet-ssd-300": Published(
-        300, 1.2, 6.8e6, 34.3,
-        "Howard et al., MobileNets, 2017, table 13 (AP 19.3; AP50 scaled by 41.2/23.2 of SSD300 in Liu et al., 2016)",
+        side=300,
+        gmacs=1.2,
+        parameters=6.8e6,
+        ap50=34.3,
+        source="Howard et al., MobileNets, 2017, table 13 (AP 19.3); AP50 by 41.2/23.2 of SSD300",
     ),
     "tiny-yolov2-416": Published(
-        416, 5.41 / 2, 11.2e6, 23.7, "Redmon and Farhadi, YOLO9000, 2017, and the list of models published with its code"
+        side=416,
+        gmacs=5.41 / 2,
+        parameters=11.2e6,
+        ap50=23.7,
+        source="Redmon and Farhadi, YOLO9000, 2017, and the table published with its code",
     ),
-    "yolov3-416": Published(416, 65.86 / 2, 61.9e6, 55.3, "Redmon and Farhadi, YOLOv3, 2018, and the published list"),
-}  # fmt: skip
+    "yolov3-416": Published(
+        side=416,
+        gmacs=65.86 / 2,
+        parameters=61.9e6,
+        ap50=55.3,
+        source="Redmon and Farhadi, YOLOv3, 2018, and the table published with its code",
+    ),
+}
 
 
 def write(name: str, folder: Path, seed: int = 0) -> Path:
