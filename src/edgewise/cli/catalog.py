@@ -19,25 +19,28 @@ def catalog(
 ) -> None:
     """List the variants of a catalog: delay, capacity, accuracy, and whether measured or scaled."""
     listed = config.load_catalog(name)
-    table = Table(
-        "model", "variant", "delay ms", "capacity q/s", "batch", "accuracy", "figures", "source", box=None
-    )
+    sources = list(dict.fromkeys(variant.profile.source for variant in listed.variants))
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("model", "variant", "ms", "q/s", "batch", "acc.", "figures", "source"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("variant", "figures"))
     for variant in listed.variants:
         profile = variant.profile
         table.add_row(
             escape(variant.model),
             escape(variant.name),
             f"{1e3 * profile.delay_s(variant.largest_bytes):.3g}",
-            f"{variant.capacity_qps:.3g}",
+            f"{variant.capacity_qps:.4g}",
             str(variant.max_batch),
             f"{listed.model(variant.model).accuracy:g}",
             origin(profile.source),
-            escape(profile.source.removeprefix("measured on ").removeprefix("scaled from ")),
+            f"({1 + sources.index(profile.source)})",
         )
     out.print(table)
-    if name not in config.shipped_catalogs():
-        return
-    out.print("delay: batch of one at the largest payload; accuracy: COCO AP50 in %", highlight=False)
+    out.print(
+        "ms: delay of one query at the largest payload; q/s: capacity; batch: the largest; acc.: accuracy of the model"
+    )
+    for number, source in enumerate(sources, start=1):
+        out.print(f"({number}) {source or 'not said'}", highlight=False, markup=False, soft_wrap=True)
 
 
 def origin(source: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from edgewise.profiling.measure import Measurement
 
 TASK = "detection"  # of the networks that come with edgewise
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 out = Console()
 err = Console(stderr=True)
@@ -55,7 +57,12 @@ def profile(
         from edgewise.profiling import entries, measure
     except ImportError as error:
         raise EdgewiseError(f"profile cannot import {error.name}: pip install 'edgewise[live]'") from error
+    for flag, text in (("--name", name), ("--task", task)):
+        if text is not None and not NAME.fullmatch(text):
+            raise EdgewiseError(f"{flag} {text!r}: use letters, digits and . _ -, a letter or digit first")
     file, known = _find(model, seed)
+    called = known["model"] if known else _slug(file.stem)
+    old = entries.known_model(catalog, called) if catalog else None  # a wrong catalog is said at once
     chosen = integers("--sizes", sizes) or ([known["side"]] if known else [])
     axes = dict(_axis(text) for text in axis or [])
     with _progress() as bar:
@@ -70,7 +77,6 @@ def profile(
             seed,
             progress=lambda share, what: bar.update(row, completed=share, description=f"{model}: {what}"),
         )
-    called = known["model"] if known else file.stem
     variant = entries.variant_entry(
         name or f"{called}-cpu{threads}", called, measured, None if known else file
     )
@@ -79,7 +85,10 @@ def profile(
     else:
         _show(measured, variant)
     if catalog is not None:
-        _write(catalog, called, variant, task, accuracy, known)
+        if accuracy is None:
+            accuracy = old.accuracy if old else known.get("ap50")
+        task = task or (old.task if old else TASK if known else "inference")
+        _write(catalog, entries.model_entry(called, task, accuracy or 0.0), variant, accuracy is None)
 
 
 def integers(flag: str, text: str) -> list[int]:
@@ -152,7 +161,8 @@ def _lines(measured: Measurement, variant: dict[str, Any]) -> Sequence[str]:
     return [
         f"variant   {variant['name']}: {law['source']}",
         f"delay     ({1e3 * law['fixed_s']:.4g} ms + {1e9 * law['per_byte_s']:.3g} ns/byte * size) * "
-        f"(1 + {law['batch_slope']:.3g} * (batch - 1)); error {fit.mean_error:.1%} on average, {fit.max_error:.1%} at most",
+        f"(1 + {law['batch_slope']:.3g} * (batch - 1)); "
+        f"error {fit.mean_error:.1%} on average, {fit.max_error:.1%} at most",
         f"payload   {measured.largest_bytes:,} bytes per query at the largest size",
         f"memory    {variant['resources']['memory_bytes'] / 1e6:,.0f} MB for the network and its tensors",
         f"rate      {load.measured_qps:.3g} queries/s sustained in batches of up to {measured.max_batch}, "
@@ -160,28 +170,17 @@ def _lines(measured: Measurement, variant: dict[str, Any]) -> Sequence[str]:
     ]
 
 
-def _write(
-    catalog: Path,
-    model: str,
-    variant: dict[str, Any],
-    task: str | None,
-    accuracy: float | None,
-    known: dict[str, Any],
-) -> None:
-    """Add model and variant to a catalog file; flags win over what the file says, that over what we know."""
+def _slug(text: str) -> str:
+    """A file's name as the name of a model."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-") or "model"
+
+
+def _write(catalog: Path, model: dict[str, Any], variant: dict[str, Any], unknown: bool) -> None:
     from edgewise.profiling import entries
 
-    old = entries.known_model(catalog, model)
-    if accuracy is None:
-        accuracy = old.accuracy if old else known.get("ap50")
-    if task is None:
-        task = old.task if old else TASK if known else "inference"
-    if accuracy is None:
-        err.print(
-            "[yellow]note:[/yellow] the accuracy is not known and written as 0; set --accuracy",
-            highlight=False,
-        )
-    kept = entries.write(catalog, entries.model_entry(model, task, accuracy or 0.0), variant)
-    if not kept:
-        err.print(f"[yellow]note:[/yellow] {escape(str(catalog))}: comments were lost", highlight=False)
-    err.print(f"catalog: [bold]{escape(str(catalog))}[/bold]", highlight=False)
+    kept = entries.write(catalog, model, variant)
+    notes = ["the accuracy is not known and written as 0; set --accuracy"] if unknown else []
+    notes += [] if kept else [f"{catalog}: comments were lost"]
+    for note in notes:
+        err.print(f"[yellow]note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
+    err.print(f"catalog: [bold]{escape(str(catalog))}[/bold]", highlight=False, soft_wrap=True)

@@ -144,10 +144,12 @@ def _edit(text: str, key: str, entry: Entry) -> str:
 
 
 def _items(text: str, key: str) -> list[yaml.MappingNode]:
+    """The entries of the block list under `key`; none where it is written on one line."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    pairs: list[tuple[yaml.Node, yaml.Node]] = root.value if isinstance(root, yaml.MappingNode) else []
-    values = [value for name, value in pairs if name.value == key]
-    return list(values[0].value) if values and isinstance(values[0], yaml.SequenceNode) else []
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        return []
+    values = [value for name, value in root.value if name.value == key]
+    return list(values[0].value) if values and not values[0].flow_style else []
 
 
 def _name(item: yaml.MappingNode) -> str:

@@ -104,7 +104,11 @@ def _coefficients(
 
     # Two starts: the law is a product, and a start with no growth in size can stay there.
     starts = ([0.5, 0.5, 0.5], [1.0, 0.0, 1.0])
-    best = min((least_squares(errors, start, bounds=(0.0, np.inf)) for start in starts), key=lambda r: r.cost)
+    solutions = [
+        least_squares(errors, start, bounds=(0.0, np.inf), ftol=1e-12, xtol=1e-12, gtol=1e-12)
+        for start in starts
+    ]
+    best = min(solutions, key=lambda solution: solution.cost)
     fixed, per_byte, slope = best.x
     return (
         max(float(fixed * unit_s), SMALLEST_S),

@@ -107,9 +107,11 @@ def resolve(
             raise ProfileError(
                 f"input {i.name!r}: values of type {i.kind} cannot be made up; only tensors can"
             )
-    free = {
-        str(_label(i, k)): i for i in inputs for k in range(len(i.shape)) if not isinstance(i.shape[k], int)
-    }
+    free: dict[str, Input] = {}
+    for i in inputs:
+        for k in range(len(i.shape)):
+            if isinstance(label := _label(i, k), str):
+                free.setdefault(label, i)
     for name in given:
         if name not in free:
             raise ProfileError(
