@@ -1,6 +1,9 @@
 """Graphs, operator costs, the delay fit, queues and catalog entries."""
 
 import math
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from edgewise import config  # noqa: E402
 from edgewise.cli.catalog import origin  # noqa: E402
 from edgewise.errors import ProfileError, ScenarioError  # noqa: E402
 from edgewise.model.catalog import Profile  # noqa: E402
-from edgewise.profiling import entries, graphs, inputs, operators, queueing  # noqa: E402
+from edgewise.profiling import entries, graphs, inputs, machine, operators, queueing  # noqa: E402
 from edgewise.profiling.fit import Point, fit_profile  # noqa: E402
 from edgewise.profiling.measure import Load, Measurement  # noqa: E402
 
@@ -181,6 +184,12 @@ def test_predicted_rate_lies_below_saturation_and_grows_with_batching():
     assert 2 * single < batched < queueing.saturation_qps(Profile(0.01, batch_slope=0.2), 1.0, 8)
 
 
+def test_capacity_is_lowered_by_what_the_trial_fell_short():
+    assert Load(10.0, 20.0, 16.0, 1.0, 9).capacity_qps == 8.0
+    assert Load(30.0, 20.0, 16.0, 1.0, 9).capacity_qps == 16.0
+    assert Load(0.0, 20.0, 16.0, 1.0, 0).capacity_qps == 16.0  # too short to say anything
+
+
 def test_axes_of_a_picture():
     found = inputs.resolve([inputs.Input("x", "tensor(float)", ("n", 3, "h", "w"))], [64, 32])
     assert found.batch == "n" and found.sides == (64, 32)
@@ -220,7 +229,7 @@ def test_axes_without_names_and_fixed_batches():
 
 def measurement(fixed=0.0123456):
     fit = fit_profile([Point(100.0, 1, 9, fixed, fixed, fixed, fixed)], "measured on this, today")
-    load = Load(measured_qps=50.0, predicted_qps=51.0, bound_s=0.06, queries=100)
+    load = Load(measured_qps=50.0, predicted_qps=50.0, long_run_qps=40.0, bound_s=0.06, queries=100)
     return Measurement((), fit, load, 2, 100, 1, 12.4e6, ())
 
 
@@ -247,7 +256,7 @@ def test_catalog_file_keeps_what_it_has(tmp_path):
     first = config.load_catalog(file)
     assert [m.name for m in first.models] == ["other", "mine"]
     assert first.variant("mine-cpu").profile.fixed_s == pytest.approx(0.0123)
-    assert first.variant("mine-cpu").capacity_qps == 50.0
+    assert first.variant("mine-cpu").capacity_qps == 40.0
     assert entries.write(file, model, entries.variant_entry("mine-cpu", "mine", measurement(0.5), None))
     second = config.load_catalog(file)
     assert second.variant("mine-cpu").profile.fixed_s == 0.5
@@ -300,3 +309,17 @@ def test_more_cores_follow_amdahl(model):
     parallel = min(2 * (1 - delays[2] / delays[1]), 1.0)
     for cores in set(delays) - {1, 2}:
         assert delays[cores] == pytest.approx(delays[1] * (1 - parallel + parallel / cores), rel=0.05)
+
+
+def test_other_processes_are_noticed():
+    stop = [sys.executable, "-c", "import time\nend = time.time() + 30\nwhile time.time() < end: pass"]
+    if not machine.STAT.exists():
+        pytest.skip("only Linux says what other processes use")
+    others = machine.Others()
+    with subprocess.Popen(stop) as busy:  # not waited for yet, so it counts as another's
+        deadline = time.monotonic() + 20
+        while others.cores() <= 0.1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        seen = others.cores()
+        busy.kill()
+    assert seen > 0.1

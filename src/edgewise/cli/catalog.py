@@ -36,9 +36,7 @@ def catalog(
             f"({1 + sources.index(profile.source)})",
         )
     out.print(table)
-    out.print(
-        "ms: delay of one query at the largest payload; q/s: capacity; batch: the largest; acc.: accuracy of the model"
-    )
+    out.print("ms: delay of one query; q/s: capacity; batch: the largest; acc.: accuracy of the model")
     for number, source in enumerate(sources, start=1):
         out.print(f"({number}) {source or 'not said'}", highlight=False, markup=False, soft_wrap=True)
 

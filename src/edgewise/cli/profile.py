@@ -165,8 +165,10 @@ def _lines(measured: Measurement, variant: dict[str, Any]) -> Sequence[str]:
         f"error {fit.mean_error:.1%} on average, {fit.max_error:.1%} at most",
         f"payload   {measured.largest_bytes:,} bytes per query at the largest size",
         f"memory    {variant['resources']['memory_bytes'] / 1e6:,.0f} MB for the network and its tensors",
-        f"rate      {load.measured_qps:.3g} queries/s sustained in batches of up to {measured.max_batch}, "
-        f"95 % answered within {1e3 * load.bound_s:.3g} ms; the profile predicts {load.predicted_qps:.3g}",
+        f"capacity  {variant['capacity_qps']:.3g} queries/s in batches of up to {measured.max_batch}, "
+        f"95 % answered within {1e3 * load.bound_s:.3g} ms",
+        f"under load: {load.measured_qps:.3g} queries/s in a trial of {load.queries} queries; the profile "
+        f"predicts {load.predicted_qps:.3g} for the same arrivals, {load.long_run_qps:.3g} in the long run",
     ]
 
 

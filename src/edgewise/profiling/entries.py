@@ -29,7 +29,7 @@ def variant_entry(name: str, model: str, measured: Measurement, file: Path | Non
             "memory_bytes": float(max(round(measured.memory_bytes / MEGABYTE), 1) * MEGABYTE),
         },
         "profile": _profile_entry(profile),
-        "capacity_qps": _rounded(_capacity(measured)),
+        "capacity_qps": _rounded(measured.load.capacity_qps),
         "largest_bytes": float(measured.largest_bytes),
         "max_batch": measured.max_batch,
     }
@@ -89,13 +89,6 @@ def _text(file: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"{file}: cannot be read: {error}") from None
-
-
-def _capacity(measured: Measurement) -> float:
-    """What was sustained; where the test was too short to sustain anything, what the profile says."""
-    return measured.load.measured_qps or measured.max_batch / measured.fit.profile.delay_s(
-        measured.largest_bytes, measured.max_batch
-    )
 
 
 def _profile_entry(profile: Profile) -> Entry:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 from edgewise.errors import ProfileError
 from edgewise.model.catalog import Profile
-from edgewise.profiling import memory, queueing
+from edgewise.profiling import machine, memory, queueing
 from edgewise.profiling.fit import Fit, Point, fit_profile
 from edgewise.profiling.network import Network
 
@@ -22,7 +19,7 @@ WARM_UP = 2
 LEAST_RUNS = 5
 MOST_RUNS = 500
 DELAY_SHARE = 0.5  # of the time; the rest goes to the test under load
-CPUINFO = Path("/proc/cpuinfo")
+DISTURBED_CORES = 0.1  # used by other processes
 
 Progress = Callable[[float, str], None]
 
@@ -34,13 +31,22 @@ class Load:
     Attributes:
         measured_qps, predicted_qps: highest rate whose 95 % quantile of the sojourn stays below
             `bound_s`; 0 when none did.
+        long_run_qps: the same by the profile over many queries; short trials flatter, as no long
+            queue has time to grow.
         queries: in the trial at the measured rate, about.
     """
 
     measured_qps: float
     predicted_qps: float
+    long_run_qps: float
     bound_s: float
     queries: int
+
+    @property
+    def capacity_qps(self) -> float:
+        """The long run's rate, less the share by which the network fell short of its profile."""
+        fell_short = self.measured_qps / self.predicted_qps if self.predicted_qps else 1.0
+        return self.long_run_qps * min(fell_short or 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +94,13 @@ def measure(
         ProfileError: the network cannot be loaded or run.
     """
     network = Network(file, threads, sizes, axes, seed)
+    others = machine.Others()
     cells, notes = _cells(network, batches)
     progress(0.0, "delays")
     points = _delays(
         network, cells, seconds * DELAY_SHARE, lambda done: progress(DELAY_SHARE * done, "delays")
     )
-    fit = fit_profile(points, source(threads))
+    fit = fit_profile(points, machine.source(threads))
     side, max_batch = cells[-1]
     progress(DELAY_SHARE, "memory")
     peak = memory.peak_bytes(file, threads, max_batch, side, sizes, axes or {})
@@ -106,26 +113,11 @@ def measure(
     )  # fmt: skip
     if not fit.holds:
         notes.append(f"the linear law is off by up to {fit.max_error:.0%}; measure the batches you will use")
+    if (used := others.cores()) > DISTURBED_CORES:
+        notes.append(f"other processes used {used:.1f} cores meanwhile; repeat on an idle machine")
     return Measurement(
         tuple(points), fit, load, threads, largest, max_batch, peak, (*network.inputs.notes, *notes)
     )
-
-
-def source(threads: int) -> str:
-    """Where and when: "measured on <processor>, N threads, onnxruntime X, date"."""
-    plural = "thread" if threads == 1 else "threads"
-    today = datetime.now(UTC).date().isoformat()
-    return f"measured on {processor()}, {threads} {plural}, onnxruntime {onnxruntime.__version__}, {today}"
-
-
-def processor() -> str:
-    """Name of this machine's processor."""
-    try:
-        lines = CPUINFO.read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _cells(network: Network, batches: Sequence[int]) -> tuple[list[tuple[int | None, int]], list[str]]:
@@ -219,7 +211,7 @@ def _load(
     """Search the highest rate in real time, then with the profile under the same arrivals."""
     size = network.inputs.payload_bytes(side)
     bound = queueing.bound_s(profile, size, max_batch)
-    most = queueing.saturation_qps(profile, size, max_batch) * 1.1
+    most = queueing.saturation_qps(profile, size, max_batch)
     steps = 0
 
     def real(rate_qps: float) -> queueing.Times:
@@ -236,4 +228,5 @@ def _load(
 
     measured = queueing.highest_rate_qps(real, most, bound)
     predicted = queueing.highest_rate_qps(virtual, most, bound)
-    return Load(measured, predicted, bound, int(measured * seconds))
+    long_run = queueing.predicted_rate_qps(profile, size, max_batch)
+    return Load(measured, predicted, long_run, bound, int(measured * seconds))

@@ -111,7 +111,7 @@ def saturation_qps(profile: Profile, size_bytes: float, max_batch: int) -> float
 
 
 def predicted_rate_qps(
-    profile: Profile, size_bytes: float, max_batch: int, queries: int = 20_000, seed: int = 0, steps: int = 12
+    profile: Profile, size_bytes: float, max_batch: int, queries: int = 10_000, seed: int = 0, steps: int = 10
 ) -> float:
     """The highest rate by the profile alone, with `queries` queries in each trial."""
     most = saturation_qps(profile, size_bytes, max_batch)
