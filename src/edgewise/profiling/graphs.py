@@ -10,6 +10,7 @@ Batch and picture size are free axes of every graph: all three networks are full
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from edgewise.errors import ProfileError
 
 OPSET = 17
 IR_VERSION = 9
@@ -242,11 +245,23 @@ PUBLISHED = {
 
 
 def write(name: str, folder: Path, seed: int = 0) -> Path:
-    """Build the graph called `name` (a key of `BUILDERS`) into `folder`, once; returns the file."""
+    """Build the graph called `name` (a key of `BUILDERS`) into `folder`, once; returns the file.
+
+    Raises:
+        ProfileError: the file cannot be written.
+    """
     file = folder / f"{name}-seed{seed}.onnx"
-    if not file.exists():
+    if file.exists():
+        return file
+    part = file.with_suffix(f".{os.getpid()}")  # another process may build it too
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(".part")
         part.write_bytes(BUILDERS[name](np.random.default_rng(seed)).SerializeToString())
         part.replace(file)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        reason = error.strerror or error
+        raise ProfileError(
+            f"{file}: cannot be written: {reason}; set EDGEWISE_CACHE to a folder with room"
+        ) from None
     return file
