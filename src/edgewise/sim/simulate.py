@@ -33,8 +33,8 @@ from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
 from edgewise.model.timeline import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim import arrays
 from edgewise.sim import streams as kernels
+from edgewise.sim import tables
 from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import Floats, Ints
 from edgewise.sim.telemetry import backlog_s, p95_s, waiting_at
@@ -92,11 +92,11 @@ class Simulation:
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
         self.log: list[Said] = []
         self.active: list[str] = []
-        self.tally = arrays.new_tally(scenario.duration_s, scenario.window_s)
-        self.truth = arrays.stream_arrays(self.trace, scenario.decision_delay_s)
-        self.workers = arrays.worker_arrays(self.world)
+        self.tally = tables.new_tally(scenario.duration_s, scenario.window_s)
+        self.truth = tables.stream_arrays(self.trace, scenario.decision_delay_s)
+        self.workers = tables.worker_arrays(self.world)
         self._links = Links(*(array.copy() for array in self.world.links))
-        self.ways = arrays.way_arrays(self.world, self._links)
+        self.ways = tables.way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self._key = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -135,14 +135,14 @@ class Simulation:
         self._events = Batch(events.time_s[keep], events.kind[keep], events.row[keep])
         self.workers.servers.free_s[:] = backlog_s(view)[:, None]
         self._alive[:] = view.up
-        self.ways[:] = arrays.way_arrays(self.world, view.links)
+        self.ways[:] = tables.way_arrays(self.world, view.links)
         self._attach(np.arange(held), np.zeros(held))
 
     def finish(self) -> Outcome:
         """Serve what is under way and hand out the records."""
         self.serve_rest()
         self.core.validate()
-        streams = arrays.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
+        streams = tables.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
         return Outcome(self._stamped(streams), self._stamped(self._window_records()), self.core, self.log)
 
     def serve_rest(self) -> None:
@@ -173,7 +173,7 @@ class Simulation:
             self._push(k * scenario.telemetry_period_s, SAMPLE, None)
         for change in scenario.timeline:
             self._push(change.at_s, CHANGED, change)
-        self._outages = arrays.outages(self.world, scenario.timeline)
+        self._outages = tables.outages(self.world, scenario.timeline)
         for w, downs in self._outages.items():
             self.workers.each.down_s[w] = downs[0]
 
@@ -249,7 +249,7 @@ class Simulation:
                 streams, done, now_s, worker, self.truth, self.workers, self.ways, self._key, self.tally
             )
             if done < streams.size:
-                self.workers = arrays.with_more_room(self.workers)
+                self.workers = tables.with_more_room(self.workers)
 
     def _detach(self, i: int, now_s: float) -> None:
         """What the stream sent to the worker it leaves, and was not served yet, is lost."""
@@ -280,7 +280,7 @@ class Simulation:
         for array, figure in zip(links, figures, strict=True):
             if figure is not None:
                 array[site, cluster] = figure
-        self.ways[:] = arrays.way_arrays(world, links)
+        self.ways[:] = tables.way_arrays(world, links)
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
         bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == site))
         affected = bound[world.cluster[self.bound[bound]] == cluster]
