@@ -14,6 +14,7 @@ from typing import Any
 from edgewise.core.compiled import kernel
 from edgewise.sim.changes import apply_change, set_mode
 from edgewise.sim.heap import drop_first_event, push_event
+from edgewise.sim.held import HeldPlan, HeldWorld
 from edgewise.sim.items import account, discard, end, new_item, propagation, release_flight, write_log
 from edgewise.sim.sharing import leave_shared
 from edgewise.sim.state import (
@@ -212,13 +213,8 @@ def short(p: Plan, w: World) -> bool:
 
 
 @kernel
-def advance(p: Plan, w: World, until_s: float) -> int:
-    """Run everything up to and at `until_s`.
-
-    Returns:
-        REACHED; DECISION: flight `clock.pending` waits for its row of `placement`; GROW: enlarge the
-        arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out.
-    """
+def _advance(p: Plan, w: World, until_s: float) -> int:
+    """`advance` on a held world."""
     c = w.clock[0]
     if c.pending >= 0:
         f = c.pending
@@ -255,14 +251,26 @@ def advance(p: Plan, w: World, until_s: float) -> int:
             launch(p, w, f)
 
 
+@kernel
+def advance(plan: Plan, world: World, until_s: float) -> int:
+    """Run everything up to and at `until_s`.
+
+    Returns:
+        REACHED; DECISION: flight `clock.pending` waits for its row of `placement`; GROW: enlarge the
+        arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out.
+    """
+    return _advance(HeldPlan(*plan), HeldWorld(*world), until_s)
+
+
 Decide = Callable[[Plan, World, int, Any], None]
 
 
 @kernel
-def advance_deciding(p: Plan, w: World, until_s: float, decide: Decide, memory: Any) -> int:
+def advance_deciding(plan: Plan, world: World, until_s: float, decide: Decide, memory: Any) -> int:
     """`advance`, where a compiled `decide(plan, world, flight, memory)` writes the placements."""
+    p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
-        status = advance(p, w, until_s)
+        status = _advance(p, w, until_s)
         if status != DECISION:
             return status
         decide(p, w, w.clock[0].pending, memory)
