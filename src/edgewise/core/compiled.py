@@ -42,7 +42,7 @@ if os.environ.get("EDGEWISE_JIT", "1") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_folder()))
 
-import numba  # noqa: E402  (after the cache folder is set)
+import numba as numba  # noqa: E402  (after the cache folder is set; kernels import it from here)
 import numpy as np  # noqa: E402
 
 

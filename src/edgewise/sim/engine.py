@@ -19,51 +19,20 @@ from numpy.typing import ArrayLike, NDArray
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim import state as k
-from edgewise.sim.heap import EVENT, Records, records
+from edgewise.sim.arrays import (
+    check_queries,
+    copied,
+    enlarged,
+    new_world,
+    placement_rows,
+    query_records,
+    sizes_wanted,
+)
+from edgewise.sim.heap import Records, records
 from edgewise.sim.loop import advance, advance_deciding
-from edgewise.sim.network import GraphClass, Network, compile_plan, station_records
+from edgewise.sim.network import GraphClass, Network, compile_plan
 
 OUTCOMES = ("open", "done", "dropped", "reneged", "lost", "rejected")
-
-
-def _free_list(rows: Records, start: int, head: int) -> None:
-    """Chain rows from `start` on into a free list that ends in `head`."""
-    rows.next[start:] = np.arange(start + 1, rows.size + 1)
-    rows.next[-1] = head
-
-
-def _longer(rows: Any, size: int) -> Any:
-    out = np.zeros((size, *rows.shape[1:]), dtype=rows.dtype)
-    out[: len(rows)] = rows
-    return out.view(type(rows))
-
-
-def grown(w: k.World, plan: k.Plan) -> k.World:
-    """The same world with at least twice the room wherever it was short."""
-    c = w.clock[0]
-    events, items, flights, log = w.events, w.items, w.flights, w.log
-    placement, missing = w.placement, w.missing
-    if c.events + plan.slack > events.size:
-        events = _longer(events, 2 * (events.size + plan.slack))
-    if c.items + plan.slack > items.size:
-        items = _longer(items, 2 * (items.size + plan.slack))
-        _free_list(items, w.items.size, int(c.item_free) if c.items < w.items.size else -1)
-        c.item_free = w.items.size
-    if c.flights + 1 > flights.size:
-        flights = _longer(flights, 2 * flights.size)
-        _free_list(flights, w.flights.size, -1)
-        c.flight_free = w.flights.size
-        placement, missing = _longer(placement, flights.size), _longer(missing, flights.size)
-    if c.logging and c.logged + plan.slack > log.size:
-        log = _longer(log, 2 * (log.size + plan.slack))
-    return w._replace(
-        events=events, items=items, flights=flights, placement=placement, missing=missing, log=log
-    )
-
-
-def copied(w: k.World) -> k.World:
-    """An independent copy."""
-    return k.World(*(part.copy() for part in w))
 
 
 class GraphEngine:
@@ -108,11 +77,12 @@ class GraphEngine:
         self.plan = compile_plan(network, classes)
         self.memory = memory
         self._decide = placement if callable(placement) else None
-        queries = _queries(sent_s, graph, source, deadline_s, scale)
-        _check(queries, len(classes), len(network.place_names))
+        queries = query_records(sent_s, graph, source, deadline_s, scale)
+        check_queries(queries, len(classes), len(network.place_names))
         tasks = max(len(c.graph.tasks) for c in classes)
-        mapped = _mapped(None if callable(placement) else placement, queries, classes, len(network.stations))
-        self.world = _world(network, self.plan, queries, mapped, tasks, seed, log)
+        rows = None if callable(placement) else placement
+        mapped = placement_rows(rows, queries, classes, len(network.stations))
+        self.world = new_world(network, self.plan, queries, mapped, tasks, seed, log)
 
     def advance(self, until_s: float) -> bool:
         """Run to `until_s`; True when it is reached, False when a query waits for `place`.
@@ -126,7 +96,7 @@ class GraphEngine:
             else:
                 status = advance_deciding(self.plan, self.world, float(until_s), self._decide, self.memory)
             if status == k.GROW:
-                self.world = grown(self.world, self.plan)
+                self.world = enlarged(self.world, sizes_wanted(self.world, self.plan.slack))
             elif status in (k.NO_ROUTE, k.NO_STATION):
                 raise ScenarioError(
                     "a placement needs a route between two places that have none; add it to Network.routes"
@@ -175,9 +145,9 @@ class GraphEngine:
         `fields` are source, deadline_s and scale as for the engine.
         """
         w = self.world
-        more = _queries(sent_s, graph, fields.get("source", -1), fields.get("deadline_s", math.inf),
+        more = query_records(sent_s, graph, fields.get("source", -1), fields.get("deadline_s", math.inf),
                         fields.get("scale", 1.0))  # fmt: skip
-        _check(more, self.plan.graphs.size, len(self.network.place_names))
+        check_queries(more, self.plan.graphs.size, len(self.network.place_names))
         next_query = int(w.clock[0].query)
         if more.size and (more.sent_s[0] < self.now_s):
             raise ScenarioError(f"sent_s is {more.sent_s[0]}; it must not be before now, {self.now_s}")
@@ -251,60 +221,3 @@ class GraphEngine:
             "busy_s": st.busy_s + gap * np.minimum(st.serving, st.servers),
             "mean_number": number_s / now if now > 0 else 0.0 * number_s,
         }
-
-
-def _queries(
-    sent_s: ArrayLike, graph: ArrayLike, source: ArrayLike, deadline_s: ArrayLike, scale: ArrayLike
-) -> Records:
-    times = np.atleast_1d(np.asarray(sent_s, dtype=np.float64))
-    out = records(k.QUERY, times.size)
-    out.sent_s, out.graph, out.source = times, graph, source
-    out.deadline_s, out.scale, out.done_s, out.row = deadline_s, scale, np.nan, -1
-    return out
-
-
-def _check(queries: Records, classes: int, places: int) -> None:
-    if np.any(np.diff(queries.sent_s) < 0):
-        raise ScenarioError("sent_s must be ascending; sort the queries")
-    for name, low, high in (("graph", 0, classes), ("source", -1, places)):
-        values = queries[name]
-        wrong = np.flatnonzero((values < low) | (values >= high))
-        if wrong.size:
-            raise ScenarioError(f"{name} of query {wrong[0]} is {values[wrong[0]]}; use {low}..{high - 1}")
-
-
-def _mapped(
-    placement: ArrayLike | None, queries: Records, classes: Sequence[GraphClass], stations: int
-) -> k.Ints:
-    """Rows of placements, and in `queries` which row is whose."""
-    tasks = max(len(c.graph.tasks) for c in classes)
-    if placement is None:
-        return np.zeros((0, tasks), dtype=np.int64)
-    rows = np.array(placement, dtype=np.int64, ndmin=2)
-    if rows.shape == (len(classes), tasks):
-        queries.row = queries.graph
-    elif rows.shape == (queries.size, tasks):
-        queries.row = np.arange(queries.size)
-    else:
-        raise ScenarioError(
-            f"placement has shape {rows.shape}; use ({len(classes)}, {tasks}) or ({queries.size}, {tasks})"
-        )
-    if rows.size and not (rows.min() >= -1 and rows.max() < stations):
-        raise ScenarioError(f"placement names a station outside 0..{stations - 1}")
-    return rows
-
-
-def _world(
-    network: Network, plan: k.Plan, queries: Records, mapped: k.Ints, tasks: int, seed: int, log: bool
-) -> k.World:
-    stations, slots = station_records(network)
-    clock = records(k.CLOCK, 1)
-    clock.pending, clock.logging, clock.seed = -1, log, seed & 0xFFFFFFFFFFFFFFFF
-    items, flights = records(k.ITEM, 2 * plan.slack), records(k.FLIGHT, 64)
-    _free_list(items, 0, -1)
-    _free_list(flights, 0, -1)
-    table = np.zeros((flights.size, tasks), dtype=np.int64)
-    return k.World(
-        clock, records(EVENT, 2 * plan.slack), items, flights, table, table.copy(), queries, mapped,
-        stations, slots, records(k.CHANGE, 0), records(k.LOG, 2 * plan.slack if log else 0),
-    )  # fmt: skip

@@ -3,7 +3,8 @@
 A NamedTuple of arrays is passed to a compiled function array by array, some 150 words and as many
 reference counts per call. Inside `advance` the world and the plan are therefore held in numba
 structures, which travel as one pointer and read the same: `w.items[i].amount`. Without the
-compiler they are the NamedTuples themselves.
+compiler they are the NamedTuples themselves. (Each `@kernel` below `advance` is compiled for these
+types; naming it here makes the cache notice edits of this file.)
 """
 
 from __future__ import annotations

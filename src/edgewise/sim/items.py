@@ -86,7 +86,7 @@ def draw_of(item: Records) -> int:
     """Counter of an item's draws, unique within its query."""
     if item.hop < 0:
         return int(item.what)
-    return ((np.int64(item.what) + 1) << 20) + np.int64(item.hop)
+    return int(((np.int64(item.what) + 1) << 20) + np.int64(item.hop))
 
 
 @kernel
@@ -103,7 +103,7 @@ def noise(w: World, s: int, i: int) -> float:
     if st.law == LOGNORMAL:  # deviation is the coefficient of variation
         variance = math.log(1.0 + st.deviation * st.deviation)
         return math.exp(math.sqrt(variance) * z - 0.5 * variance)
-    return max(1.0 + st.deviation * z, 0.0)
+    return float(max(1.0 + st.deviation * z, 0.0))
 
 
 @kernel
@@ -114,7 +114,7 @@ def propagation(w: World, s: int, i: int) -> float:
         return float(st.delay_s)
     item = w.items[i]
     z, _ = normal_pair_of(w.clock[0].seed, NETWORK, w.flights[item.flight].query, draw_of(item))
-    return max(st.delay_s + st.delay_deviation_s * z, 0.0)
+    return float(max(st.delay_s + st.delay_deviation_s * z, 0.0))
 
 
 @kernel

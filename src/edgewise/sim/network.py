@@ -74,21 +74,14 @@ class Station:
         self._one_of("law", LAWS)
         self._one_of("on_down", ON_DOWN)
         self._one_of("on_full", ("block", "drop"))
-        for name in ("rate", "deviation", "batch_timeout_s", "batch_slope", "room", "start_delay_s", "delay_s",
-                     "delay_deviation_s"):  # fmt: skip
-            if not getattr(self, name) >= 0:
-                raise ScenarioError(
-                    f"station {self.name!r}: {name} is {getattr(self, name)}; it must be >= 0"
-                )
-        for name in ("servers", "batch"):
-            if getattr(self, name) < 1:
-                raise ScenarioError(
-                    f"station {self.name!r}: {name} is {getattr(self, name)}; it must be >= 1"
-                )
+        numbers = ("rate", "deviation", "batch_timeout_s", "batch_slope", "room", "start_delay_s", "delay_s")
+        bounds = {name: 0 for name in (*numbers, "delay_deviation_s")} | {"servers": 1, "batch": 1}
+        for name, least in bounds.items():
+            value = getattr(self, name)
+            if not value >= least:
+                raise ScenarioError(f"station {self.name!r}: {name} is {value}; it must be >= {least}")
         if self.discipline == "ps" and self.batch > 1:
-            raise ScenarioError(
-                f"station {self.name!r}: batch is {self.batch}; with discipline ps it must be 1"
-            )
+            raise ScenarioError(f"station {self.name!r}: batch is {self.batch}; with ps it must be 1")
 
     def _one_of(self, name: str, known: Sequence[str] | Mapping[str, int]) -> None:
         if getattr(self, name) not in known:

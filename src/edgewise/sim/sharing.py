@@ -16,7 +16,7 @@ from edgewise.sim.state import SHARED, World
 @kernel
 def share_of(st: Records, rate: float) -> float:
     """Rate of each of n jobs on c servers: rate · min(1, c / n)."""
-    return rate * min(1.0, st.servers / max(st.serving, 1))
+    return rate * float(min(1.0, st.servers / max(st.serving, 1)))
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 Everything is a numpy record array or a plain array, so a world is copied, stacked and advanced
 inside compiled code without a Python object in sight. Counters live in `clock`, one record.
+Every `@kernel` freezes the constants of this module: naming it here makes the cache notice edits.
 """
 
 from __future__ import annotations

@@ -282,3 +282,4 @@ def release_server(w: World, k: int) -> None:
     slot.next = st.idle
     st.idle = k
     serve(w, s)
+    wake(w, s)
