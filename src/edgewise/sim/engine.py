@@ -46,6 +46,8 @@ class GraphEngine:
         placement: station index of every task: (graphs, tasks), the same for all queries of a class;
             (Q, tasks); a compiled or plain function decide(plan, world, flight, memory) that writes
             `world.placement[flight]`; or None: `advance` stops at every query, see `pending`.
+        loop: a compiled loop(plan, world, until_s, memory) in place of `advance_deciding`, with its decide
+            function built in: unlike a function given as `placement` it is cached between processes.
         memory: what a decide function may read and write, such as a NamedTuple of arrays.
         source: (Q,) index in `network.place_names` of where queries come from; -1 for nowhere.
         deadline_s: (Q,) after `sent_s`.
@@ -65,6 +67,7 @@ class GraphEngine:
         graph: ArrayLike = 0,
         placement: ArrayLike | Callable[..., None] | None = None,
         *,
+        loop: Callable[..., int] | None = None,
         memory: Any = 0,
         source: ArrayLike = -1,
         deadline_s: ArrayLike = math.inf,
@@ -76,6 +79,7 @@ class GraphEngine:
         self.network = network
         self.plan = compile_plan(network, classes)
         self.memory = memory
+        self._loop = loop
         self._decide = placement if callable(placement) else None
         queries = query_records(sent_s, graph, source, deadline_s, scale)
         check_queries(queries, len(classes), len(network.place_names))
@@ -91,7 +95,9 @@ class GraphEngine:
             ScenarioError: a placement names no station, or there is no route between two places.
         """
         while True:
-            if self._decide is None:
+            if self._loop is not None:
+                status = self._loop(self.plan, self.world, float(until_s), self.memory)
+            elif self._decide is None:
                 status = advance(self.plan, self.world, float(until_s))
             else:
                 status = advance_deciding(self.plan, self.world, float(until_s), self._decide, self.memory)
@@ -104,7 +110,7 @@ class GraphEngine:
                     else f"a placement names a station outside 0..{self.world.stations.size - 1}"
                 )
             else:
-                return status == k.REACHED
+                return bool(status == k.REACHED)
 
     def run(self) -> None:
         """Run until nothing is left to happen.

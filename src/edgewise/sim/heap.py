@@ -15,7 +15,7 @@ from edgewise.core.compiled import kernel
 Records = Any  # a numpy record array; its fields are those of the dtype named in each docstring
 
 EVENT = np.dtype(
-    [("at_s", "f8"), ("order", "i8"), ("kind", "i4"), ("who", "i4"), ("stamp", "i8")], align=True
+    [("at_s", "f8"), ("order", "i8"), ("kind", "i8"), ("who", "i8"), ("stamp", "i8")], align=True
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, normal_pair_of, uniform_of
 from edgewise.sim.heap import Records, push_event
-from edgewise.sim.state import DONE, DOWN, EXPONENTIAL, FIXED, LOGNORMAL, OPEN, WAKE, World
+from edgewise.sim.state import DONE, DOWN, EXPONENTIAL, FIXED, LOGNORMAL, NONE, OPEN, WAKE, World
 
 NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
 
@@ -139,4 +139,4 @@ def wake(w: World, s: int) -> None:
     st = w.stations[s]
     if st.outside_head >= 0 and not st.waking:
         st.waking = 1
-        push_event(w.clock, w.events, w.clock[0].now_s, WAKE, s, 0)
+        push_event(w.clock, w.events, w.clock[0].now_s, WAKE, s, NONE)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from edgewise.core.compiled import kernel
 from edgewise.sim.changes import apply_change, set_mode
 from edgewise.sim.heap import drop_first_event, push_event
@@ -24,6 +26,8 @@ from edgewise.sim.state import (
     GROW,
     NO_ROUTE,
     NO_STATION,
+    FIRST_HOP,
+    NONE,
     ONWARD,
     OPEN,
     REACHED,
@@ -55,7 +59,7 @@ def send(p: Plan, w: World, f: int, e: int, holder: int) -> None:
     elif p.route_first[route] == p.route_first[route + 1]:
         deliver(p, w, f, e, holder)
     else:
-        i = new_item(w, f, e, 0, edge.amount)
+        i = new_item(w, f, e, FIRST_HOP, edge.amount)
         w.items[i].route = route
         arrive(w, i, p.hops[p.route_first[route]], holder)
 
@@ -76,7 +80,7 @@ def submit(p: Plan, w: World, f: int, t: int, holder: int) -> None:
     """Bring task `t` to the station it is placed on."""
     flight = w.flights[f]
     work = p.tasks[p.graphs[flight.graph].task + t].work * flight.scale
-    arrive(w, new_item(w, f, t, -1, work), w.placement[f, t], holder)
+    arrive(w, new_item(w, f, t, NONE, work), w.placement[f, t], holder)
 
 
 @kernel
@@ -136,9 +140,9 @@ def launch(p: Plan, w: World, f: int) -> None:
                 return
         for t in range(graph.tasks):
             if w.missing[f, t] == 0:
-                submit(p, w, f, t, -1)
+                submit(p, w, f, t, NONE)
         for e in range(graph.entry, graph.entry + graph.entries):
-            send(p, w, f, e, -1)
+            send(p, w, f, e, NONE)
     release_flight(w, f)
 
 
@@ -173,7 +177,7 @@ def depart(p: Plan, w: World, s: int, i: int, holder: int, start_s: float) -> No
     write_log(w, i, start_s)
     delay_s = propagation(w, s, i)
     if delay_s > 0.0:
-        push_event(w.clock, w.events, w.clock[0].now_s + delay_s, ONWARD, i, 0)
+        push_event(w.clock, w.events, w.clock[0].now_s + delay_s, ONWARD, i, NONE)
     else:
         onward(p, w, i, holder)
 
@@ -185,11 +189,11 @@ def handle(p: Plan, w: World, kind: int, who: int, stamp: int) -> None:
         if w.slots[who].stamp == stamp and w.slots[who].leader >= 0:
             finish(p, w, who)
     elif kind == ONWARD:
-        onward(p, w, who, -1)
+        onward(p, w, who, NONE)
     elif kind == SHARED:
         if w.stations[who].stamp == stamp:
             i = leave_shared(w, who)
-            depart(p, w, who, i, -1, w.items[i].start_s)
+            depart(p, w, who, i, NONE, w.items[i].start_s)
     elif kind == RENEGE:
         renege(w, who, stamp)
     elif kind == GATHER:
@@ -213,8 +217,8 @@ def short(p: Plan, w: World) -> bool:
 
 
 @kernel
-def _advance(p: Plan, w: World, until_s: float) -> int:
-    """`advance` on a held world."""
+def advance_held(p: Plan, w: World, until_s: float) -> int:
+    """`advance` on a held world; for loops with their own decide function built in."""
     c = w.clock[0]
     if c.pending >= 0:
         f = c.pending
@@ -224,7 +228,7 @@ def _advance(p: Plan, w: World, until_s: float) -> int:
         if c.error:
             return int(c.error)
         if short(p, w):
-            return GROW
+            return int(GROW)
         event_s = w.events[0].at_s if c.events > 0 else math.inf
         change_s = w.changes[c.change].at_s if c.change < w.changes.size else math.inf
         query_s = w.queries[c.query].sent_s if c.query < w.queries.size else math.inf
@@ -232,7 +236,7 @@ def _advance(p: Plan, w: World, until_s: float) -> int:
         if first_s > until_s or first_s == math.inf:
             if until_s < math.inf:
                 c.now_s = max(c.now_s, until_s)
-            return REACHED
+            return int(REACHED)
         c.now_s = first_s
         c.steps += 1
         if event_s == first_s:
@@ -247,7 +251,7 @@ def _advance(p: Plan, w: World, until_s: float) -> int:
             f = open_flight(p, w)
             if w.placement[f, 0] < 0:
                 c.pending = f
-                return DECISION
+                return int(DECISION)
             launch(p, w, f)
 
 
@@ -259,7 +263,7 @@ def advance(plan: Plan, world: World, until_s: float) -> int:
         REACHED; DECISION: flight `clock.pending` waits for its row of `placement`; GROW: enlarge the
         arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out.
     """
-    return _advance(HeldPlan(*plan), HeldWorld(*world), until_s)
+    return advance_held(HeldPlan(*plan), HeldWorld(*world), until_s)
 
 
 Decide = Callable[[Plan, World, int, Any], None]
@@ -270,7 +274,7 @@ def advance_deciding(plan: Plan, world: World, until_s: float, decide: Decide, m
     """`advance`, where a compiled `decide(plan, world, flight, memory)` writes the placements."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
-        status = _advance(p, w, until_s)
+        status = advance_held(p, w, until_s)
         if status != DECISION:
             return status
         decide(p, w, w.clock[0].pending, memory)

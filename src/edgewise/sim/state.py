@@ -7,7 +7,7 @@ Every `@kernel` freezes the constants of this module: naming it here makes the c
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,27 @@ from edgewise.sim.heap import Records
 
 Ints = NDArray[np.int64]
 
+
+def _codes(count: int, first: int = 0) -> Any:
+    """Consecutive codes; numpy integers, because numba compiles a kernel anew for every literal."""
+    return tuple(np.int64(code) for code in range(first, first + count))
+
+
+NONE, FIRST_HOP = _codes(2, -1)
 # Disciplines, laws of the noise on work, and whether a station works.
-FIFO, EDF, PS = 0, 1, 2
-FIXED, EXPONENTIAL, NORMAL, LOGNORMAL = 0, 1, 2, 3
-DOWN, UP, DRAINING = 0, 1, 2
+FIFO, EDF, PS = _codes(3)
+FIXED, EXPONENTIAL, NORMAL, LOGNORMAL = _codes(4)
+DOWN, UP, DRAINING = _codes(3)
 # What happens to work in service when its station goes down.
-RESUME, RESTART, LOSE = 0, 1, 2
+RESUME, RESTART, LOSE = _codes(3)
 # Kinds of events.
-FINISH, SHARED, ONWARD, RENEGE, GATHER, WAKE, APPEAR = 0, 1, 2, 3, 4, 5, 6
+FINISH, SHARED, ONWARD, RENEGE, GATHER, WAKE, APPEAR = _codes(7)
 # Kinds of timeline changes.
-TO_RATE, TO_DOWN, TO_UP, TO_DRAINING, TO_APPEAR = 0, 1, 2, 3, 4
+TO_RATE, TO_DOWN, TO_UP, TO_DRAINING, TO_APPEAR = _codes(5)
 # How a query ends.
-OPEN, DONE, DROPPED, RENEGED, LOST, REJECTED = 0, 1, 2, 3, 4, 5
+OPEN, DONE, DROPPED, RENEGED, LOST, REJECTED = _codes(6)
 # Why `advance` returns.
-REACHED, DECISION, GROW, NO_ROUTE, NO_STATION = 0, 1, 2, 3, 4
+REACHED, DECISION, GROW, NO_ROUTE, NO_STATION = _codes(5)
 
 CLOCK = np.dtype(
     [
@@ -46,8 +53,8 @@ in use, `*_free` head their free lists, `pending` is the flight that waits for a
 ITEM = np.dtype(
     [
         ("amount", "f8"), ("key", "f8"), ("enter_s", "f8"), ("start_s", "f8"), ("order", "i8"),
-        ("flight", "i4"), ("what", "i4"), ("hop", "i4"), ("route", "i4"), ("station", "i4"),
-        ("holder", "i4"), ("next", "i4"), ("left", "i4"), ("right", "i4"), ("gone", "i4"), ("stamp", "i4"),
+        ("flight", "i8"), ("what", "i8"), ("hop", "i8"), ("route", "i8"), ("station", "i8"),
+        ("holder", "i8"), ("next", "i8"), ("left", "i8"), ("right", "i8"), ("gone", "i8"), ("stamp", "i8"),
     ],
     align=True,
 )  # fmt: skip
@@ -58,10 +65,10 @@ STATION = np.dtype(
     [
         ("rate", "f8"), ("batch_timeout_s", "f8"), ("batch_slope", "f8"), ("deviation", "f8"),
         ("delay_s", "f8"), ("delay_deviation_s", "f8"), ("start_delay_s", "f8"), ("room", "i8"),
-        ("discipline", "i4"), ("servers", "i4"), ("batch", "i4"), ("law", "i4"), ("mode", "i4"),
-        ("on_down", "i4"), ("drop_waiting", "i4"), ("drop_full", "i4"), ("renege", "i4"), ("place", "i4"),
-        ("head", "i4"), ("tail", "i4"), ("outside_head", "i4"), ("outside_tail", "i4"), ("root", "i4"),
-        ("idle", "i4"), ("slot", "i4"), ("waking", "i4"),
+        ("discipline", "i8"), ("servers", "i8"), ("batch", "i8"), ("law", "i8"), ("mode", "i8"),
+        ("on_down", "i8"), ("drop_waiting", "i8"), ("drop_full", "i8"), ("renege", "i8"), ("place", "i8"),
+        ("head", "i8"), ("tail", "i8"), ("outside_head", "i8"), ("outside_tail", "i8"), ("root", "i8"),
+        ("idle", "i8"), ("slot", "i8"), ("waking", "i8"),
         ("waiting", "i8"), ("serving", "i8"), ("inside", "i8"), ("stamp", "i8"), ("mode_stamp", "i8"),
         ("gather_s", "f8"), ("attained", "f8"), ("attained_s", "f8"), ("area_s", "f8"),
         ("number_s", "f8"), ("busy_s", "f8"), ("served", "i8"), ("failed", "i8"),
@@ -75,7 +82,7 @@ time integral of items inside, `busy_s` of busy servers."""
 SLOT = np.dtype(
     [
         ("remaining", "f8"), ("amount", "f8"), ("since_s", "f8"), ("start_s", "f8"), ("stamp", "i8"),
-        ("leader", "i4"), ("blocked", "i4"), ("next", "i4"), ("station", "i4"),
+        ("leader", "i8"), ("blocked", "i8"), ("next", "i8"), ("station", "i8"),
     ],
     align=True,
 )  # fmt: skip
@@ -83,31 +90,31 @@ SLOT = np.dtype(
 counts outputs that wait for room downstream."""
 
 FLIGHT = np.dtype(
-    [("scale", "f8"), ("deadline_s", "f8"), ("query", "i4"), ("graph", "i4"), ("source", "i4"),
-     ("refs", "i4"), ("outcome", "i4"), ("next", "i4")],
+    [("scale", "f8"), ("deadline_s", "f8"), ("query", "i8"), ("graph", "i8"), ("source", "i8"),
+     ("refs", "i8"), ("outcome", "i8"), ("next", "i8")],
     align=True,
 )  # fmt: skip
 """A query under way; over when nothing refers to it (`refs` items)."""
 
 QUERY = np.dtype(
-    [("sent_s", "f8"), ("deadline_s", "f8"), ("scale", "f8"), ("done_s", "f8"), ("graph", "i4"),
-     ("source", "i4"), ("row", "i4"), ("outcome", "i4")],
+    [("sent_s", "f8"), ("deadline_s", "f8"), ("scale", "f8"), ("done_s", "f8"), ("graph", "i8"),
+     ("source", "i8"), ("row", "i8"), ("outcome", "i8")],
     align=True,
 )  # fmt: skip
 """A query of the run: `deadline_s` after `sent_s`, `row` of `mapped` that places it (-1: decide)."""
 
-CHANGE = np.dtype([("at_s", "f8"), ("value", "f8"), ("station", "i4"), ("kind", "i4")], align=True)
+CHANGE = np.dtype([("at_s", "f8"), ("value", "f8"), ("station", "i8"), ("kind", "i8")], align=True)
 
 LOG = np.dtype(
-    [("enter_s", "f8"), ("start_s", "f8"), ("finish_s", "f8"), ("query", "i4"), ("what", "i4"),
-     ("hop", "i4"), ("station", "i4")],
+    [("enter_s", "f8"), ("start_s", "f8"), ("finish_s", "f8"), ("query", "i8"), ("what", "i8"),
+     ("hop", "i8"), ("station", "i8")],
     align=True,
 )  # fmt: skip
 """One service: task `what` (hop -1) or edge `what` at hop `hop`."""
 
-GRAPH = np.dtype([("task", "i4"), ("tasks", "i4"), ("entry", "i4"), ("entries", "i4")], align=True)
-TASK = np.dtype([("work", "f8"), ("inputs", "i4"), ("out", "i4"), ("outs", "i4")], align=True)
-EDGE = np.dtype([("amount", "f8"), ("source", "i4"), ("target", "i4"), ("route", "i4")], align=True)
+GRAPH = np.dtype([("task", "i8"), ("tasks", "i8"), ("entry", "i8"), ("entries", "i8")], align=True)
+TASK = np.dtype([("work", "f8"), ("inputs", "i8"), ("out", "i8"), ("outs", "i8")], align=True)
+EDGE = np.dtype([("amount", "f8"), ("source", "i8"), ("target", "i8"), ("route", "i8")], align=True)
 
 
 class World(NamedTuple):

@@ -20,6 +20,7 @@ from edgewise.sim.state import (
     FINISH,
     GATHER,
     LOST,
+    NONE,
     ONWARD,
     OPEN,
     PS,
@@ -137,7 +138,7 @@ def arrive(w: World, i: int, s: int, holder: int) -> None:
     elif st.mode == UP and (item.amount == 0.0 or st.rate == math.inf):
         st.served += 1
         write_log(w, i, now_s)
-        push_event(w.clock, w.events, now_s + propagation(w, s, i), ONWARD, i, 0)
+        push_event(w.clock, w.events, now_s + propagation(w, s, i), ONWARD, i, NONE)
     elif (
         st.room < 0
         or (st.outside_head < 0 and has_room(w, s))
@@ -170,7 +171,7 @@ def admit(w: World, i: int, s: int) -> None:
         return
     if st.discipline != PS and st.mode == UP and st.idle >= 0 and st.head < 0 and st.batch == 1:
         item.next = -1
-        start(w, s, i, 1, item.amount)  # nobody waits: straight to a server
+        start(w, s, i, st.batch, item.amount)  # nobody waits: straight to a server
         return
     stamp = item.stamp
     enqueue(w, s, i)
@@ -242,7 +243,7 @@ def gathered(w: World, s: int) -> bool:
         return True
     if at_s < math.inf and at_s != st.gather_s:
         st.gather_s = at_s
-        push_event(w.clock, w.events, at_s, GATHER, s, 0)
+        push_event(w.clock, w.events, at_s, GATHER, s, NONE)
     return False
 
 
