@@ -18,7 +18,7 @@ from edgewise import api, config, policies
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
 from edgewise.errors import EdgewiseError
-from edgewise.report import figures, html, records
+from edgewise.report import records
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -84,6 +84,8 @@ def compare(
 @app.command(epilog="Example: edgewise report runs/three-tier-compare")
 def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write figures and report.html of a run folder anew."""
+    from edgewise.report import figures, html  # slow to import, and only needed here
+
     run = records.read_run(folder)
     figures.save_all(run, folder)
     html.write_html(run, folder / "report.html")
