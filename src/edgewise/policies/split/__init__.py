@@ -1,0 +1,1 @@
+"""Split DAG queries over servers with Nona: contraction, placements, certified optimum, schedulers."""
