@@ -15,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
+from edgewise.cli.catalog import catalog
+from edgewise.cli.profile import profile
 from edgewise.errors import EdgewiseError
 from edgewise.report import figures, html, records
 
@@ -133,6 +135,10 @@ def demo(
     _print_summary(comparison.result)
     _print_comparison(comparison)
     _save(comparison.result, folder / "simulated")
+
+
+app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
+app.command(epilog="Example: edgewise catalog detection")(catalog)
 
 
 def parse_seeds(text: str) -> range:

@@ -33,9 +33,14 @@ def kernel_hash(package: Path = PACKAGE) -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_folder() -> Path:
+def cache_root() -> Path:
+    """Folder for what can be made anew: compiled kernels, built graphs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get("EDGEWISE_CACHE", base)) / "edgewise" / f"numba-{kernel_hash()}"
+    return Path(os.environ.get("EDGEWISE_CACHE", base)) / "edgewise"
+
+
+def _cache_folder() -> Path:
+    return cache_root() / f"numba-{kernel_hash()}"
 
 
 if os.environ.get("EDGEWISE_JIT", "1") == "0":
