@@ -148,7 +148,7 @@ def _search(a: Arrays, fixed: float, longest_s: float, gap: float, most: int) ->
         count += 1
         value, mixed, share = relaxed(a, early, late, low, high)
         value = max(value, least)
-        true, wait = actual(a, low, high, mixed, share)
+        true = actual(a, low, high, mixed, share)[0]
         if true < best:
             best = true
             theta[:] = 0.0

@@ -65,8 +65,8 @@ def placements(sub: SubGraph, servers: int, limit: int = LIMIT, name: str = "") 
     if len(rows) > limit:
         total = count_placements(len(sub.branches))
         raise PolicyError(
-            f"{name or 'the sub-graph'} has {len(sub.branches)} branches of {len(kinds)} kinds and therefore up "
-            f"to {total:,} placements, more than the limit of {limit:,}; contract further with "
+            f"{name or 'the sub-graph'} has {len(sub.branches)} branches of {len(kinds)} kinds and therefore "
+            f"up to {total:,} placements, more than the limit of {limit:,}; contract further with "
             f"limit_branches(…, most={_branches_within(limit)})"
         )
     return _lines(sub, np.array(rows, dtype=np.int64).reshape(len(rows), len(sub.branches) + 1))

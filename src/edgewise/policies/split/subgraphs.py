@@ -8,6 +8,7 @@ no data passes between branches.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -94,12 +95,12 @@ def subgraphs(graph: TaskGraph) -> tuple[SubGraph, ...]:
         messages[section[place[a]]].append((a, b, edge.size_bytes))
     return tuple(
         _subgraph(graph, order[start : stop + 1], messages[number])
-        for number, (start, stop) in enumerate(zip(starts, starts[1:], strict=False))
+        for number, (start, stop) in enumerate(itertools.pairwise(starts))
     )
 
 
 def _articulation_places(edges: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Places that no edge jumps over; in a graph with one source and one sink, exactly those on every path."""
+    """Places that no edge jumps over: with one source and one sink, exactly those on every path."""
     change = [0] * (count + 1)
     for a, b in edges:
         change[a + 1] += 1
@@ -125,7 +126,7 @@ def _subgraph(graph: TaskGraph, order: Sequence[int], messages: list[tuple[int, 
 
     into: dict[int, list[float]] = defaultdict(list)
     out: dict[int, list[float]] = defaultdict(list)
-    direct = []
+    direct: list[float] = []
     for a, b, size in messages:
         if a != root and b != sink:
             leader[lead(b)] = lead(a)
