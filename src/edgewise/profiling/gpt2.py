@@ -9,6 +9,7 @@ shapes alone.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ class _Network:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def add(self, kind: str, name: str, *inputs: str, **attributes: object) -> str:
+    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
         return name
 
