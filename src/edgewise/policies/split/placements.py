@@ -61,9 +61,11 @@ def placements(sub: SubGraph, servers: int, limit: int = LIMIT, name: str = "") 
         PolicyError: there are more than `limit`.
     """
     kinds = [(kind, len(list(same))) for kind, same in itertools.groupby(b.kind for b in sub.branches)]
-    rows = list(itertools.islice(_rows(tuple(n for _, n in kinds), servers), limit + 1))
-    if len(rows) > limit:
-        total = count_placements(len(sub.branches))
+    total = count_placements(len(sub.branches))
+    certain = len(kinds) == len(sub.branches) and servers >= len(kinds) + 2  # then none is left out
+    counts = tuple(number for _, number in kinds)
+    rows = [] if certain and total > limit else list(itertools.islice(_rows(counts, servers), limit + 1))
+    if not 0 < len(rows) <= limit:
         raise PolicyError(
             f"{name or 'the sub-graph'} has {len(sub.branches)} branches of {len(kinds)} kinds and therefore "
             f"up to {total:,} placements, more than the limit of {limit:,}; contract further with "

@@ -104,7 +104,9 @@ def make_graphs(graphs: Sequence[TaskGraph], power_ops: float, link_bps: float) 
     most = max(len(graph.tasks) for graph in whole)
     work = np.zeros((len(whole), most))
     first_in = np.zeros((len(whole), most + 1), dtype=np.int64)
-    orders, sources, bits = [], [], []
+    orders: list[list[int]] = []
+    sources: list[int] = []
+    bits: list[float] = []
     for job, graph in enumerate(whole):
         index = {task.name: i for i, task in enumerate(graph.tasks)}
         work[job, : len(graph.tasks)] = [task.work_ops for task in graph.tasks]
