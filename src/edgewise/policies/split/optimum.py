@@ -63,7 +63,7 @@ def optimise(program: Program, gap: float = GAP, most: int = 200_000) -> Plan:
     """
     if not gap > 0:
         raise PolicyError(f"gap must be above 0, got {gap}")
-    fixed = float(program.rates_qps @ program.fixed_s)
+    fixed = float(program.rates_qps @ (program.fixed_s + program.server_wait_s))
     theta, bound, count = _search(program.arrays, fixed, program.longest_s, gap, most)
     plan = Plan(program, theta, program.forecast(theta), bound, count)
     if plan.gap > 2 * gap:

@@ -31,13 +31,18 @@ class Lines(NamedTuple):
     Attributes:
         part: (K, B + 1) part of each branch and, last, of the sink; 0 is the root's.
         work_ops, bits, messages: (K, P) of each part; the last column stands for the direct messages.
+        visits: (K, P) how often the part, and then the sink, wait for a server.
         sent_bits, sent_bits2: (K,) sum over the messages of their bits and of their squares.
+
+    With `bursts` the messages that a task sends at the same moment are one customer of the link: they
+    wait once, and all have passed before any receiver starts.
     """
 
     part: NDArray[np.int64]
     work_ops: NDArray[np.float64]
     bits: NDArray[np.float64]
     messages: NDArray[np.float64]
+    visits: NDArray[np.float64]
     sent_bits: NDArray[np.float64]
     sent_bits2: NDArray[np.float64]
 
@@ -54,9 +59,17 @@ def count_placements(branches: int) -> int:
     return sum(count * ((m + 1) ** 2 + 1) for m, count in enumerate(row))
 
 
-def placements(sub: SubGraph, servers: int, limit: int = LIMIT, name: str = "") -> Lines:
+def placements(
+    sub: SubGraph, servers: int, limit: int = LIMIT, name: str = "", bursts: bool = False
+) -> Lines:
     """Every placement of `sub` on at most `servers` servers; the first has everything on one server.
 
+    Args:
+        sub: the sub-graph.
+        servers: >= 1.
+        limit: most placements.
+        name: of the sub-graph, for the error.
+        bursts: see `Lines`.
     Raises:
         PolicyError: there are more than `limit`.
     """
@@ -71,7 +84,8 @@ def placements(sub: SubGraph, servers: int, limit: int = LIMIT, name: str = "") 
             f"up to {total:,} placements, more than the limit of {limit:,}; contract further with "
             f"limit_branches(…, most={_branches_within(limit)})"
         )
-    return _lines(sub, np.array(rows, dtype=np.int64).reshape(len(rows), len(sub.branches) + 1))
+    part = np.array(rows, dtype=np.int64).reshape(len(rows), len(sub.branches) + 1)
+    return _lines(sub, part, bursts)
 
 
 def _branches_within(limit: int) -> int:
@@ -114,26 +128,38 @@ def _multiset_partitions(rest: Counts, largest: Counts, most: int) -> Iterator[l
                 yield [part, *others]
 
 
-def _lines(sub: SubGraph, part: NDArray[np.int64]) -> Lines:
-    count, branches = len(part), len(sub.branches)
-    columns = int(part.max()) + 2  # parts, and the direct messages
+def _lines(sub: SubGraph, part: NDArray[np.int64], bursts: bool) -> Lines:
+    count, columns = len(part), int(part.max()) + 2  # parts, and the direct messages
     work, bits, messages = (np.zeros((count, columns)) for _ in range(3))
-    sent, sent2 = np.zeros(count), np.zeros(count)
+    sent, sent2, from_root = np.zeros(count), np.zeros(count), np.zeros(count)
     rows = np.arange(count)
     sink = part[:, -1]
+    last = np.full(count, columns - 1)
 
-    def send(sizes_bytes: Sequence[float], cut: NDArray[np.bool_], column: NDArray[np.int64]) -> None:
-        """Messages on the line of `column` where `cut`."""
+    def send(
+        sizes_bytes: Sequence[float], cut: NDArray[np.bool_], column: NDArray[np.int64], root: bool
+    ) -> None:
+        """Messages on the line of `column` where `cut`; a burst of them waits once."""
         data = 8.0 * np.array(sizes_bytes)
         np.add.at(bits, (rows, column), cut * data.sum())
-        np.add.at(messages, (rows, column), cut * float(len(sizes_bytes)))
         sent[:] += cut * data.sum()
-        sent2[:] += cut * (data**2).sum()
+        if bursts and root:
+            from_root[:] += cut * data.sum()
+            messages[rows[cut], column[cut]] = 1.0 if len(data) else messages[rows[cut], column[cut]]
+        else:
+            np.add.at(messages, (rows, column), cut * float(min(len(data), 1) if bursts else len(data)))
+            sent2[:] += cut * (data.sum() ** 2 if bursts else (data**2).sum())
 
-    for i in range(branches):
-        branch, mine = sub.branches[i], part[:, i]
+    send(sub.direct_bytes, sink != 0, last, True)
+    for branch, mine in zip(sub.branches, part.T, strict=False):
+        send(branch.into_bytes, mine != 0, mine, True)
+    if bursts:  # a part has its data when all that the root sends has passed
+        bits[:] = np.where(messages > 0, from_root[:, None], 0.0)
+        sent2 += from_root**2
+    for branch, mine in zip(sub.branches, part.T, strict=False):
         np.add.at(work, (rows, mine), branch.work_ops)
-        send(branch.into_bytes, mine != 0, mine)
-        send(branch.out_bytes, mine != sink, mine)
-    send(sub.direct_bytes, sink != 0, np.full(count, columns - 1))
-    return Lines(part, work, bits, messages, sent, sent2)
+        send(branch.out_bytes, mine != sink, mine, False)
+    visits = np.zeros((count, columns))
+    visits[:] = (sink != 0)[:, None]
+    visits[:, 1:-1] += work[:, 1:-1] > 0
+    return Lines(part, work, bits, messages, visits, sent, sent2)

@@ -23,7 +23,7 @@ WHOLE = {
     "whole-least-loaded": Rule.LEAST_LOADED,
     "whole-two-choices": Rule.TWO_CHOICES,
 }
-NAMES = ("nona", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
+NAMES = ("nona", "nona-queues", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ def split_policy(
     """A policy by name.
 
     Args:
-        name: nona, blind, equal, scatter and earliest-finish, or a whole-… policy, which has its own rule.
+        name: one of NAMES; a whole-… policy has its own rule.
         program: job classes, servers and link.
         rule: which server a part gets.
-        plan: for nona: a plan that is known already.
-        gap: for nona: relative gap of its plan.
+        plan: for the two nonas: a plan that is known already.
+        gap: for the two nonas: relative gap of its plan.
     Raises:
         PolicyError: no such policy.
     """
@@ -92,6 +92,8 @@ def split_policy(
     method = {"scatter": Method.SCATTER, "earliest-finish": Method.EARLIEST_FINISH}.get(name, Method.DRAW)
     if name == "nona":
         plan = plan or optimise(program, gap)
+    elif name == "nona-queues":
+        plan = plan or optimise(program.with_queues(), gap)
     elif name == "blind":
         plan = blind(program)
     elif name == "equal":

@@ -9,6 +9,12 @@ carries every message between servers of power ν and is an M/G/1 queue (Nona eq
     κ_t = Σ θ max_i χ_i(φ) + p_N(t)/ν   time of a sub-graph
     τ_j = p_first/ν + Σ_t κ_t           time of a query;  minimise Σ β_j τ_j
 
+The page leaves out that messages of one task are sent at the same moment and that tasks wait for
+servers. With `queues=True` both are in the program: a burst is one customer of the link (it waits once;
+S is that of the burst), and whoever moves to another server waits there as in an M/G/c queue
+(Allen and Cunneen: W = C(c, a) / (c / s - λ) (1 + c_s²) / 2 with Erlang's C). Costs still only rise with
+φ, so the same search certifies the optimum.
+
 Sub-graphs of one kind in one class share their θ: the problem is symmetric in them.
 """
 
@@ -106,6 +112,8 @@ class Program:
         groups: sub-graphs with their placements, by class.
         arrays: the same for kernels.
         fixed_s: (J,) time that no placement changes: articulation points, p/ν.
+        queues: whether waiting for servers and bursts are in the formula.
+        server_wait_s: mean wait of a query for a server; 0 without `queues`.
         longest_s: waiting longer than this, no split pays: the largest interior work of a sub-graph / ν.
     """
 
@@ -116,6 +124,8 @@ class Program:
     groups: tuple[Group, ...]
     arrays: Arrays
     fixed_s: Floats
+    queues: bool
+    server_wait_s: float
     longest_s: float
 
     @property
@@ -134,7 +144,7 @@ class Program:
         weight = np.repeat(a.weight_qps, np.diff(a.start))
         load = float(weight * theta @ a.load_s)
         wait = float(weight * theta @ a.load_s2) / (2.0 * (1.0 - load)) if load < 1.0 else np.inf
-        times = self.fixed_s.copy()
+        times = self.fixed_s + self.server_wait_s
         spent = theta * self.costs_s(wait) if load < 1.0 else np.full(theta.shape, np.inf)
         for group, first, last in zip(self.groups, a.start, a.start[1:], strict=False):
             times[group.job] += len(group.subgraphs) * spent[first:last].sum()
@@ -152,15 +162,29 @@ class Program:
         classes = tuple(
             replace(job, rate_qps=float(r)) for job, r in zip(self.classes, rates_qps, strict=True)
         )
-        return _program(classes, self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s)
+        return _program(
+            classes, self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s, self.queues
+        )
 
     def with_link(self, link_bps: float) -> Program:
         """The same problem on another link."""
-        return _program(self.classes, self.servers, self.power_ops, link_bps, self.groups, self.fixed_s)
+        return _program(
+            self.classes, self.servers, self.power_ops, link_bps, self.groups, self.fixed_s, self.queues
+        )
+
+    def with_queues(self) -> Program:
+        """The same problem with bursts and waiting for servers in the formula."""
+        limit = max(LIMIT, self.variables)
+        return build_program(self.classes, self.servers, self.power_ops, self.link_bps, limit, queues=True)
 
 
 def build_program(
-    classes: Sequence[JobClass], servers: int, power_ops: float, link_bps: float, limit: int = LIMIT
+    classes: Sequence[JobClass],
+    servers: int,
+    power_ops: float,
+    link_bps: float,
+    limit: int = LIMIT,
+    queues: bool = False,
 ) -> Program:
     """Enumerate the placements of all classes.
 
@@ -170,6 +194,7 @@ def build_program(
         power_ops: operations per second of each server, > 0.
         link_bps: capacity of the one link between them, > 0.
         limit: placements of a sub-graph.
+        queues: add bursts and waiting for servers to the page's formula.
     Raises:
         PolicyError: a number is out of range, or a sub-graph has more than `limit` placements.
     """
@@ -187,8 +212,8 @@ def build_program(
             same = tuple(i for i, piece in enumerate(pieces) if piece.kind == kind)
             first = pieces[same[0]]
             where = f"{item.graph.name!r} between {tasks[first.root].name!r} and {tasks[first.sink].name!r}"
-            groups.append(Group(job, same, placements(first, servers, limit, where)))
-    return _program(tuple(classes), servers, power_ops, link_bps, tuple(groups), fixed)
+            groups.append(Group(job, same, placements(first, servers, limit, where, queues)))
+    return _program(tuple(classes), servers, power_ops, link_bps, tuple(groups), fixed, queues)
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -203,6 +228,7 @@ def _program(
     link_bps: float,
     groups: tuple[Group, ...],
     fixed_s: Floats,
+    queues: bool,
 ) -> Program:
     _check_positive("link_bps", link_bps)
     for job in classes:
@@ -215,8 +241,10 @@ def _program(
 
     work = stacked([group.lines.work_ops for group in groups])
     bits = stacked([group.lines.bits for group in groups])
+    wait = server_wait_s(classes, servers, power_ops) if queues else 0.0
+    visits = stacked([group.lines.visits for group in groups])
     arrays = Arrays(
-        base_s=work / power_ops + bits / link_bps,
+        base_s=work / power_ops + bits / link_bps + visits * wait,
         slope=stacked([group.lines.messages for group in groups]),
         load_s=np.concatenate([np.zeros(0), *(group.lines.sent_bits for group in groups)]) / link_bps,
         load_s2=np.concatenate([np.zeros(0), *(group.lines.sent_bits2 for group in groups)]) / link_bps**2,
@@ -224,4 +252,25 @@ def _program(
         weight_qps=np.array([classes[group.job].rate_qps * len(group.subgraphs) for group in groups]),
     )
     longest = float(work.sum(axis=1).max(initial=0.0)) / power_ops
-    return Program(classes, servers, power_ops, link_bps, groups, arrays, fixed_s, longest)
+    return Program(classes, servers, power_ops, link_bps, groups, arrays, fixed_s, queues, wait, longest)
+
+
+def server_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> float:
+    """Mean wait of whole queries for the first of `servers` servers to be free (Allen and Cunneen).
+
+    Raises:
+        PolicyError: more work arrives than the servers can do.
+    """
+    rates = np.array([job.rate_qps for job in classes])
+    work_s = np.array([sum(task.work_ops for task in job.graph.tasks) for job in classes]) / power_ops
+    busy = float(rates @ work_s)
+    if busy >= servers:
+        raise PolicyError(f"queries need {busy:.4g} servers and there are {servers}; lower the rates")
+    if busy == 0:
+        return 0.0
+    blocked = 1.0  # Erlang's B, then C
+    for n in range(1, servers + 1):
+        blocked = busy * blocked / (n + busy * blocked)
+    delayed = blocked / (1.0 - busy / servers * (1.0 - blocked))
+    # (1 + c_s²) / 2 times the mean service time is E[s²] / (2 E[s]).
+    return delayed * float(rates @ work_s**2) / (2.0 * busy * (servers - busy))
