@@ -8,7 +8,7 @@ import pytest
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import JobClass, build_program, optimise, split_policy
-from edgewise.policies.split.program import server_wait_s
+from edgewise.policies.split.program import server_wait_s, task_wait_s
 from edgewise.sim.split import compare_split, poisson_queries, simulate_split
 
 TASKS = (Task("root", 1e9), Task("a", 1e10), Task("b", 1e10), Task("sink", 1e9))
@@ -70,7 +70,8 @@ def test_bursts_and_queues_by_hand() -> None:
     plain, full = program(1.0), program(1.0, queues=True)
     row = [1, 2, 0]
     number = plain.groups[0].lines.part.tolist().index(row)
-    wait, s, w = 0.1, 0.01, full.server_wait_s
+    wait, s, w = 0.1, 0.01, task_wait_s(full.classes, 4, 1e10)
+    assert w == pytest.approx(2.02 / (2 * (4 - 2.2)))  # Σ β s² / (2 (c - Σ β s))
     assert plain.costs_s(wait)[number] == pytest.approx(1.0 + 2 * (wait + s))
     assert full.costs_s(wait)[number] == pytest.approx(1.0 + (wait + 2 * s) + (wait + s) + w)
     assert full.arrays.load_s[number] == pytest.approx(4 * s)

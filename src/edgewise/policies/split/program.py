@@ -11,9 +11,9 @@ carries every message between servers of power ν and is an M/G/1 queue (Nona eq
 
 The page leaves out that messages of one task are sent at the same moment and that tasks wait for
 servers. With `queues=True` both are in the program: a burst is one customer of the link (it waits once;
-S is that of the burst), and whoever moves to another server waits there as in an M/G/c queue
-(Allen and Cunneen: W = C(c, a) / (c / s - λ) (1 + c_s²) / 2 with Erlang's C). Costs still only rise with
-φ, so the same search certifies the optimum.
+S is that of the burst), a query waits for its first server as in an M/G/c queue (`server_wait_s`), and
+whoever moves to another server later finds it in its usual state (`task_wait_s`). Costs still only rise
+with φ, so the same search certifies the optimum.
 
 Sub-graphs of one kind in one class share their θ: the problem is symmetric in them.
 """
@@ -242,9 +242,10 @@ def _program(
     work = stacked([group.lines.work_ops for group in groups])
     bits = stacked([group.lines.bits for group in groups])
     wait = server_wait_s(classes, servers, power_ops) if queues else 0.0
+    visit = task_wait_s(classes, servers, power_ops) if queues else 0.0
     visits = stacked([group.lines.visits for group in groups])
     arrays = Arrays(
-        base_s=work / power_ops + bits / link_bps + visits * wait,
+        base_s=work / power_ops + bits / link_bps + visits * visit,
         slope=stacked([group.lines.messages for group in groups]),
         load_s=np.concatenate([np.zeros(0), *(group.lines.sent_bits for group in groups)]) / link_bps,
         load_s2=np.concatenate([np.zeros(0), *(group.lines.sent_bits2 for group in groups)]) / link_bps**2,
@@ -255,8 +256,33 @@ def _program(
     return Program(classes, servers, power_ops, link_bps, groups, arrays, fixed_s, queues, wait, longest)
 
 
+def task_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> float:
+    """Mean wait of a task for a server that was chosen long before: one M/G/1 queue of tasks.
+
+    W = ρ E[s²] / (2 E[s] (1 - ρ)) over the tasks s (Pollaczek-Khinchine). What the scheduler knew of the
+    server when the query arrived is out of date, so the task finds it as any other would.
+
+    Raises:
+        PolicyError: more work arrives than the servers can do.
+    """
+    busy = squares = 0.0
+    for job in classes:
+        work_s = np.array([task.work_ops for task in job.graph.tasks]) / power_ops
+        busy += job.rate_qps * float(work_s.sum())
+        squares += job.rate_qps * float((work_s**2).sum())
+    _check_capacity(busy, servers)
+    return squares / (2.0 * (servers - busy))
+
+
+def _check_capacity(busy: float, servers: int) -> None:
+    if busy >= servers:
+        raise PolicyError(f"queries need {busy:.4g} servers and there are {servers}; lower the rates")
+
+
 def server_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> float:
     """Mean wait of whole queries for the first of `servers` servers to be free (Allen and Cunneen).
+
+    W = C(c, a) E[s²] / (2 E[s] (c - a)) with a = Σ β E[s] and Erlang's C.
 
     Raises:
         PolicyError: more work arrives than the servers can do.
@@ -264,8 +290,7 @@ def server_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -
     rates = np.array([job.rate_qps for job in classes])
     work_s = np.array([sum(task.work_ops for task in job.graph.tasks) for job in classes]) / power_ops
     busy = float(rates @ work_s)
-    if busy >= servers:
-        raise PolicyError(f"queries need {busy:.4g} servers and there are {servers}; lower the rates")
+    _check_capacity(busy, servers)
     if busy == 0:
         return 0.0
     blocked = 1.0  # Erlang's B, then C
