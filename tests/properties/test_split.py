@@ -16,6 +16,7 @@ from edgewise.policies.split import (
     build_program,
     closed,
     contract,
+    local,
     new_ledger,
     optimise,
     split_policy,
@@ -55,6 +56,20 @@ def test_a_plan_is_feasible_and_certified(items, servers: int, link: float) -> N
 
 
 @fast
+@given(graphs(), st.floats(0.01, 0.95), links)
+def test_with_queues_a_plan_is_certified_and_no_worse_than_whole(
+    graph: TaskGraph, load: float, link: float
+) -> None:
+    work_s = max(sum(t.work_ops for t in graph.tasks) / 1e10, 0.1)
+    program = build_program([JobClass(graph, 4 * load / work_s)], 4, 1e10, link, queues=True)
+    plan = optimise(program)
+    assert plan.gap <= 1.001e-4
+    whole = local(program).forecast
+    assert plan.forecast.total <= whole.total * (1 + 1e-9)
+    assert whole.mean_s >= local(program.with_rates([1e-9])).forecast.mean_s * (1 - 1e-9)
+
+
+@fast
 @given(graphs(), rates, links)
 def test_value_does_not_rise_with_capacity_or_fall_with_rate(
     graph: TaskGraph, rate: float, link: float
@@ -89,7 +104,7 @@ def test_contraction_is_no_worse_and_keeps_work_and_members(
 def test_every_task_gets_a_server_and_the_ledger_its_work(
     a, b, servers: int, name: str, rule: Rule, seed: int
 ) -> None:
-    program = build_program([JobClass(a, 1.0), JobClass(b, 2.0)], servers, 1e10, 1e9)
+    program = build_program([JobClass(a, 0.01), JobClass(b, 0.02)], servers, 1e10, 1e9)
     policy = split_policy(name, program, rule)
     ledger = new_ledger(np.full(servers, 1e10))
     jobs = np.array([0, 1, 1, 0, 1])

@@ -68,12 +68,10 @@ def task_graph(
         name = name or model.stem
         model = read(model)
     found = costs(model, shapes)
-    sizes = dict(found.tensor_bytes)
-    live = _live(model, found)
-    _borrow_sizes(found, sizes)
+    sizes = _sizes(found)
     maker = dict.fromkeys(_inputs(model), INPUT)
     tasks, edges = [Task(INPUT, 0.0)], []
-    for number in live:
+    for number in _live(model, found):
         operator = found.operators[number]
         task = operator.name
         if seconds is not None and task not in seconds:
@@ -172,11 +170,13 @@ def _live(model: onnx.ModelProto, found: Costs) -> list[int]:
     return live[::-1]
 
 
-def _borrow_sizes(found: Costs, sizes: dict[str, float]) -> None:
-    """Old files leave the shape after a dropout open: it is that of its input."""
+def _sizes(found: Costs) -> dict[str, float]:
+    """Bytes of all tensors. Old files leave the shape after a dropout open: it is that of its input."""
+    sizes = dict(found.tensor_bytes)
     for operator in found.operators:
         if operator.kind in ("Dropout", "Identity") and operator.inputs[0] in sizes:
             sizes.setdefault(operator.outputs[0], sizes[operator.inputs[0]])
+    return sizes
 
 
 def _edge(source: str, target: str, tensor: str, sizes: Mapping[str, float]) -> Edge:

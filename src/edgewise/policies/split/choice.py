@@ -64,16 +64,13 @@ def choose(
         capacity: >= 0.
         low, high: (G,) receive the placement of each group, and where the mixed one goes to.
     Returns:
-        Optimal value; the group that mixes `low` and `high` (-1: none); the probability of its `high`;
-        the shadow price: what one unit of capacity would save.
+        Value; the group that mixes `low` and `high` (-1: none); its probability of `high`; shadow price.
     """
     groups = start.size - 1
     found = np.empty(load.size, np.int64)
     rate = np.empty(load.size)  # what step i saves per load
-    owner = np.empty(load.size, np.int64)
-    to = np.empty(load.size, np.int64)
-    steps = 0
-    value = 0.0
+    owner, to = np.empty_like(found), np.empty_like(found)
+    steps, value = 0, 0.0
     for g in range(groups):
         a, b = start[g], start[g + 1]
         size = hull(load[a:b], cost[a:b], np.argsort(load[a:b]), found)
@@ -81,8 +78,8 @@ def choose(
         value += weight[g] * cost[low[g]]
         for i in range(1, size):
             before, after = a + found[i - 1], a + found[i]
-            rate[steps] = (cost[before] - cost[after]) / (load[after] - load[before])
             owner[steps], to[steps] = g, after
+            rate[steps] = (cost[before] - cost[after]) / (load[after] - load[before])
             steps += 1
     left = capacity
     for i in np.argsort(-rate[:steps], kind="mergesort"):
