@@ -66,12 +66,11 @@ def choose(
     Returns:
         Value; the group that mixes `low` and `high` (-1: none); its probability of `high`; shadow price.
     """
-    groups = start.size - 1
     found = np.empty(load.size, np.int64)
     rate = np.empty(load.size)  # what step i saves per load
     owner, to = np.empty_like(found), np.empty_like(found)
     steps, value = 0, 0.0
-    for g in range(groups):
+    for g in range(start.size - 1):
         a, b = start[g], start[g + 1]
         size = hull(load[a:b], cost[a:b], np.argsort(load[a:b]), found)
         low[g] = high[g] = a + found[0]
@@ -84,8 +83,7 @@ def choose(
     left = capacity
     for i in np.argsort(-rate[:steps], kind="mergesort"):
         g, after = owner[i], to[i]
-        need = weight[g] * (load[after] - load[low[g]])
-        gain = weight[g] * (cost[low[g]] - cost[after])
+        need, gain = weight[g] * (load[after] - load[low[g]]), weight[g] * (cost[low[g]] - cost[after])
         if need > left:
             high[g] = after
             return value - gain * left / need, g, left / need, rate[i]
