@@ -1,0 +1,37 @@
+"""Split DAG queries over servers with Nona: contraction, placements, certified optimum, schedulers.
+
+contract → build_program → optimise → split_policy; see docs/split.md.
+"""
+
+from edgewise.policies.split.contract import Contraction, contract, limit_branches
+from edgewise.policies.split.optimum import Plan, blind, optimise
+from edgewise.policies.split.placements import count_placements
+from edgewise.policies.split.policy import NAMES, SplitPolicy, equal, local, split_policy
+from edgewise.policies.split.program import Forecast, JobClass, Program, build_program
+from edgewise.policies.split.schedule import Ledger, Rule, finish, new_ledger
+from edgewise.policies.split.subgraphs import closed, subgraphs
+
+__all__ = [
+    "NAMES",
+    "Contraction",
+    "Forecast",
+    "JobClass",
+    "Ledger",
+    "Plan",
+    "Program",
+    "Rule",
+    "SplitPolicy",
+    "blind",
+    "build_program",
+    "closed",
+    "contract",
+    "count_placements",
+    "equal",
+    "finish",
+    "limit_branches",
+    "local",
+    "new_ledger",
+    "optimise",
+    "split_policy",
+    "subgraphs",
+]

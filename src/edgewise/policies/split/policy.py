@@ -1,0 +1,133 @@
+"""Split policies: Nona and what it is compared with, all with the same rule for choosing servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import Key
+from edgewise.errors import PolicyError
+from edgewise.policies.split.optimum import GAP, Plan, blind, fixed_plan, optimise
+from edgewise.policies.split.program import Program
+from edgewise.policies.split.schedule import Ledger, Method, Rule, place_queries
+from edgewise.policies.split.tables import Graphs, Table, make_graphs, make_table
+
+Ints = NDArray[np.int64]
+
+WHOLE = {
+    "whole-random": Rule.UNIFORM,
+    "whole-round-robin": Rule.ROUND_ROBIN,
+    "whole-shortest-queue": Rule.SHORTEST_QUEUE,
+    "whole-least-loaded": Rule.LEAST_LOADED,
+    "whole-two-choices": Rule.TWO_CHOICES,
+}
+NAMES = ("nona", "nona-queues", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPolicy:
+    """Places every task of a query when the query arrives.
+
+    Attributes:
+        name: one of NAMES.
+        method, rule: how; see `schedule`.
+        table, graphs: the job classes as arrays.
+        link_bps: capacity of the link, for methods that estimate transfers.
+        plan: the probabilities it draws from and what the formula predicts; None: it draws from none.
+    """
+
+    name: str
+    method: Method
+    rule: Rule
+    table: Table
+    graphs: Graphs
+    link_bps: float
+    plan: Plan | None
+
+    def place(self, jobs: Ints, ledger: Ledger, key: Key, first: int = 0) -> Ints:
+        """Server of every task of some queries, placed one after the other.
+
+        Args:
+            jobs: (Q,) class of each query.
+            ledger: outstanding work; what is placed is added to it.
+            key: of the random draws.
+            first: number of the first query; draws belong to numbers.
+        Returns:
+            (Q, T) servers; columns are the tasks of `closed(graph)`, -1 where a class has fewer.
+        """
+        out = np.full((len(jobs), self.graphs.work_ops.shape[1]), -1, dtype=np.int64)
+        place_queries(
+            self.table,
+            self.graphs,
+            ledger,
+            np.asarray(jobs, dtype=np.int64),
+            first,
+            int(self.method),
+            int(self.rule),
+            self.link_bps,
+            np.uint64(key.seed),
+            out,
+        )
+        return out
+
+
+def split_policy(
+    name: str, program: Program, rule: Rule = Rule.LEAST_LOADED, plan: Plan | None = None, gap: float = GAP
+) -> SplitPolicy:
+    """A policy by name.
+
+    Args:
+        name: one of NAMES; a whole-… policy has its own rule.
+        program: job classes, servers and link.
+        rule: which server a part gets.
+        plan: for the two nonas: a plan that is known already.
+        gap: for the two nonas: relative gap of its plan.
+    Raises:
+        PolicyError: no such policy.
+    """
+    if name not in NAMES:
+        raise PolicyError(f"no split policy {name!r}; known: {', '.join(NAMES)}")
+    method = {"scatter": Method.SCATTER, "earliest-finish": Method.EARLIEST_FINISH}.get(name, Method.DRAW)
+    if name == "nona":
+        plan = plan or optimise(program, gap)
+    elif name == "nona-queues":
+        plan = plan or optimise(program.with_queues(), gap)
+    elif name == "blind":
+        plan = blind(program)
+    elif name == "equal":
+        plan = equal(program)
+    else:
+        plan = local(program)
+    return SplitPolicy(
+        name,
+        method,
+        WHOLE.get(name, rule),
+        make_table(program, plan.theta),
+        make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps),
+        program.link_bps,
+        plan if method is Method.DRAW else None,
+    )
+
+
+def local(program: Program) -> Plan:
+    """Every query whole on one server."""
+    theta = np.zeros(program.variables)
+    theta[program.arrays.start[:-1]] = 1.0
+    return fixed_plan(program, theta)
+
+
+def equal(program: Program) -> Plan:
+    """As many servers as possible in each sub-graph, as evenly loaded as possible; sink at the root's.
+
+    Among the placements that keep the sink with the root, the one with the least largest part, then the
+    most parts.
+    """
+    theta = np.zeros(program.variables)
+    for group, first in zip(program.groups, program.arrays.start, strict=False):
+        lines = group.lines
+        apart = lines.part[:, -1] != 0
+        keys = (-lines.part.max(axis=1), lines.work_ops.max(axis=1), apart)  # the last one counts most
+        theta[first + np.lexsort(keys)[0]] = 1.0
+    return fixed_plan(program, theta)

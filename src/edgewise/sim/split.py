@@ -1,0 +1,176 @@
+"""DAG queries split over servers that share one link, simulated query by query.
+
+Every task is placed when its query arrives, by a split policy. Servers and the link are stations with
+one server each, first come first served. The policy reads its own ledger: what it gave to each server,
+less what that server has worked off since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import kernel
+from edgewise.core.keyed import Key, Purpose, uniform
+from edgewise.policies.split.policy import SplitPolicy, split_policy
+from edgewise.policies.split.program import Program
+from edgewise.policies.split.schedule import Ledger, Rule, new_ledger, place_query
+from edgewise.policies.split.subgraphs import closed
+from edgewise.policies.split.tables import Graphs, Table
+from edgewise.sim.engine import GraphEngine
+from edgewise.sim.network import GraphClass, Network, Station
+from edgewise.sim.state import Plan, World
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NOTHING_S = 1e-9  # less outstanding work than this is rounding
+
+
+class Memory(NamedTuple):
+    """What `decide` reads and writes: the policy in arrays, and of each server what it has worked off."""
+
+    table: Table
+    graphs: Graphs
+    ledger: Ledger
+    seen_s: Floats
+    seen: Ints
+    method: int
+    rule: int
+    link_bps: float
+    seed: np.uint64
+
+
+@kernel
+def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
+    """Bring the ledger up to now and place the tasks of a query."""
+    now = world.clock[0].now_s
+    for s in range(m.seen.size):
+        station = world.stations[s]
+        worked_s = station.busy_s + (now - station.area_s) * min(station.serving, station.servers)
+        left = m.ledger.work_s[s] - (worked_s - m.seen_s[s])
+        m.ledger.work_s[s] = left if left > NOTHING_S else 0.0
+        m.ledger.tasks[s] -= station.served - m.seen[s]
+        m.seen_s[s], m.seen[s] = worked_s, station.served
+    query, job = world.flights[flight].query, world.flights[flight].graph
+    out = world.placement[flight]
+    place_query(m.table, m.graphs, m.ledger, job, m.method, m.rule, m.link_bps, m.seed, query, out)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRun:
+    """What became of the queries of a run.
+
+    Attributes:
+        job: (Q,) class of each query.
+        time_s: (Q,) completion time.
+        link_load: busy time of the link over the time of the run.
+        server_load: mean of the same over the servers.
+    """
+
+    job: Ints
+    time_s: Floats
+    link_load: float
+    server_load: float
+
+    def settled(self, skip: float = 0.1) -> SplitRun:
+        """Without the first part of the queries, which met empty servers."""
+        first = int(len(self.job) * skip)
+        return SplitRun(self.job[first:], self.time_s[first:], self.link_load, self.server_load)
+
+
+def poisson_queries(rates_qps: Sequence[float] | Floats, queries: int, seed: int) -> tuple[Floats, Ints]:
+    """((Q,) times, (Q,) classes) of Poisson arrivals; class j comes at rates_qps[j]."""
+    number = np.arange(queries)
+    rates = np.asarray(rates_qps, dtype=float)
+    gaps = -np.log(uniform(seed, Purpose.ARRIVAL, number, 0)) / rates.sum()
+    bounds = np.cumsum(rates) / rates.sum()
+    job = np.searchsorted(bounds[:-1], uniform(seed, Purpose.ARRIVAL, number, 1))
+    return np.cumsum(gaps), job.astype(np.int64)
+
+
+def simulate_split(policy: SplitPolicy, program: Program, queries: int, seed: int) -> SplitRun:
+    """Send Poisson queries of the program's classes through its servers and link."""
+    nodes = [Station(f"server{i}", program.power_ops) for i in range(program.servers)]
+    network = Network(nodes, [Station("link", program.link_bps)], {("*", "*"): ["link"]})
+    classes = []
+    for item in program.classes:
+        graph = closed(item.graph)
+        free: Mapping[tuple[str | None, str | None], Sequence[str]] = {
+            (edge.source, edge.target): [] for edge in graph.edges if edge.size_bytes == 0
+        }
+        classes.append(GraphClass(graph, routes=free))
+    memory = Memory(
+        policy.table,
+        policy.graphs,
+        new_ledger(np.full(program.servers, program.power_ops)),
+        np.zeros(program.servers),
+        np.zeros(program.servers, np.int64),
+        int(policy.method),
+        int(policy.rule),
+        policy.link_bps,
+        np.uint64(Key(seed).seed),
+    )
+    sent_s, job = poisson_queries(program.rates_qps, queries, seed)
+    engine = GraphEngine(network, classes, sent_s, job, decide, memory=memory, seed=seed)
+    engine.run()
+    busy = engine.tallies()["busy_s"] / engine.now_s
+    return SplitRun(job, engine.queries.done_s - sent_s, float(busy[-1]), float(busy[:-1].mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRow:
+    """A policy at a load.
+
+    Attributes:
+        load: work that arrives over what the servers can do.
+        policy: its name.
+        mean_s, p99_s: (seeds,) mean and 99 % quantile of the completion times of a run.
+        predicted_s: mean completion time by the formula; None: the policy has none.
+        link_load: mean over the seeds.
+    """
+
+    load: float
+    policy: str
+    mean_s: tuple[float, ...]
+    p99_s: tuple[float, ...]
+    predicted_s: float | None
+    link_load: float
+
+
+def compare_split(
+    program: Program,
+    names: Sequence[str],
+    loads: Sequence[float],
+    queries: int,
+    seeds: Sequence[int],
+    rule: Rule = Rule.LEAST_LOADED,
+) -> list[SplitRow]:
+    """Policies at several loads; every policy meets the same queries.
+
+    Args:
+        program: its rates say how the classes mix; they are scaled to each load.
+        loads: shares of the servers' capacity, > 0; a load of 1 is saturation without any transfer.
+    """
+    work_s = sum(job.rate_qps * sum(t.work_ops for t in job.graph.tasks) for job in program.classes)
+    full = program.servers * program.power_ops / work_s
+    rows = []
+    for load in loads:
+        scaled = program.with_rates(list(program.rates_qps * load * full))
+        for name in names:
+            policy = split_policy(name, scaled, rule)
+            runs = [simulate_split(policy, scaled, queries, seed).settled() for seed in seeds]
+            rows.append(
+                SplitRow(
+                    load,
+                    name,
+                    tuple(float(run.time_s.mean()) for run in runs),
+                    tuple(float(np.quantile(run.time_s, 0.99)) for run in runs),
+                    policy.plan.forecast.mean_s if policy.plan else None,
+                    float(np.mean([run.link_load for run in runs])),
+                )
+            )
+    return rows

@@ -1,0 +1,92 @@
+"""Split queries through the engine: against hand calculation, the formula, and the ledger's promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgewise.errors import PolicyError
+from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.policies.split import JobClass, build_program, optimise, split_policy
+from edgewise.policies.split.program import server_wait_s, task_wait_s
+from edgewise.sim.split import compare_split, poisson_queries, simulate_split
+
+TASKS = (Task("root", 1e9), Task("a", 1e10), Task("b", 1e10), Task("sink", 1e9))
+EDGES = tuple(Edge(*pair, 1.25e6) for pair in (("root", "a"), ("root", "b"), ("a", "sink"), ("b", "sink")))
+FAN = TaskGraph("fan", TASKS, EDGES)
+
+
+def program(rate: float, servers: int = 4, queues: bool = False):
+    return build_program([JobClass(FAN, rate)], servers, 1e10, 1e9, queues=queues)
+
+
+def test_a_lonely_query_takes_what_the_formula_says() -> None:
+    """Queries so rare that they never meet: 0.1 + 1 + 0.01 + 0.1 s split, 2.2 s whole."""
+    rare = program(1e-4)
+    split = simulate_split(split_policy("nona", rare), rare, 50, seed=1)
+    assert split.time_s == pytest.approx(np.full(50, 1.21))
+    whole = simulate_split(split_policy("whole-least-loaded", rare), rare, 50, seed=1)
+    assert whole.time_s == pytest.approx(np.full(50, 2.2))
+    assert whole.link_load == 0.0
+
+
+def test_loads_are_those_of_the_formula() -> None:
+    busy = program(0.8)
+    policy = split_policy("nona", busy)
+    run = simulate_split(policy, busy, 20_000, seed=2)
+    assert policy.plan is not None
+    assert run.link_load == pytest.approx(policy.plan.forecast.load, rel=0.05)
+    assert run.server_load == pytest.approx(0.8 * 2.2 / 4, rel=0.05)
+
+
+def test_whole_queries_on_random_servers_are_m_d_1() -> None:
+    """One task per query, one server chosen at random: Pollaczek-Khinchine."""
+    one = build_program([JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.4)], 2, 1e10, 1e9)
+    runs = [
+        simulate_split(split_policy("whole-random", one), one, 60_000, seed).settled() for seed in range(6)
+    ]
+    means = [run.time_s.mean() for run in runs]
+    expected = 1.0 + 0.7 / (2 * 0.3)
+    assert np.mean(means) == pytest.approx(expected, abs=4 * np.std(means, ddof=1) / np.sqrt(6))
+
+
+def test_least_loaded_is_m_d_c() -> None:
+    """The wait for the first free of two servers, in the range of Allen and Cunneen's approximation."""
+    one = build_program([JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.4)], 2, 1e10, 1e9)
+    run = simulate_split(split_policy("whole-least-loaded", one), one, 100_000, seed=3).settled()
+    assert run.time_s.mean() - 1.0 == pytest.approx(server_wait_s(one.classes, 2, 1e10), rel=0.1)
+
+
+def test_waiting_for_servers_by_hand() -> None:
+    """M/M/1's C is ρ: W = ρ E[s²] / (2 E[s] (1 - ρ)) is Pollaczek-Khinchine for one server."""
+    job = JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 0.6)
+    assert server_wait_s([job], 1, 1e10) == pytest.approx(0.6 / (2 * 0.4))
+    with pytest.raises(PolicyError, match=r"need 1\.2 servers and there are 1"):
+        server_wait_s([job, job], 1, 1e10)
+
+
+def test_bursts_and_queues_by_hand() -> None:
+    """Sink with the root, both branches away: one burst of two messages, two answers."""
+    plain, full = program(1.0), program(1.0, queues=True)
+    row = [1, 2, 0]
+    number = plain.groups[0].lines.part.tolist().index(row)
+    wait, s, w = 0.1, 0.01, task_wait_s(full.classes, 4, 1e10)
+    assert w == pytest.approx(2.02 / (2 * (4 - 2.2)))  # Σ β s² / (2 (c - Σ β s))
+    assert plain.costs_s(wait)[number] == pytest.approx(1.0 + 2 * (wait + s))
+    assert full.costs_s(wait)[number] == pytest.approx(1.0 + (wait + 2 * s) + (wait + s) + w)
+    assert full.arrays.load_s[number] == pytest.approx(4 * s)
+    assert full.arrays.load_s2[number] == pytest.approx((2 * s) ** 2 + 2 * s**2)
+    assert optimise(full).gap <= 1e-4
+
+
+def test_the_same_queries_meet_every_policy() -> None:
+    rows = compare_split(program(1.0), ["nona", "whole-least-loaded"], [0.3], 2_000, [1, 2])
+    again = compare_split(program(5.0), ["whole-least-loaded"], [0.3], 2_000, [1, 2])
+    assert rows[1] == again[0]  # rates are scaled to the load; policies do not disturb each other
+    assert np.mean(rows[0].mean_s) < np.mean(rows[1].mean_s)
+
+
+def test_classes_arrive_at_their_rates() -> None:
+    times, jobs = poisson_queries([1.0, 3.0], 40_000, seed=5)
+    assert times[-1] == pytest.approx(10_000, rel=0.03)
+    assert np.mean(jobs == 0) == pytest.approx(0.25, abs=0.011)
