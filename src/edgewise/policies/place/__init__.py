@@ -1,0 +1,1 @@
+"""Placement policies: tasks of streaming jobs to nodes, flows to paths and bandwidth."""
