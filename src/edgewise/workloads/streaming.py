@@ -4,11 +4,15 @@ What the paper leaves open is fixed here, each with its reason:
 
 - Speeds: effective rates of inference per core, 4 / 8 / 16 Gop/s for low / medium / high (Table I gives cores
   and classes only).
-- Virtual machines: 3 cores each, 3 GB on the first server and 4.5 GB on the second; 62 of them use up both
-  servers, so the largest network (70 nodes) is the whole test bed and small ones are parts of it.
+- Virtual machines: by turns 2 cores and 2 GB, 3 and 4, 2 and 2, 4 and 8; 62 of them take 248 of the 256 GB of
+  both servers, so the largest network (70 nodes) is the whole test bed and small ones are parts of it.
 - Bandwidth: normal around the mean with variance 0.3 at a mean of 1 Mbit/s, and the same relative spread at any
   mean; draws below a tenth of the mean are drawn again.
-- Images between modules are JPEG at 2.5 bit per pixel; the camera delivers raw frames (6 MB).
+- Images between modules are raw, three bytes per pixel, like the 6 MB frames of the paper.
+- Memory: a container with Python, a framework and a ResNet-50 takes 0.9 GB, with MobileNet-V2 0.5 GB; source and
+  tracker need 50 MB.
+- Length: 20 s of running. At 0.5 jobs a second ten jobs then run at a time, the largest load at which jobs
+  hardly wait on 30 nodes and more, as in the paper's fig. 11.
 """
 
 from __future__ import annotations
@@ -33,16 +37,15 @@ PHYSICAL = (
     ("nano", 2, 6, LOW_OPS, 4.0 * GB),
     ("xavier", 2, 6, MEDIUM_OPS, 8.0 * GB),
 )
-VM_CORES = 3
-VM_MEMORY = (3.0 * GB, 4.5 * GB, 4.5 * GB)  # one machine of the first server for two of the second
+VIRTUAL = ((2, 2.0 * GB), (3, 4.0 * GB), (2, 2.0 * GB), (4, 8.0 * GB))  # cores and memory, by turns
+DURATION_S = 20.0
 RELATIVE_DEVIATION = 0.3**0.5
 LEAST_SHARE = 0.1  # of the mean bandwidth
 MEAN_DEGREE = 3.0
 
-JPEG_BITS_PER_PIXEL = 2.5
-FRAME_BYTES = 6e6  # 1920 x 1080, raw
-DETECTOR_INPUT_BYTES = 640 * 360 * JPEG_BITS_PER_PIXEL / 8
-CROP_BYTES = 224 * 224 * JPEG_BITS_PER_PIXEL / 8
+FRAME_BYTES = 6e6  # 1920 x 1080 x 3
+DETECTOR_INPUT_BYTES = 640 * 360 * 3.0
+CROP_BYTES = 224 * 224 * 3.0
 RESIZE_OPS = 1920 * 1080 * 50.0  # decode and scale: about 50 operations per pixel
 MOBILENET_V2_OPS = 2 * 0.8e9  # SSDLite MobileNet-V2, 0.8 G multiply-adds (Sandler et al., table 6)
 RESNET50_OPS = 2 * 4.1e9  # 224 x 224, 4.1 G multiply-adds
@@ -75,9 +78,9 @@ def _machines(nodes: int) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray
         for prefix, many, cores, ops, memory in PHYSICAL
         for i in range(many)
     ]
-    rows += [
-        (f"vm{i}", VM_CORES * HIGH_OPS, VM_MEMORY[i % len(VM_MEMORY)]) for i in range(max(nodes - len(rows), 0))
-    ]
+    for i in range(max(nodes - len(rows), 0)):
+        cores, size = VIRTUAL[i % len(VIRTUAL)]
+        rows.append((f"vm{i}", cores * HIGH_OPS, size))
     names, speed, memory = zip(*rows[:nodes], strict=True)
     return tuple(names), np.array(speed), np.array(memory)
 
@@ -111,9 +114,9 @@ def _relative_bandwidth(seed: int, links: int) -> NDArray[np.float64]:
 def recognition_graph() -> TaskGraph:
     """Object attribute recognition, ten modules (ENTS fig. 9): source, detector, seven networks, tracker."""
     networks = [f"attribute{i}" for i in range(5)] + ["person-reid", "vehicle-reid"]
-    tasks = [Task("source", RESIZE_OPS, 0.1 * GB), Task("detector", MOBILENET_V2_OPS, 0.2 * GB)]
-    tasks += [Task(name, RESNET50_OPS, 0.3 * GB) for name in networks]
-    tasks += [Task("tracker", KALMAN_OPS, 0.1 * GB)]
+    tasks = [Task("source", RESIZE_OPS, 0.05 * GB), Task("detector", MOBILENET_V2_OPS, 0.5 * GB)]
+    tasks += [Task(name, RESNET50_OPS, 0.9 * GB) for name in networks]
+    tasks += [Task("tracker", KALMAN_OPS, 0.05 * GB)]
     edges = [Edge("source", "detector", DETECTOR_INPUT_BYTES)]
     edges += [Edge("detector", name, CROP_BYTES) for name in networks]
     edges += [
@@ -161,13 +164,15 @@ def streaming_jobs(
         network: where the sources are.
         count: how many jobs.
         rate_per_s: arrivals per second.
-        frames, duration_s: length of every job; exactly one.
+        frames, duration_s: length of every job; one of them, 20 s when neither is given.
         kind: "recognition" or "random" graphs.
     Raises:
-        ScenarioError: unknown kind, or the length is missing or wrong.
+        ScenarioError: unknown kind, or the length is wrong.
     """
     if kind not in ("recognition", "random"):
         raise ScenarioError(f'kind: {kind!r} is not known; use "recognition" or "random"')
+    if frames is None and duration_s is None:
+        duration_s = DURATION_S
     number = np.arange(count)
     gaps = -np.log(keyed.uniform(seed, Purpose.ARRIVAL, number, 0)) / rate_per_s
     sources = (keyed.uniform(seed, Purpose.STREAM, number, 0) * len(network.names)).astype(np.int64)

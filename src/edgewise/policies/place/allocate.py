@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,79 +13,107 @@ from edgewise.policies.place.paths import PathTable
 
 
 def allocate(
-    job: JobArrays, table: PathTable, free_memory_bytes: NDArray[np.float64]
+    job: JobArrays,
+    table: PathTable,
+    free_memory_bytes: NDArray[np.float64],
+    bandwidth_bps: NDArray[np.float64],
 ) -> NDArray[np.int64] | None:
     """(T,) node of each task by ENTS alg. 1; None when some task fits on no node.
 
     Task by task in topological order: the node with available > required memory and the least
     t_comp + max over predecessors t_comm, where the bandwidth between two nodes is the mean over the links of
-    their candidate paths (`table.mean_bps`). The input from the source counts as a predecessor.
+    their candidate paths. The input from the source counts as a predecessor.
 
     Args:
         job: tasks and edges.
         table: candidate paths; rows are found as they are needed.
         free_memory_bytes: (N,) left unchanged.
+        bandwidth_bps: (L,) of each link, all of it or what is left.
     """
     table.need(job.source)
     while True:
         node, missing = _greedy(
-            job.source,
-            job.work_ops,
-            job.memory_bytes,
-            job.tail,
-            job.head,
-            job.volume_bits,
+            Graph(job.source, job.work_ops, job.memory_bytes, job.tail, job.head, job.volume_bits),
             table.network.speed_ops,
             free_memory_bytes,
-            table.mean_bps,
-            table.offset,
+            bandwidth_bps,
+            Rows(table.start, table.offset, table.links, table.k),
         )
         if missing < 0:
             return node if node[-1] >= 0 else None
         table.need(missing)
 
 
+class Graph(NamedTuple):
+    """The part of a job that kernels read; see `JobArrays`."""
+
+    source: int
+    work: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    volume: NDArray[np.float64]
+
+
+class Rows(NamedTuple):
+    """The part of a path table that kernels read; see `PathTable`."""
+
+    start: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    links: NDArray[np.int32]
+    k: int
+
+
+@kernel
+def _mean_bps(rows: Rows, source: int, bandwidth: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Mean bandwidth over the links of the paths from `source` to each node: infinite to itself, 0 without path."""
+    for target in range(out.size):
+        a, b = rows.start[source, target * rows.k], rows.start[source, target * rows.k + rows.k]
+        total = 0.0
+        for i in range(rows.offset[source] + a, rows.offset[source] + b):
+            total += bandwidth[rows.links[i]]
+        out[target] = total / max(b - a, 1)
+    out[source] = np.inf
+
+
 @kernel
 def _greedy(
-    source: int,
-    work: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    tail: NDArray[np.int64],
-    head: NDArray[np.int64],
-    volume: NDArray[np.float64],
+    graph: Graph,
     speed: NDArray[np.float64],
     free: NDArray[np.float64],
-    mean_bps: NDArray[np.float64],
-    offset: NDArray[np.int64],
+    bandwidth: NDArray[np.float64],
+    rows: Rows,
 ) -> tuple[NDArray[np.int64], int]:
     """The nodes, and the node whose row of paths is missing (-1: none); the last node is -1 if nothing fits."""
+    tasks = graph.work.size
     left = free.copy()
-    node = np.full(work.size, -1)
+    node = np.full(tasks, -1)
+    mean = np.zeros((tasks + 1, speed.size))  # from each task's node; the last row from the source
+    _mean_bps(rows, graph.source, bandwidth, mean[tasks])
     first = 0
-    for task in range(work.size):
+    for task in range(tasks):
         last = first
-        while last < head.size and head[last] == task:
-            at = source if tail[last] < 0 else node[tail[last]]
-            if offset[at] < 0:
-                return node, at
+        while last < graph.head.size and graph.head[last] == task:
             last += 1
         best, best_s = -1, np.inf
         for j in range(speed.size):
-            if left[j] <= memory[task]:
+            if left[j] <= graph.memory[task]:
                 continue
             comm_s = 0.0
             for e in range(first, last):
-                at = source if tail[e] < 0 else node[tail[e]]
-                if volume[e] > 0.0:
-                    comm_s = max(comm_s, volume[e] / mean_bps[at, j])
-            total_s = work[task] / speed[j] + comm_s
+                if graph.volume[e] > 0.0:
+                    comm_s = max(comm_s, graph.volume[e] / mean[graph.tail[e], j])  # tail -1 is the last row
+            total_s = graph.work[task] / speed[j] + comm_s
             if total_s < best_s:
                 best, best_s = j, total_s
         if best < 0:
             node[-1] = -1
             return node, -1
         node[task] = best
-        left[best] -= memory[task]
+        left[best] -= graph.memory[task]
+        if task + 1 < tasks and rows.offset[best] < 0:
+            return node, best
+        _mean_bps(rows, best, bandwidth, mean[task])
         first = last
     return node, -1
 

@@ -53,7 +53,7 @@ class TaskPartition(_Sharing):
     def _nodes(
         self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
     ) -> NDArray[np.int64] | None:
-        return allocate(job, self.table, free)
+        return allocate(job, self.table, free, view.network.bandwidth_bps)
 
 
 class LeastRequested(_Sharing):

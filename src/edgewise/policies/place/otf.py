@@ -58,7 +58,7 @@ class Otfs(_Reserving):
     def _one(
         self, view: NetworkView, job: JobArrays, memory: np.ndarray, link: np.ndarray
     ) -> Placement | None:
-        node = allocate(job, self.table, memory)
+        node = allocate(job, self.table, memory, link)
         if node is None:
             return None
         flows = flows_of([(job, node)], self.table)
@@ -79,7 +79,9 @@ class Otfa(_Reserving):
         memory = view.free_memory_bytes.copy()
         jobs: list[Assigned] = [(p.job, p.node) for p in view.running]
         for job in view.waiting:
-            node = allocate(job, self.table, memory)
+            node = allocate(job, self.table, memory, view.free_bps)
+            if node is None:  # no bandwidth is left, but all of it is about to be shared anew
+                node = allocate(job, self.table, memory, view.network.bandwidth_bps)
             if node is not None and self._joined_up(job, node, view):
                 np.subtract.at(memory, node, job.memory_bytes)
                 jobs.append((job, node))

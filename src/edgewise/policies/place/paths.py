@@ -30,8 +30,6 @@ class PathTable:
         offset: (N,) where row u begins in `links`; -1 when it is not yet known.
         links: link indices of all known rows.
         hops: (N, N) length of the shortest path.
-        mean_bps: (N, N) mean bandwidth over the links of the pair's paths; infinite on the diagonal, 0 when
-            there is no path.
     """
 
     def __init__(self, network: Network, k: int = 4) -> None:
@@ -43,7 +41,6 @@ class PathTable:
         self.start = np.zeros((count, count * k + 1), dtype=np.int32)
         self.offset = np.full(count, -1, dtype=np.int64)
         self.links = np.zeros(1 << 12, dtype=np.int32)
-        self.mean_bps = np.zeros((count, count))
         self._used = 0
 
     def need(self, source: int) -> None:
@@ -51,7 +48,7 @@ class PathTable:
         if self.offset[source] >= 0:
             return
         reach = self.hops[source]
-        width = min(len(self.hops), int(self.hops[self.hops < FAR].max()) + DETOUR) + 1
+        width = min(len(self.hops), int(reach[reach < FAR].max()) + DETOUR) + 1
         start, links = _row(self._next, self._node, self._link, self.hops, source, self.k, width)
         while self._used + links.size > self.links.size:
             self.links = np.concatenate([self.links, np.zeros_like(self.links)])
@@ -59,8 +56,6 @@ class PathTable:
         self.start[source] = start
         self.offset[source] = self._used
         self._used += links.size
-        self.mean_bps[source] = _row_mean(start, links, self.network.bandwidth_bps, self.k, reach.size)
-        self.mean_bps[source, source] = np.inf
 
     def warm(self) -> None:
         """Find all paths now."""
@@ -242,18 +237,3 @@ def _row(
                 used += 1
     start[count * k] = used
     return start, links[:used]
-
-
-@kernel
-def _row_mean(
-    start: NDArray[np.int32], links: NDArray[np.int32], bandwidth: NDArray[np.float64], k: int, count: int
-) -> NDArray[np.float64]:
-    mean = np.zeros(count)
-    for target in range(count):
-        a, b = start[target * k], start[target * k + k]
-        if b > a:
-            total = 0.0
-            for i in range(a, b):
-                total += bandwidth[links[i]]
-            mean[target] = total / (b - a)
-    return mean
