@@ -16,9 +16,12 @@ from edgewise.core import keyed
 from edgewise.core.feasibility import assess, refusal
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
+from edgewise.core.placement import NetworkView as NetworkView
+from edgewise.core.placement import Placement as Placement
+from edgewise.core.placement import PlacementPolicy as PlacementPolicy
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
 from edgewise.core.world import World
-from edgewise.model.work import DeferrableJob, TaskGraph
+from edgewise.model.work import DeferrableJob
 
 
 class DispatchPolicy(Protocol):
@@ -43,15 +46,6 @@ class OrchestrationPolicy(Protocol):
         """Replicas to add or remove now."""
 
 
-class PlacementPolicy(Protocol):
-    """Tasks of streaming jobs → nodes, flows → paths and bandwidth, in seconds."""
-
-    def place(
-        self, view: NetworkView, waiting: Sequence[TaskGraph], running: Sequence[Placement]
-    ) -> Sequence[Placement]:
-        """Placements for waiting jobs, and changed ones of running jobs."""
-
-
 class DeferralPolicy(Protocol):
     """Deferrable jobs → start slots in left-over capacity, in minutes to hours."""
 
@@ -64,14 +58,6 @@ class ClusterView(Protocol):
 
     now_s: float
     ledger: NodeLedger
-
-
-class NetworkView(Protocol):
-    """What placement sees: the ledger and (L,) free bandwidth of each link."""
-
-    now_s: float
-    ledger: NodeLedger
-    free_bps: NDArray[np.float64]
 
 
 class CapacityView(Protocol):
@@ -88,13 +74,6 @@ class Scaling(Protocol):
     service: str
     node: str
     change: int
-
-
-class Placement(Protocol):
-    """A job's tasks on nodes, and each flow's path and bandwidth."""
-
-    job: str
-    nodes: dict[str, str]
 
 
 class ScorePolicy:

@@ -17,7 +17,17 @@ from edgewise.errors import ScenarioError
 from edgewise.model.problems import listed, nearest, shown
 from edgewise.model.work import Edge, Task, TaskGraph
 
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+}
 JOB_FIELDS = ("job", "image", "total_memory_request", "source", "input_size")
 TASK_FIELDS = ("id", "downstream", "memory_resource")
 DEFAULT_INPUT_UNIT = "MB"
@@ -107,9 +117,13 @@ class JobDescription:
         for table, what in ((work_ops, "work_ops"), (output_bytes, "output_bytes")):
             missing = [name for name, _, _ in self.tasks if name not in table]
             if missing:
-                raise ScenarioError(f"job {self.job!r}: {what} of {missing[0]!r} is missing; profile the task")
+                raise ScenarioError(
+                    f"job {self.job!r}: {what} of {missing[0]!r} is missing; profile the task"
+                )
         tasks = tuple(Task(name, float(work_ops[name]), memory) for name, _, memory in self.tasks)
-        edges = tuple(Edge(name, to, float(output_bytes[name])) for name, down, _ in self.tasks for to in down)
+        edges = tuple(
+            Edge(name, to, float(output_bytes[name])) for name, down, _ in self.tasks for to in down
+        )
         graph = TaskGraph(self.job, tasks, edges)
         return StreamingJob(self.job, graph, node, self.input_bytes, frames, duration_s)
 
@@ -224,7 +238,13 @@ def _graph_problems(rows: Sequence[tuple[str, tuple[str, ...], Any]]) -> list[st
     if problems:
         return problems
     try:
-        TaskGraph("job", tuple(Task(name, 0.0) for name in ids), tuple(Edge(r[0], t, 0.0) for r in rows for t in r[1]))
+        TaskGraph(
+            "job",
+            tuple(Task(name, 0.0) for name in ids),
+            tuple(Edge(r[0], t, 0.0) for r in rows for t in r[1]),
+        )
     except ValueError as error:
-        return [f"downstream: {str(error).split(': ')[-1].removeprefix('task graph ')}; remove one of its edges"]
+        return [
+            f"downstream: {str(error).split(': ')[-1].removeprefix('task graph ')}; remove one of its edges"
+        ]
     return []

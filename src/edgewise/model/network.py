@@ -40,7 +40,9 @@ class Network:
         for field in ("speed_ops", "memory_bytes"):
             values = getattr(self, field)
             if values.shape != (count,):
-                raise ScenarioError(f"network.{field}: shape {values.shape}; give one value per node ({count})")
+                raise ScenarioError(
+                    f"network.{field}: shape {values.shape}; give one value per node ({count})"
+                )
         if self.ends.shape != (len(self.bandwidth_bps), 2):
             raise ScenarioError(f"network.ends: shape {self.ends.shape}; give two nodes for every bandwidth")
         if not ((self.ends >= 0) & (self.ends < count)).all() or (self.ends[:, 0] == self.ends[:, 1]).any():

@@ -203,7 +203,9 @@ class _Run:
             if p.job.id in waiting:
                 self.start_s[p.job.id] = self.now_s
             elif p.job.id not in self.running:
-                raise PolicyError(f"policy {self.policy.name!r} placed job {p.job.id}, which neither waits nor runs")
+                raise PolicyError(
+                    f"policy {self.policy.name!r} placed job {p.job.id}, which neither waits nor runs"
+                )
             elif (self.running[p.job.id].node != p.node).any():
                 self.migrations[p.job.id] += 1
                 self.resume_s[p.job.id] = self.now_s + self.migration_s

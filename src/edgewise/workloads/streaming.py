@@ -120,7 +120,8 @@ def recognition_graph() -> TaskGraph:
     edges = [Edge("source", "detector", DETECTOR_INPUT_BYTES)]
     edges += [Edge("detector", name, CROP_BYTES) for name in networks]
     edges += [
-        Edge(name, "tracker", EMBEDDING_BYTES if name.endswith("reid") else ATTRIBUTE_BYTES) for name in networks
+        Edge(name, "tracker", EMBEDDING_BYTES if name.endswith("reid") else ATTRIBUTE_BYTES)
+        for name in networks
     ]
     return TaskGraph("recognition", tuple(tasks), tuple(edges))
 
@@ -139,7 +140,8 @@ def random_graph(seed: int, number: int, least: int = 4, most: int = 12) -> Task
 
     count = least + int(draw(0) * (most - least + 1))
     tasks = tuple(
-        Task(f"task{i}", between(0.5e9, 10e9, 8 * i + 1), between(0.1 * GB, 0.4 * GB, 8 * i + 2)) for i in range(count)
+        Task(f"task{i}", between(0.5e9, 10e9, 8 * i + 1), between(0.1 * GB, 0.4 * GB, 8 * i + 2))
+        for i in range(count)
     )
     edges = []
     for i in range(1, count):

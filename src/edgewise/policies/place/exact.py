@@ -79,7 +79,9 @@ def optimum(
 
 
 class _Model:
-    def __init__(self, network: Network, jobs: Sequence[JobArrays], table: PathTable, share_cpu: bool) -> None:
+    def __init__(
+        self, network: Network, jobs: Sequence[JobArrays], table: PathTable, share_cpu: bool
+    ) -> None:
         self.network, self.jobs = network, jobs
         self.solver = highspy.Highs()
         self.solver.setOptionValue("output_flag", False)
@@ -124,7 +126,9 @@ class _Model:
         if terms:
             self._row(terms, -highspy.kHighsInf, upper)
 
-    def _job(self, job: JobArrays, share_cpu: bool) -> tuple[int, NDArray[np.int64], list[list[tuple[int, int]]]]:
+    def _job(
+        self, job: JobArrays, share_cpu: bool
+    ) -> tuple[int, NDArray[np.int64], list[list[tuple[int, int]]]]:
         """Columns of a job: x, X (T, N), and (y, b) of each route of each edge."""
         nodes = range(len(self.network.names))
         hardest = float(job.work_ops.max())
@@ -132,7 +136,9 @@ class _Model:
         rate, runs = self._column(-1.0, most), self._column(0.0, 1.0, whole=True)
         self._at_most([(rate, 1.0), (runs, -most)], 0.0)
         on = np.array([[self._column(0.0, 1.0, whole=True) for _ in nodes] for _ in job.work_ops])
-        for i, (work, memory) in enumerate(zip(job.work_ops.tolist(), job.memory_bytes.tolist(), strict=True)):
+        for i, (work, memory) in enumerate(
+            zip(job.work_ops.tolist(), job.memory_bytes.tolist(), strict=True)
+        ):
             self._row([*((int(c), 1.0) for c in on[i]), (runs, -1.0)], 0.0, 0.0)
             for u in nodes:
                 self.memory_rows[u].append((int(on[i, u]), memory / 1e9))
@@ -178,7 +184,9 @@ class _Model:
         self.solver.run()
         info = self.solver.getInfo()
         if info.primal_solution_status != 2:
-            raise PolicyError(f"no solution within {time_limit_s:g} s; use a smaller network or raise time_limit_s")
+            raise PolicyError(
+                f"no solution within {time_limit_s:g} s; use a smaller network or raise time_limit_s"
+            )
         value = np.asarray(self.solver.getSolution().col_value)
         rates = np.array([value[rate] for rate, _, _ in self.parts])
         made = [
@@ -189,7 +197,11 @@ class _Model:
         return Optimum(float(rates.sum()), -float(info.mip_dual_bound), rates, tuple(made))
 
     def _placement(
-        self, job: JobArrays, value: NDArray[np.float64], on: NDArray[np.int64], edges: list[list[tuple[int, int]]]
+        self,
+        job: JobArrays,
+        value: NDArray[np.float64],
+        on: NDArray[np.int64],
+        edges: list[list[tuple[int, int]]],
     ) -> Placement:
         start, links, width = [0], [], []
         for made in edges:

@@ -53,12 +53,18 @@ def shortest(flows: Flows) -> NDArray[np.int64]:
     return np.zeros(len(flows.source), dtype=np.int64)
 
 
-def jrba_paths(flows: Flows, program: FlowProgram, bandwidth_bps: NDArray[np.float64]) -> NDArray[np.int64] | None:
+def jrba_paths(
+    flows: Flows, program: FlowProgram, bandwidth_bps: NDArray[np.float64]
+) -> NDArray[np.int64] | None:
     """(E,) path of each edge from the rounded relaxation (ENTS alg. 2); None when a flow has no way left."""
     chosen = shortest(flows)
     if not len(flows.moving):
         return chosen
-    source, target, volume = flows.source[flows.moving], flows.target[flows.moving], flows.volume[flows.moving]
+    source, target, volume = (
+        flows.source[flows.moving],
+        flows.target[flows.moving],
+        flows.volume[flows.moving],
+    )
     u, v, total, pair = joined(source, target, volume, len(program.table.hops))
     if not _reachable(program.table, u, v, bandwidth_bps):
         return None
@@ -123,7 +129,9 @@ def placements_of(
 ) -> list[Placement]:
     """One placement for each job of `flows`."""
     made = []
-    for (job, node), a, b in zip(flows.jobs, flows.begin[:-1].tolist(), flows.begin[1:].tolist(), strict=True):
+    for (job, node), a, b in zip(
+        flows.jobs, flows.begin[:-1].tolist(), flows.begin[1:].tolist(), strict=True
+    ):
         first, last = start[a], start[b]
         made.append(Placement(job, node, start[a : b + 1] - first, links[first:last], bandwidth_bps[a:b]))
     return made

@@ -85,7 +85,9 @@ class Joint:
     def _limits(self, view: NetworkView) -> Limits:
         net = view.network
         capacity = np.concatenate([net.bandwidth_bps, net.speed_ops])
-        return Limits(capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty)
+        return Limits(
+            capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
+        )
 
     def _rows(self, nodes: NDArray[np.int64]) -> Rows:
         for node in np.unique(nodes).tolist():
@@ -116,7 +118,9 @@ class Joint:
         self.paths = {jobs[j].id: plan.path[e].copy() for j, e in zip(placed, edge, strict=True)}
         if not placed:
             return []
-        flows = flows_of([(jobs[j], plan.node[t].copy()) for j, t in zip(placed, task, strict=True)], self.table)
+        flows = flows_of(
+            [(jobs[j], plan.node[t].copy()) for j, t in zip(placed, task, strict=True)], self.table
+        )
         start, links = paths_of(flows, self.table, np.concatenate([plan.path[e] for e in edge]))
         x = np.repeat(rate[placed], [e.stop - e.start for e in edge])
         bandwidth = np.where(np.diff(start) > 0, x * flows.volume, np.inf)

@@ -51,7 +51,12 @@ class FlowProgram:
     def _build(self) -> None:
         links = len(self.table.network.bandwidth_bps)
         self._solver = highspy.Highs()
-        for option, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
+        for option, value in (
+            ("output_flag", False),
+            ("presolve", "off"),
+            ("solver", "simplex"),
+            ("threads", 1),
+        ):
             self._solver.setOptionValue(option, value)
         infinity = self._solver.getInfinity()
         for _ in range(links):
@@ -59,7 +64,9 @@ class FlowProgram:
         none = np.zeros(0, dtype=np.int32)
         self._solver.addCol(1.0, 0.0, infinity, 0, none, np.zeros(0))
         self._bandwidth = np.zeros(links)  # of the coefficients now in the program
-        self._row: dict[int, int] = {}  # pair code -> place among pair rows; its columns follow in the same order
+        self._row: dict[
+            int, int
+        ] = {}  # pair code -> place among pair rows; its columns follow in the same order
         self._columns = np.zeros((0, self.table.k), dtype=np.int64)  # -1: no such path
         self._count = 1
         self._active: dict[int, float] = {}
@@ -142,7 +149,10 @@ def joined(
 
 @kernel
 def route(
-    amount: NDArray[np.float64], pair: NDArray[np.int64], volume: NDArray[np.float64], order: NDArray[np.int64]
+    amount: NDArray[np.float64],
+    pair: NDArray[np.int64],
+    volume: NDArray[np.float64],
+    order: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """(F,) path of each flow: k* = argmax_k m_i^k (ENTS alg. 2), the first when equal.
 

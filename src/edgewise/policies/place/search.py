@@ -226,7 +226,14 @@ def _lift(plan: Plan, job: int) -> None:
 
 @kernel
 def improve(
-    plan: Plan, limits: Limits, rows: Rows, jobs: int, hosts: NDArray[np.int64], seed: np.uint64, call: int, budget: int
+    plan: Plan,
+    limits: Limits,
+    rows: Rows,
+    jobs: int,
+    hosts: NDArray[np.int64],
+    seed: np.uint64,
+    call: int,
+    budget: int,
 ) -> int:
     """Local search: keep every random move that raises the value; returns how many were kept.
 
@@ -281,7 +288,11 @@ def _reroute(plan: Plan, rows: Rows, job: int, draw: float, where: float) -> boo
     u = plan.source[job] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
     v = plan.node[plan.head[e]]
     path = int(where * rows.k)
-    if u == v or path == plan.path[e] or rows.start[u, v * rows.k + path] == rows.start[u, v * rows.k + path + 1]:
+    if (
+        u == v
+        or path == plan.path[e]
+        or rows.start[u, v * rows.k + path] == rows.start[u, v * rows.k + path + 1]
+    ):
         return False
     plan.path[e] = path
     return True
