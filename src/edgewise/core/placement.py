@@ -254,7 +254,7 @@ def _fair_cpu(
     while open_.any():
         need = np.bincount(node, work * open_[task_job], len(speed))
         used = need > 0
-        step = np.min(left[used] / need[used], initial=np.inf)
+        step = float(np.min(left[used] / need[used], initial=np.inf))
         step = min(step, float((cap - rate)[open_].min()))
         rate[open_] += step
         left -= step * need

@@ -1,4 +1,4 @@
-"""The network that streaming jobs run on: nodes that compute and forward, undirected links (ENTS G = (V, E))."""
+"""The network that streaming jobs run on: nodes that compute and forward, undirected links (G of ENTS)."""
 
 from __future__ import annotations
 

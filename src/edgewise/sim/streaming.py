@@ -179,7 +179,8 @@ class _Run:
         with np.errstate(divide="ignore", invalid="ignore"):
             by_frames = np.maximum(self.now_s, self.resume_s[i]) + left / self.rate[i]
         by_frames[self.rate[i] <= 0] = np.inf
-        return np.minimum(by_frames, self.start_s[i] + self.length_s[i])
+        ends: NDArray[np.float64] = np.minimum(by_frames, self.start_s[i] + self.length_s[i])
+        return ends
 
     def _advance(self, to_s: float, end_s: NDArray[np.float64]) -> None:
         i = self._active()

@@ -6,11 +6,11 @@ What the paper leaves open is fixed here, each with its reason:
   and classes only).
 - Virtual machines: by turns 2 cores and 2 GB, 3 and 4, 2 and 2, 4 and 8; 62 of them take 248 of the 256 GB of
   both servers, so the largest network (70 nodes) is the whole test bed and small ones are parts of it.
-- Bandwidth: normal around the mean with variance 0.3 at a mean of 1 Mbit/s, and the same relative spread at any
-  mean; draws below a tenth of the mean are drawn again.
+- Bandwidth: normal around the mean with variance 0.3 at a mean of 1 Mbit/s, and the same relative spread at
+  any mean; draws below a tenth of the mean are drawn again.
 - Images between modules are raw, three bytes per pixel, like the 6 MB frames of the paper.
-- Memory: a container with Python, a framework and a ResNet-50 takes 0.9 GB, with MobileNet-V2 0.5 GB; source and
-  tracker need 50 MB.
+- Memory: a container with Python, a framework and a ResNet-50 takes 0.9 GB, with MobileNet-V2 0.5 GB; source
+  and tracker need 50 MB.
 - Length: 20 s of running. At 0.5 jobs a second ten jobs then run at a time, the largest load at which jobs
   hardly wait on 30 nodes and more, as in the paper's fig. 11.
 """

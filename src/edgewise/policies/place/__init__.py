@@ -1,7 +1,7 @@
 """Placement policies: tasks of streaming jobs to nodes, flows to paths and bandwidth.
 
-A policy is a class with `name`, `reset` and `place` (see `edgewise.core.placement.PlacementPolicy`); it is added
-by one file and one line in `POLICIES`.
+A policy is a class with `name`, `reset` and `place`, as `edgewise.core.placement.PlacementPolicy` says; it
+is added by one file and one line in `POLICIES`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Rows(NamedTuple):
 
 @kernel
 def _mean_bps(rows: Rows, source: int, bandwidth: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Mean bandwidth over the links of the paths from `source` to each node: infinite to itself, 0 without path."""
+    """Mean bandwidth over the links of the paths from `source` to each node; 0 when there is none."""
     for target in range(out.size):
         a, b = rows.start[source, target * rows.k], rows.start[source, target * rows.k + rows.k]
         total = 0.0
@@ -84,7 +84,7 @@ def _greedy(
     bandwidth: NDArray[np.float64],
     rows: Rows,
 ) -> tuple[NDArray[np.int64], int]:
-    """The nodes, and the node whose row of paths is missing (-1: none); the last node is -1 if nothing fits."""
+    """The nodes, the last -1 if nothing fits, and the node whose row of paths is missing (-1: none)."""
     tasks = graph.work.size
     left = free.copy()
     node = np.full(tasks, -1)

@@ -1,4 +1,4 @@
-"""LR, BR and TP: the baselines of ENTS section VI. They reserve no bandwidth; flows on a link share it equally."""
+"""LR, BR and TP, the baselines of ENTS section VI: no reservations, flows on a link share it equally."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The exact optimum on small networks, by mixed-integer programming: the yardstick of all policies.
 
-Variables: X_iu task i on node u; y_ep edge e on path p (among the candidate paths of every pair of nodes, and the
-empty path of every node); b_ep its bandwidth; x_J throughput; s_J whether the job runs.
+Variables: X_iu task i on node u; y_ep edge e on path p (among the candidate paths of every pair of nodes,
+and the empty path of every node); b_ep its bandwidth; x_J throughput; s_J whether the job runs.
 
     max Σ_J x_J
     Σ_u X_iu = s_J                                   each task of a job that runs on one node
@@ -83,7 +83,7 @@ class _Model:
         self, network: Network, jobs: Sequence[JobArrays], table: PathTable, share_cpu: bool
     ) -> None:
         self.network, self.jobs = network, jobs
-        self.solver = highspy.Highs()
+        self.solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self.solver.setOptionValue("output_flag", False)
         self.solver.setOptionValue("threads", 1)
         self.columns = 0

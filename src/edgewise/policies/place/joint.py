@@ -46,7 +46,7 @@ class Joint:
         self,
         candidates: int = 4,
         floor: float = 0.5,
-        effort: int = 400_000,
+        effort: int = 1_000_000,
         hosts: int = 24,
         migration_s: float = 2.0,
         horizon_s: float = 20.0,
@@ -153,7 +153,7 @@ def make_plan(view: NetworkView, jobs: Sequence[JobArrays], paths: Sequence[NDAr
         home=node.copy(),
         used=np.zeros((len(jobs), resources), dtype=np.int32),
         amount=np.zeros((len(jobs), resources)),
-        count=np.zeros(len(jobs), dtype=np.int64),
+        uses=np.zeros(len(jobs), dtype=np.int64),
         cap=np.zeros(len(jobs)),
         free=view.free_memory_bytes.copy(),
     )

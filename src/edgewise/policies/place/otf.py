@@ -70,7 +70,7 @@ class Otfs(_Reserving):
 
 
 class Otfa(_Reserving):
-    """Alg. 4: allocate as OTFS, then route and share the bandwidth of all flows, running and new, together."""
+    """Alg. 4: allocate as OTFS, then route and share bandwidth for all flows, running and new, together."""
 
     name = "otfa"
 
@@ -89,7 +89,7 @@ class Otfa(_Reserving):
             return []
         flows = flows_of(jobs, self.table)
         chosen = jrba_paths(flows, self.program, view.network.bandwidth_bps)
-        if chosen is None:  # a link failed under a running job: those that still have a way share the rest
+        if chosen is None:  # a link failed under a running job: the others share
             return self._still_joined(view, jobs)
         made = shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps)
         return capped(made, view.network.speed_ops) if self.cap else made

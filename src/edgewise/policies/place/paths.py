@@ -9,6 +9,7 @@ on every run.
 from __future__ import annotations
 
 import heapq
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,8 @@ class PathTable:
 
     Attributes:
         k: paths of each pair at most.
-        start: (N, N k + 1) where path i of (u, v) begins in its row: `start[u, v * k + i]`; paths beyond those
-            that exist, and all of (u, u), are empty.
+        start: (N, N k + 1) where path i of (u, v) begins in its row: `start[u, v * k + i]`; paths beyond
+            those that exist, and all of (u, u), are empty.
         offset: (N,) where row u begins in `links`; -1 when it is not yet known.
         links: link indices of all known rows.
         hops: (N, N) length of the shortest path.
@@ -66,7 +67,7 @@ class PathTable:
         """Links of each candidate path, shortest first; none when unreachable or source = target."""
         self.need(source)
         begin = self.start[source, target * self.k : target * self.k + self.k + 1] + self.offset[source]
-        return [self.links[a:b] for a, b in zip(begin[:-1], begin[1:], strict=True) if b > a]
+        return [self.links[a:b] for a, b in pairwise(begin) if b > a]
 
 
 def neighbours(
@@ -110,7 +111,7 @@ def _spur(
     banned: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> int:
-    """Shortest way from the last node of `root` to `target` that avoids the root and the `banned` first steps.
+    """Shortest way from the end of `root` to `target` that avoids the root and the `banned` first steps.
 
     Fills `out` with root and way (indices into the adjacency are not kept) and returns its number of nodes;
     0 when there is none or `out` is too short.
@@ -142,7 +143,7 @@ def _spur(
             heapq.heappush(heap, (total * FAR + FAR - 1 - (done + 1)) * FAR + to)
     if parent[target] < 0:
         return 0
-    length = root.size + reached[target]
+    length = int(root.size + reached[target])
     if length > out.size:
         return 0
     out[: root.size] = root
@@ -164,8 +165,8 @@ def _pair(
     size: NDArray[np.int64],
     pool: NDArray[np.int64],
 ) -> int:
-    """Fill `found` (k, width) with the nodes of the k shortest paths and `size` (k,); returns how many there are."""
-    k, width = found.shape
+    """Fill `found` (k, width) with the nodes of the k shortest paths and `size` (k,); returns how many."""
+    k = found.shape[0]
     deviates = np.zeros(k, dtype=np.int64)
     banned = np.zeros(begin.size - 1, dtype=np.bool_)
     waiting = 0  # candidates in pool
@@ -176,6 +177,7 @@ def _pair(
     size[0] = _spur(begin, node, hops, first, target, banned, found[0])
     if size[0] == 0:
         return 0
+    found_all: int = k
     for last in range(k - 1):
         for i in range(deviates[last], size[last] - 1):
             banned[:] = False
@@ -197,7 +199,7 @@ def _pair(
         size[last + 1] = pool_size[best]
         deviates[last + 1] = pool_deviates[best]
         pool_size[best] = 0
-    return k
+    return found_all
 
 
 @kernel

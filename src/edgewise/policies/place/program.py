@@ -50,7 +50,7 @@ class FlowProgram:
 
     def _build(self) -> None:
         links = len(self.table.network.bandwidth_bps)
-        self._solver = highspy.Highs()
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
             ("presolve", "off"),
@@ -142,9 +142,10 @@ class FlowProgram:
 def joined(
     source: NDArray[np.int64], target: NDArray[np.int64], volume_bits: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Flows gathered by pair of nodes: source, target and total volume of each pair, and (F,) pair of each flow."""
+    """Flows by pair of nodes: source, target and total volume of each pair, and (F,) the pair of each."""
     codes, pair = np.unique(source * count + target, return_inverse=True)
-    return codes // count, codes % count, np.bincount(pair, volume_bits, len(codes)), pair
+    total = np.asarray(np.bincount(pair, volume_bits, len(codes)), dtype=np.float64)
+    return codes // count, codes % count, total, pair.astype(np.int64)
 
 
 @kernel

@@ -32,8 +32,8 @@ class Plan(NamedTuple):
         node: (T,) node of each task.
         path: (E,) candidate path of each edge.
         home: (T,) nodes of a running job now; -1 for a new job.
-        used, amount, count: (J, R), (J, R), (J,) the resources that a job uses, a_{J,r} of each, and how many;
-            links come first, then nodes.
+        used, amount, uses: (J, R), (J, R), (J,) the resources that a job uses, a_{J,r} of each, and how
+            many; links come first, then nodes.
         cap: (J,) frames per second that the nodes allow; 0: the job is not placed and uses nothing.
         free: (N,) memory left.
     """
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     home: NDArray[np.int64]
     used: NDArray[np.int32]
     amount: NDArray[np.float64]
-    count: NDArray[np.int64]
+    uses: NDArray[np.int64]
     cap: NDArray[np.float64]
     free: NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def measure(plan: Plan, limits: Limits, rows: Rows, job: int) -> bool:
                 return False
         for i in range(rows.offset[u] + a, rows.offset[u] + b):
             count = _add(used, amount, count, rows.links[i], plan.volume[e])
-    plan.count[job] = count
+    plan.uses[job] = count
     plan.cap[job] = 1.0 / slowest_s if slowest_s > 0.0 else HUGE
     return True
 
@@ -125,28 +125,28 @@ def fill(plan: Plan, limits: Limits, jobs: int) -> NDArray[np.float64]:
     """
     total = np.zeros(limits.capacity.size)
     for j in range(jobs):
-        for i in range(plan.count[j]):
+        for i in range(plan.uses[j]):
             total[plan.used[j, i]] += plan.amount[j, i]
     rate = np.zeros(jobs)
     price = np.zeros(jobs)
     for j in range(jobs):
         rate[j] = plan.cap[j]
-        for i in range(plan.count[j]):
+        for i in range(plan.uses[j]):
             r = plan.used[j, i]
             rate[j] = min(rate[j], limits.capacity[r] / total[r])
             price[j] += plan.amount[j, i] / max(limits.capacity[r], 1e-300)
         rate[j] *= limits.floor
     left = limits.capacity.copy()
     for j in range(jobs):
-        for i in range(plan.count[j]):
+        for i in range(plan.uses[j]):
             left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
     for j in np.argsort(price, kind="mergesort"):
         more = plan.cap[j] - rate[j]
-        for i in range(plan.count[j]):
+        for i in range(plan.uses[j]):
             more = min(more, left[plan.used[j, i]] / plan.amount[j, i])
         if more > 0.0:
             rate[j] += more
-            for i in range(plan.count[j]):
+            for i in range(plan.uses[j]):
                 left[plan.used[j, i]] -= plan.amount[j, i] * more
     return rate
 
@@ -195,7 +195,7 @@ def seed_job(
             _lift(plan, job)
     if best < 0.0:
         plan.node[a:b] = -1
-        plan.count[job] = 0
+        plan.uses[job] = 0
         plan.cap[job] = 0.0
         return False
     _put(plan, job, best_nodes)
@@ -245,7 +245,7 @@ def improve(
     kept, spent, step = 0, 0, 0
     entries = 0
     for j in range(jobs):
-        entries += plan.count[j] + 4
+        entries += plan.uses[j] + 4
     old_node, old_path = plan.node.copy(), plan.path.copy()
     while spent < budget:
         spent += entries
