@@ -1,5 +1,7 @@
 """The worked example of ENTS (fig. 2) and small random networks, shared by the tests of placement."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from edgewise.core.placement import JobArrays, NetworkView, Placement, arrays_of, free_of
@@ -41,7 +43,7 @@ def place_by_hand(
     start, links, width = [0], [], []
     for head in arrays.head:
         way, rate = flows.get(order[head], ([], np.inf))
-        path = [network.link(a, b) for a, b in zip(way[:-1], way[1:], strict=True)]
+        path = [network.link(a, b) for a, b in pairwise(way)]
         links += path
         start.append(start[-1] + len(path))
         width.append(rate)

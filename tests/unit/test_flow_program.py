@@ -112,7 +112,7 @@ def test_rounding_takes_the_path_with_most_of_each_flow():
     amount = np.array([[7.0, 3.0, 0.0]])
     pair = np.zeros(3, dtype=np.int64)
     volume = np.array([2.0, 6.0, 2.0])
-    # By volume: 6 on the first path; of the next 2, 1 there and 1 on the second (the first wins); then the second.
+    # By volume: 6 on the first path; of the next 2, one there and one on the second (the first wins).
     assert route(amount, pair, volume, np.array([1, 0, 2])).tolist() == [0, 0, 1]
     assert route(np.array([[1.0, 4.0, 5.0]]), pair[:1], np.array([10.0]), np.array([0])).tolist() == [2]
 

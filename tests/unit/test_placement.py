@@ -54,7 +54,9 @@ def test_policies_find_the_sharing_of_the_paper():
     chosen = jrba_paths(flows, FlowProgram(table), network.bandwidth_bps)
     routed = shared_by_volume(flows, table, chosen, network.bandwidth_bps)
     assert throughput(network, routed) == pytest.approx([4.0])
-    assert routed[0].bandwidth_bps[np.isfinite(routed[0].bandwidth_bps)].tolist() == pytest.approx([6.0, 10.0])
+    assert routed[0].bandwidth_bps[np.isfinite(routed[0].bandwidth_bps)].tolist() == pytest.approx(
+        [6.0, 10.0]
+    )
 
 
 def test_joint_reaches_the_best_rate_of_the_example():
@@ -91,7 +93,7 @@ def test_overfull_link_and_node_are_named():
         validate(network, [placed])
     small = Network(network.names, network.speed_ops, np.full(4, 1.5), network.ends, network.bandwidth_bps)
     placed = place_by_hand(small, example_job(), SPLIT, {"b": (UPPER, 5.0), "c": (UPPER, 5.0)})
-    with pytest.raises(CapacityError, match="node 'e1': tasks need 0.5 bytes more than its 1.5"):
+    with pytest.raises(CapacityError, match=r"node 'e1': tasks need 0\.5 bytes more than its 1\.5"):
         validate(small, [placed])
 
 
