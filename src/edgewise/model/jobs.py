@@ -172,13 +172,8 @@ def parse_description(data: Any, where: str = "job") -> JobDescription:
     Raises:
         ScenarioError: everything that is wrong, each with field, value and fix.
     """
-    if not isinstance(data, Sequence) or isinstance(data, str) or len(data) < 2:
-        raise ScenarioError(f"{where}: needs a list: first the job, then at least one task")
     problems: list[str] = []
-    for i, entry in enumerate(data):
-        problems += _unknown(entry, f"[{i}]", TASK_FIELDS if i else JOB_FIELDS)
-    if problems:
-        raise ScenarioError(listed(where, problems))
+    _check_keys(data, where)
     head, tasks = data[0], data[1:]
 
     def checked(parse: Any, value: object, field: str, *more: str) -> Any:
@@ -207,6 +202,16 @@ def parse_description(data: Any, where: str = "job") -> JobDescription:
     if problems:
         raise ScenarioError(listed(where, problems))
     return JobDescription(str(head["job"]), str(head["image"]), str(head["source"]), total, size, tuple(rows))
+
+
+def _check_keys(data: Any, where: str) -> None:
+    if not isinstance(data, Sequence) or isinstance(data, str) or len(data) < 2:
+        raise ScenarioError(f"{where}: needs a list: first the job, then at least one task")
+    wrong = [
+        p for i, entry in enumerate(data) for p in _unknown(entry, f"[{i}]", TASK_FIELDS if i else JOB_FIELDS)
+    ]
+    if wrong:
+        raise ScenarioError(listed(where, wrong))
 
 
 def _unknown(entry: Any, where: str, fields: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +50,8 @@ def task_functions(path: str | Path) -> tuple[str, ...]:
     except SyntaxError as error:
         raise ScenarioError(f"{file}: line {error.lineno} is not Python: {error.msg}") from None
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    exported = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and any(isinstance(t, ast.Name) and t.id == "job" for t in node.targets)
-    ]
-    if not exported:
-        raise ScenarioError(
-            f"{file}: exports no job; end it with: job = [{', '.join(functions) or 'task_0'}]"
-        )
-    value = exported[-1]
-    if (
-        not isinstance(value, ast.List)
-        or not value.elts
-        or not all(isinstance(e, ast.Name) for e in value.elts)
-    ):
-        raise ScenarioError(f"{file}: job is not a list of functions; write job = [task_0, task_1]")
-    names = tuple(element.id for element in value.elts if isinstance(element, ast.Name))
+    value = _exported(tree, file, functions)
+    names = tuple(element.id for element in value if isinstance(element, ast.Name))
     for name in names:
         if name not in functions:
             raise ScenarioError(
@@ -78,6 +63,28 @@ def task_functions(path: str | Path) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ScenarioError(f"{file}: job lists a function twice; list each once")
     return names
+
+
+def _exported(tree: ast.Module, file: Path, functions: Iterable[str]) -> list[ast.expr]:
+    """What the list `job` holds."""
+    found = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and any(isinstance(t, ast.Name) and t.id == "job" for t in node.targets)
+    ]
+    if not found:
+        raise ScenarioError(
+            f"{file}: exports no job; end it with: job = [{', '.join(functions) or 'task_0'}]"
+        )
+    value = found[-1]
+    if (
+        not isinstance(value, ast.List)
+        or not value.elts
+        or not all(isinstance(e, ast.Name) for e in value.elts)
+    ):
+        raise ScenarioError(f"{file}: job is not a list of functions; write job = [task_0, task_1]")
+    return value.elts
 
 
 def _text(file: Path) -> str:

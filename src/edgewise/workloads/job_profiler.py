@@ -116,27 +116,30 @@ def _on_kind(
         "cores": available[:whole],
         "repeats": repeats,
     }
+    rows = _in_process(task, frame, kind, timeout_s)
+    return tuple(TaskProfile(name, time_s * whole / cores, size) for name, time_s, size in rows)
+
+
+def _in_process(
+    task: Mapping[str, object], frame: bytes, kind: str, timeout_s: float
+) -> list[tuple[str, float, float]]:
+    """(name, time, output size) of each task, measured in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "frame").write_bytes(frame)
         (Path(folder) / "task.json").write_text(json.dumps(task))
+        command = [sys.executable, "-m", "edgewise.workloads.job_profiler", folder]
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "edgewise.workloads.job_profiler", folder],
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-                check=False,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
             raise ScenarioError(
-                f"{code}: took more than {timeout_s:g} s on {kind!r}; raise timeout_s or lower repeats"
+                f"{task['code']}: took more than {timeout_s:g} s on {kind!r}; raise timeout_s"
             ) from None
         result = Path(folder) / "result.json"
         if done.returncode or not result.is_file():
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise ScenarioError(f"{code}: failed on {kind!r}: {last}")
-        rows = json.loads(result.read_text())
-    return tuple(TaskProfile(name, time_s * whole / cores, size) for name, time_s, size in rows)
+            raise ScenarioError(f"{task['code']}: failed on {kind!r}: {last}")
+        rows: list[tuple[str, float, float]] = json.loads(result.read_text())
+        return rows
 
 
 def _child(folder: Path) -> None:

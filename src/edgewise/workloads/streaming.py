@@ -162,10 +162,8 @@ def streaming_jobs(
     """Jobs that arrive as a Poisson process, each at a random node.
 
     Args:
-        seed: keys every draw.
-        network: where the sources are.
-        count: how many jobs.
-        rate_per_s: arrivals per second.
+        seed, network: every draw is keyed by the seed; sources are nodes of the network.
+        count, rate_per_s: how many jobs, and arrivals per second.
         frames, duration_s: length of every job; one of them, 20 s when neither is given.
         kind: "recognition" or "random" graphs.
     Raises:

@@ -141,9 +141,15 @@ def _spur(
             parent[to] = at
             total = done + 1 + hops[to, target]
             heapq.heappush(heap, (total * FAR + FAR - 1 - (done + 1)) * FAR + to)
-    if parent[target] < 0:
-        return 0
-    length = int(root.size + reached[target])
+    return _trace(parent, root, reached[target], target, out) if parent[target] >= 0 else 0
+
+
+@kernel
+def _trace(
+    parent: NDArray[np.int64], root: NDArray[np.int64], steps: int, target: int, out: NDArray[np.int64]
+) -> int:
+    """Write root and the way found into `out`; its number of nodes, or 0 when `out` is too short."""
+    length = int(root.size + steps)
     if length > out.size:
         return 0
     out[: root.size] = root
@@ -172,12 +178,9 @@ def _pair(
     waiting = 0  # candidates in pool
     pool_size = np.zeros(pool.shape[0], dtype=np.int64)
     pool_deviates = np.zeros(pool.shape[0], dtype=np.int64)
-    first = np.zeros(1, dtype=np.int64)
-    first[0] = source
-    size[0] = _spur(begin, node, hops, first, target, banned, found[0])
+    size[0] = _spur(begin, node, hops, np.full(1, source), target, banned, found[0])
     if size[0] == 0:
         return 0
-    found_all: int = k
     for last in range(k - 1):
         for i in range(deviates[last], size[last] - 1):
             banned[:] = False
@@ -189,17 +192,24 @@ def _pair(
                 pool_size[waiting] = length
                 pool_deviates[waiting] = i
                 waiting += 1
-        best = -1
-        for c in range(waiting):
-            if pool_size[c] > 0 and (best < 0 or pool_size[c] < pool_size[best]):
-                best = c
+        best = _first_shortest(pool_size[:waiting])
         if best < 0:
             return last + 1
         found[last + 1] = pool[best]
         size[last + 1] = pool_size[best]
         deviates[last + 1] = pool_deviates[best]
         pool_size[best] = 0
-    return found_all
+    return size.size
+
+
+@kernel
+def _first_shortest(size: NDArray[np.int64]) -> int:
+    """The first of the smallest positive sizes; -1 when there is none."""
+    best = -1
+    for c in range(size.size):
+        if size[c] > 0 and (best < 0 or size[c] < size[best]):
+            best = c
+    return best
 
 
 @kernel

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
-from edgewise.core.keyed import uniform_of
+from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.policies.place.allocate import Rows
 
 HUGE = 1e9
 GAIN = 1e-6  # least relative improvement that counts
+REROUTE, BLOCK = 0.3, 0.65  # 30 % of the moves change a path, 35 % move a block, the others one task
+POLICY = int(Purpose.POLICY)
 
 
 class Plan(NamedTuple):
@@ -243,42 +245,60 @@ def improve(
     """
     best = value(plan, limits, jobs)
     kept, spent, step = 0, 0, 0
-    entries = 0
-    for j in range(jobs):
-        entries += plan.uses[j] + 4
+    entries = plan.uses[:jobs].sum() + 4 * jobs  # looked at for one value
     old_node, old_path = plan.node.copy(), plan.path.copy()
     while spent < budget:
         spent += entries
         step += 1
-        job = int(uniform_of(seed, 7, call, 4 * step) * jobs)
+        job = int(uniform_of(seed, POLICY, call, 4 * step) * jobs)
         if plan.cap[job] == 0.0:
             continue
-        draw = uniform_of(seed, 7, call, 4 * step + 1)
-        where = uniform_of(seed, 7, call, 4 * step + 2)
-        kind = uniform_of(seed, 7, call, 4 * step + 3)
-        if kind < 0.3:
-            changed = _reroute(plan, rows, job, draw, where)
-        else:
-            changed = _move(plan, job, draw, where, hosts, kind < 0.65)
-        if not changed:
+        if not _change(plan, rows, job, hosts, seed, call, 4 * step):
             spent -= entries - 16
             continue
         worth = value(plan, limits, jobs) if measure(plan, limits, rows, job) else -1.0
-        a, b = plan.task_begin[job], plan.task_begin[job + 1]
-        c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
         if worth > best * (1.0 + GAIN):
             best = worth
             kept += 1
-            old_node[a:b] = plan.node[a:b]
-            old_path[c:d] = plan.path[c:d]
+            _keep(plan, job, old_node, old_path)
         else:
-            _lift(plan, job)
-            plan.node[a:b] = old_node[a:b]
-            plan.path[c:d] = old_path[c:d]
-            for t in range(a, b):
-                plan.free[plan.node[t]] -= plan.memory[t]
+            _undo(plan, job, old_node, old_path)
             measure(plan, limits, rows, job)
     return kept
+
+
+@kernel
+def _change(
+    plan: Plan, rows: Rows, job: int, hosts: NDArray[np.int64], seed: np.uint64, call: int, counter: int
+) -> bool:
+    """Make one random move; False when it changes nothing or its memory is not there."""
+    draw = uniform_of(seed, POLICY, call, counter + 1)
+    where = uniform_of(seed, POLICY, call, counter + 2)
+    kind = uniform_of(seed, POLICY, call, counter + 3)
+    if kind < REROUTE:
+        return _reroute(plan, rows, job, draw, where)
+    return _move(plan, job, draw, where, hosts, kind < BLOCK)
+
+
+@kernel
+def _keep(plan: Plan, job: int, node: NDArray[np.int64], path: NDArray[np.int64]) -> None:
+    """Remember the decision on a job."""
+    a, b = plan.task_begin[job], plan.task_begin[job + 1]
+    c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
+    node[a:b] = plan.node[a:b]
+    path[c:d] = plan.path[c:d]
+
+
+@kernel
+def _undo(plan: Plan, job: int, node: NDArray[np.int64], path: NDArray[np.int64]) -> None:
+    """Go back to the decision that is remembered."""
+    a, b = plan.task_begin[job], plan.task_begin[job + 1]
+    c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
+    _lift(plan, job)
+    plan.node[a:b] = node[a:b]
+    plan.path[c:d] = path[c:d]
+    for t in range(a, b):
+        plan.free[plan.node[t]] -= plan.memory[t]
 
 
 @kernel
