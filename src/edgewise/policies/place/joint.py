@@ -24,6 +24,7 @@ from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathTable
 from edgewise.policies.place.search import Limits, Plan, fill, improve, measure, seed_job
 
+SEEDING, LEAST_HOSTS = 5.0, 4
 ROUND = 1.0 - 1e-9  # bandwidth stays below capacity by rounding
 
 
@@ -73,12 +74,13 @@ class Joint:
         rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
         for j in range(len(view.running)):
             measure(plan, limits, rows, j)
+        tried = hosts[: self._few(plan, len(view.running))]
         for j in range(len(view.running), len(jobs)):
             given = allocate(jobs[j], self.table, plan.free, view.free_bps)
             if given is None:
                 given = np.full(len(jobs[j].work_ops), -1)
             rows = self._rows(given[given >= 0])
-            seed_job(plan, limits, rows, j, hosts, given)
+            seed_job(plan, limits, rows, j, tried, given)
         improve(plan, limits, rows, len(jobs), hosts, np.uint64(self.key.seed), self.calls, self.effort)
         return self._decided(plan, limits, jobs)
 
@@ -105,6 +107,12 @@ class Joint:
         both = np.stack([near[room[near]], fast[room[fast]]], axis=1).ravel()  # by turns
         _, first = np.unique(both, return_index=True)
         return both[np.sort(first)][: self.hosts].astype(np.int64)
+
+    def _few(self, plan: Plan, running: int) -> int:
+        """Hosts that a new job may try, so that placing it looks at about SEEDING times `effort` entries."""
+        entries = int(plan.uses[:running].sum()) + 4 * running + 1
+        cuts = int(np.diff(plan.task_begin).max()) + 1
+        return max(LEAST_HOSTS, int(SEEDING * self.effort / (entries * cuts)))
 
     def _chosen(self, view: NetworkView) -> list[NDArray[np.int64]]:
         """(E,) candidate path of each edge of each running job, as decided last time."""
