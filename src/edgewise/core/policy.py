@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from edgewise.core.feasibility import NO_NUMBER, assess, least, refusal
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
+from edgewise.core.placement import NetworkView as NetworkView
+from edgewise.core.placement import Placement as Placement
+from edgewise.core.placement import PlacementPolicy as PlacementPolicy
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
 from edgewise.core.world import World
-from edgewise.model.work import DeferrableJob, TaskGraph
+from edgewise.model.work import DeferrableJob
 
 
 class DispatchPolicy(Protocol):
@@ -42,15 +45,6 @@ class OrchestrationPolicy(Protocol):
         """Replicas to add or remove now."""
 
 
-class PlacementPolicy(Protocol):
-    """Tasks of streaming jobs → nodes, flows → paths and bandwidth, in seconds."""
-
-    def place(
-        self, view: NetworkView, waiting: Sequence[TaskGraph], running: Sequence[Placement]
-    ) -> Sequence[Placement]:
-        """Placements for waiting jobs, and changed ones of running jobs."""
-
-
 class DeferralPolicy(Protocol):
     """Deferrable jobs → start slots in left-over capacity, in minutes to hours."""
 
@@ -63,14 +57,6 @@ class ClusterView(Protocol):
 
     now_s: float
     ledger: NodeLedger
-
-
-class NetworkView(Protocol):
-    """What placement sees: the ledger and (L,) free bandwidth of each link."""
-
-    now_s: float
-    ledger: NodeLedger
-    free_bps: NDArray[np.float64]
 
 
 class CapacityView(Protocol):
@@ -87,13 +73,6 @@ class Scaling(Protocol):
     service: str
     node: str
     change: int
-
-
-class Placement(Protocol):
-    """A job's tasks on nodes, and each flow's path and bandwidth."""
-
-    job: str
-    nodes: dict[str, str]
 
 
 class ScorePolicy:

@@ -1,0 +1,265 @@
+"""Placement of streaming jobs: what a policy sees, what it decides, and the one judge of all policies.
+
+A job is held as arrays (`JobArrays`), a decision as a `Placement`. `validate` refuses decisions that
+exceed a link or a node; `throughput` is the only place where frames per second are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import kernel
+from edgewise.core.keyed import Key
+from edgewise.errors import CapacityError
+from edgewise.model.jobs import StreamingJob
+from edgewise.model.network import Network
+
+TOLERANCE = 1e-6  # relative; linear programs meet their constraints to about 1e-7
+UNBOUNDED_FPS = 1e9  # of a job without work and data
+
+
+class JobArrays(NamedTuple):
+    """A job in topological order.
+
+    Attributes:
+        id: index of the job in the run.
+        source: node index of the input.
+        work_ops, memory_bytes: (T,) of each task.
+        tail, head: (E,) task indices of each edge; tail -1 is the source. Edges are sorted by head.
+        volume_bits: (E,) data per frame.
+    """
+
+    id: int
+    source: int
+    work_ops: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    volume_bits: NDArray[np.float64]
+
+
+def arrays_of(job: StreamingJob, number: int, network: Network) -> JobArrays:
+    """The job as arrays; the input is one edge to every task without predecessor.
+
+    Raises:
+        ScenarioError: the source is not a node of the network.
+    """
+    order = job.graph.order()
+    place = {name: i for i, name in enumerate(order)}
+    by_name = {task.name: task for task in job.graph.tasks}
+    edges = [(place[e.source], place[e.target], 8.0 * e.size_bytes) for e in job.graph.edges]
+    heads = {head for _, head, _ in edges}
+    edges += [(-1, i, 8.0 * job.input_bytes) for i in range(len(order)) if i not in heads]
+    edges.sort(key=lambda edge: (edge[1], edge[0]))
+    return JobArrays(
+        number,
+        network.node(job.source),
+        np.array([by_name[name].work_ops for name in order], dtype=np.float64),
+        np.array([by_name[name].memory_bytes for name in order], dtype=np.float64),
+        np.array([edge[0] for edge in edges], dtype=np.int64),
+        np.array([edge[1] for edge in edges], dtype=np.int64),
+        np.array([edge[2] for edge in edges], dtype=np.float64),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """A job's tasks on nodes, and each flow's path and bandwidth.
+
+    Attributes:
+        job: the job's arrays.
+        node: (T,) node of each task.
+        start: (E + 1,) where each edge's path begins in `links`; empty when both ends share a node.
+        links: link indices of all paths, one after another, from tail to head.
+        bandwidth_bps: (E,) of each flow; infinite when both ends share a node.
+    """
+
+    job: JobArrays
+    node: NDArray[np.int64]
+    start: NDArray[np.int64]
+    links: NDArray[np.int64]
+    bandwidth_bps: NDArray[np.float64]
+
+    def path(self, edge: int) -> NDArray[np.int64]:
+        """Links of one edge's path."""
+        return self.links[self.start[edge] : self.start[edge + 1]]
+
+    @property
+    def tail_node(self) -> NDArray[np.int64]:
+        """(E,) node where each edge begins."""
+        return np.where(self.job.tail < 0, self.job.source, self.node[self.job.tail])
+
+    @property
+    def head_node(self) -> NDArray[np.int64]:
+        """(E,) node where each edge ends."""
+        return self.node[self.job.head]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkView:
+    """What placement sees: the network, what is free, and who waits and runs.
+
+    Attributes:
+        now_s: time.
+        network: nodes and links; a failed link has bandwidth 0.
+        free_memory_bytes: (N,) not held by running jobs.
+        free_bps: (L,) not given to running flows.
+        waiting: jobs not yet placed, longest waiting first.
+        running: placements in force, oldest first.
+    """
+
+    now_s: float
+    network: Network
+    free_memory_bytes: NDArray[np.float64]
+    free_bps: NDArray[np.float64]
+    waiting: Sequence[JobArrays]
+    running: Sequence[Placement]
+
+
+class PlacementPolicy(Protocol):
+    """Tasks of streaming jobs → nodes, flows → paths and bandwidth, in seconds."""
+
+    name: str
+
+    def reset(self, network: Network, key: Key) -> None:
+        """Start anew on a network; all randomness comes from `key`."""
+
+    def place(self, view: NetworkView) -> Sequence[Placement]:
+        """Placements of waiting jobs that start now, and changed ones of running jobs."""
+
+
+def free_of(
+    network: Network, placements: Sequence[Placement]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(N,) memory and (L,) bandwidth that the placements leave; negative when over capacity."""
+    memory = network.memory_bytes.astype(np.float64)
+    link = network.bandwidth_bps.astype(np.float64)
+    if not placements:
+        return memory, link
+    node = np.concatenate([p.node for p in placements])
+    held = np.concatenate([p.job.memory_bytes for p in placements])
+    memory -= np.bincount(node, held, len(memory))
+    links = np.concatenate([p.links for p in placements])
+    rate = np.concatenate([np.repeat(p.bandwidth_bps, np.diff(p.start)) for p in placements])
+    link -= np.bincount(links, rate, len(link))
+    memory[np.abs(memory) < TOLERANCE * network.memory_bytes] = 0.0  # rounding is not free space
+    link[np.abs(link) < TOLERANCE * network.bandwidth_bps] = 0.0
+    return memory, link
+
+
+def validate(network: Network, placements: Sequence[Placement]) -> None:
+    """Check that no node and no link is over capacity and that every path leads where it must.
+
+    Raises:
+        CapacityError: a node or link is over capacity.
+        ValueError: a path does not join the nodes of its tasks, or a bandwidth is negative.
+    """
+    memory, link = free_of(network, placements)
+    if (memory < 0).any():
+        j = int(memory.argmin())
+        raise CapacityError(
+            f"node {network.names[j]!r}: tasks need {-memory[j]:g} bytes more than its "
+            f"{network.memory_bytes[j]:g}; place fewer tasks there"
+        )
+    if (link < 0).any():
+        i = int(link.argmin())
+        one, other = (network.names[j] for j in network.ends[i])
+        raise CapacityError(
+            f"link {one}-{other}: flows take {network.bandwidth_bps[i] - link[i]:g} bit/s of "
+            f"{network.bandwidth_bps[i]:g}; lower their bandwidth"
+        )
+    for p in placements:
+        edge = _misrouted(network.ends, p.tail_node, p.head_node, p.start, p.links)
+        if edge >= 0:
+            raise ValueError(f"job {p.job.id}: the path of edge {edge} does not join the nodes of its tasks")
+        if not (p.bandwidth_bps >= 0).all():
+            raise ValueError(f"job {p.job.id}: a flow has a negative bandwidth")
+
+
+@kernel
+def _misrouted(
+    ends: NDArray[np.int64],
+    tail: NDArray[np.int64],
+    head: NDArray[np.int64],
+    start: NDArray[np.int64],
+    links: NDArray[np.int64],
+) -> int:
+    """First edge whose path is not a walk from its tail to its head, or -1."""
+    for e in range(tail.size):
+        at = tail[e]
+        for i in range(start[e], start[e + 1]):
+            one, other = ends[links[i], 0], ends[links[i], 1]
+            if at == one:
+                at = other
+            elif at == other:
+                at = one
+            else:
+                return e
+        if at != head[e]:
+            return e
+    return -1
+
+
+def throughput(
+    network: Network, placements: Sequence[Placement], share_cpu: bool = False
+) -> NDArray[np.float64]:
+    """(J,) frames per second of each placed job.
+
+    x_J = 1 / max(max_i C_i / PS_u(i), max_f V_f / b_f)                     (ENTS eq. 1-4)
+
+    With `share_cpu` the tasks on a node share it: Σ C_i x_J <= PS_u over all tasks placed on u, in
+    max-min fair shares, instead of the whole node for each of them.
+
+    Args:
+        network: where the jobs run.
+        placements: one for each running job.
+        share_cpu: tasks on one node share its speed.
+    """
+    if not placements:
+        return np.zeros(0)
+    jobs = np.arange(len(placements))
+    task_job = np.repeat(jobs, [len(p.node) for p in placements])
+    edge_job = np.repeat(jobs, [len(p.bandwidth_bps) for p in placements])
+    node = np.concatenate([p.node for p in placements])
+    work = np.concatenate([p.job.work_ops for p in placements])
+    volume = np.concatenate([p.job.volume_bits for p in placements])
+    rate = np.concatenate([p.bandwidth_bps for p in placements])
+    per_frame_s = np.zeros(len(placements))
+    np.maximum.at(per_frame_s, task_job, work / network.speed_ops[node])
+    with np.errstate(divide="ignore"):
+        flow_s = np.divide(volume, rate, out=np.zeros_like(volume), where=volume > 0)
+        np.maximum.at(per_frame_s, edge_job, flow_s)
+        cap = np.minimum(1.0 / per_frame_s, UNBOUNDED_FPS)
+    if not share_cpu:
+        return cap
+    return _fair_cpu(cap, task_job, node, work, network.speed_ops)
+
+
+def _fair_cpu(
+    cap: NDArray[np.float64],
+    task_job: NDArray[np.int64],
+    node: NDArray[np.int64],
+    work: NDArray[np.float64],
+    speed: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Max-min fair rates: all rise together, each until its own cap or until a node of its tasks is full."""
+    rate = np.zeros_like(cap)
+    open_ = cap > 0
+    left = speed.astype(np.float64)
+    while open_.any():
+        need = np.bincount(node, work * open_[task_job], len(speed))
+        used = need > 0
+        step = float(np.min(left[used] / need[used], initial=np.inf))
+        step = min(step, float((cap - rate)[open_].min()))
+        rate[open_] += step
+        left -= step * need
+        full = used & (left <= TOLERANCE * speed)
+        blocked = np.zeros_like(open_)
+        blocked[task_job[full[node] & (work > 0)]] = True
+        open_ &= ~blocked & (cap - rate > TOLERANCE * cap)
+    return rate

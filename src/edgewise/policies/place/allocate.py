@@ -1,0 +1,148 @@
+"""Task allocation: the greedy of ENTS alg. 1, and whole jobs to one node as Kubernetes scores them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import kernel
+from edgewise.core.placement import JobArrays
+from edgewise.policies.place.paths import PathTable
+
+
+def allocate(
+    job: JobArrays,
+    table: PathTable,
+    free_memory_bytes: NDArray[np.float64],
+    bandwidth_bps: NDArray[np.float64],
+) -> NDArray[np.int64] | None:
+    """(T,) node of each task by ENTS alg. 1; None when some task fits on no node.
+
+    Task by task in topological order: the node with available > required memory and the least
+    t_comp + max over predecessors t_comm, where the bandwidth between two nodes is the mean over the links of
+    their candidate paths. The input from the source counts as a predecessor.
+
+    Args:
+        job: tasks and edges.
+        table: candidate paths; rows are found as they are needed.
+        free_memory_bytes: (N,) left unchanged.
+        bandwidth_bps: (L,) of each link, all of it or what is left.
+    """
+    table.need(job.source)
+    while True:
+        node, missing = _greedy(
+            Graph(job.source, job.work_ops, job.memory_bytes, job.tail, job.head, job.volume_bits),
+            table.network.speed_ops,
+            free_memory_bytes,
+            bandwidth_bps,
+            Rows(table.start, table.offset, table.links, table.k),
+        )
+        if missing < 0:
+            return node if node[-1] >= 0 else None
+        table.need(missing)
+
+
+class Graph(NamedTuple):
+    """The part of a job that kernels read; see `JobArrays`."""
+
+    source: int
+    work: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    volume: NDArray[np.float64]
+
+
+class Rows(NamedTuple):
+    """The part of a path table that kernels read; see `PathTable`."""
+
+    start: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    links: NDArray[np.int32]
+    k: int
+
+
+@kernel
+def _mean_bps(rows: Rows, source: int, bandwidth: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Mean bandwidth over the links of the paths from `source` to each node; 0 when there is none."""
+    for target in range(out.size):
+        a, b = rows.start[source, target * rows.k], rows.start[source, target * rows.k + rows.k]
+        total = 0.0
+        for i in range(rows.offset[source] + a, rows.offset[source] + b):
+            total += bandwidth[rows.links[i]]
+        out[target] = total / max(b - a, 1)
+    out[source] = np.inf
+
+
+@kernel
+def _greedy(
+    graph: Graph,
+    speed: NDArray[np.float64],
+    free: NDArray[np.float64],
+    bandwidth: NDArray[np.float64],
+    rows: Rows,
+) -> tuple[NDArray[np.int64], int]:
+    """The nodes, the last -1 if nothing fits, and the node whose row of paths is missing (-1: none)."""
+    tasks = graph.work.size
+    left = free.copy()
+    node = np.full(tasks, -1)
+    mean = np.zeros((tasks + 1, speed.size))  # from each task's node; the last row from the source
+    _mean_bps(rows, graph.source, bandwidth, mean[tasks])
+    first = 0
+    for task in range(tasks):
+        last = first
+        while last < graph.head.size and graph.head[last] == task:
+            last += 1
+        best, best_s = -1, np.inf
+        for j in range(speed.size):
+            if left[j] <= graph.memory[task]:
+                continue
+            comm_s = 0.0
+            for e in range(first, last):
+                if graph.volume[e] > 0.0:
+                    comm_s = max(comm_s, graph.volume[e] / mean[graph.tail[e], j])  # tail -1 is the last row
+            total_s = graph.work[task] / speed[j] + comm_s
+            if total_s < best_s:
+                best, best_s = j, total_s
+        if best < 0:
+            node[-1] = -1
+            return node, -1
+        node[task] = best
+        left[best] -= graph.memory[task]
+        if task + 1 < tasks and rows.offset[best] < 0:
+            return node, best
+        _mean_bps(rows, best, bandwidth, mean[task])
+        first = last
+    return node, -1
+
+
+def whole_job(
+    job: JobArrays,
+    speed_ops: NDArray[np.float64],
+    memory_bytes: NDArray[np.float64],
+    free_memory_bytes: NDArray[np.float64],
+    load_ops: NDArray[np.float64],
+    balanced: bool,
+) -> int | None:
+    """The node for a whole job; None when it fits on none.
+
+    Use of a node is measured after placement, as the Kubernetes scheduler does. A task asks for the processor
+    time of one frame per second, so CPU use is Σ C / PS.
+
+    Args:
+        job: the job.
+        speed_ops, memory_bytes: (N,) of the nodes.
+        free_memory_bytes: (N,) now.
+        load_ops: (N,) Σ C of the tasks placed on each node.
+        balanced: least |CPU use - memory use| (BR); otherwise least mean of the two (LR).
+    """
+    need = float(job.memory_bytes.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        memory = (memory_bytes - free_memory_bytes + need) / memory_bytes
+    cpu = (load_ops + job.work_ops.sum()) / speed_ops
+    score = np.abs(np.minimum(cpu, 1.0) - memory) if balanced else (cpu + memory) / 2
+    score = np.where(free_memory_bytes > need, score, np.inf)
+    best = int(score.argmin())
+    return best if np.isfinite(score[best]) else None

@@ -1,0 +1,80 @@
+"""LR, BR and TP, the baselines of ENTS section VI: no reservations, flows on a link share it equally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import JobArrays, NetworkView, Placement
+from edgewise.model.network import Network
+from edgewise.policies.place.allocate import allocate, whole_job
+from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
+from edgewise.policies.place.paths import PathTable
+
+
+class _Sharing:
+    """Waiting jobs start wherever their memory fits; every flow takes the shortest path."""
+
+    def __init__(self, candidates: int = 4) -> None:
+        self.candidates = candidates
+
+    def reset(self, network: Network, key: Key) -> None:
+        """Forget everything; the paths of the new network are found as they are needed."""
+        self.table = PathTable(network, self.candidates)
+
+    def place(self, view: NetworkView) -> Sequence[Placement]:
+        """All placements anew: equal shares change with every arrival and end."""
+        free = view.free_memory_bytes.copy()
+        jobs: list[Assigned] = [(p.job, p.node) for p in view.running]
+        for job in view.waiting:
+            node = self._nodes(view, job, free, jobs)
+            if node is not None:
+                np.subtract.at(free, node, job.memory_bytes)
+                jobs.append((job, node))
+        if not jobs:
+            return []
+        flows = flows_of(jobs, self.table)
+        return shared_equally(flows, self.table, shortest(flows), view.network.bandwidth_bps)
+
+    def _nodes(
+        self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
+    ) -> NDArray[np.int64] | None:
+        raise NotImplementedError
+
+
+class TaskPartition(_Sharing):
+    """TP: tasks by alg. 1, the default shortest path, equal shares of every link."""
+
+    name = "tp"
+
+    def _nodes(
+        self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
+    ) -> NDArray[np.int64] | None:
+        return allocate(job, self.table, free, view.network.bandwidth_bps)
+
+
+class LeastRequested(_Sharing):
+    """LR: the whole job to the node with the least use of processor and memory."""
+
+    name = "lr"
+    balanced = False
+
+    def _nodes(
+        self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
+    ) -> NDArray[np.int64] | None:
+        load = np.zeros(len(free))
+        for other, node in jobs:
+            np.add.at(load, node, other.work_ops)
+        net = view.network
+        chosen = whole_job(job, net.speed_ops, net.memory_bytes, free, load, self.balanced)
+        return None if chosen is None else np.full(len(job.work_ops), chosen)
+
+
+class Balanced(LeastRequested):
+    """BR: the whole job to the node whose use of processor and of memory are most alike."""
+
+    name = "br"
+    balanced = True

@@ -1,0 +1,171 @@
+"""From tasks on nodes to flows, and back to placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import kernel
+from edgewise.core.placement import JobArrays, Placement
+from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
+
+Assigned = tuple[JobArrays, NDArray[np.int64]]  # a job and the node of each of its tasks
+
+
+class Flows(NamedTuple):
+    """All edges of some placed jobs, job by job; an edge is a flow when its ends lie on different nodes.
+
+    Attributes:
+        jobs: the jobs and their nodes.
+        begin: (J + 1,) first edge of each job.
+        source, target: (E,) nodes of each edge.
+        volume: (E,) bits per frame.
+        moving: indices of the edges that are flows with something to carry.
+    """
+
+    jobs: Sequence[Assigned]
+    begin: NDArray[np.int64]
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    volume: NDArray[np.float64]
+    moving: NDArray[np.int64]
+
+
+def flows_of(jobs: Sequence[Assigned], table: PathTable) -> Flows:
+    """The flows of jobs whose tasks are placed; their rows of candidate paths are made known."""
+    ends = [np.where(job.tail < 0, job.source, node[job.tail]) for job, node in jobs]
+    source = np.concatenate(ends)
+    target = np.concatenate([node[job.head] for job, node in jobs])
+    volume = np.concatenate([job.volume_bits for job, _ in jobs])
+    begin = np.cumsum([0, *(len(e) for e in ends)])
+    moving = np.flatnonzero((source != target) & (volume > 0))
+    for node in np.unique(source[moving]).tolist():
+        table.need(node)
+    return Flows(jobs, begin, source, target, volume, moving)
+
+
+def shortest(flows: Flows) -> NDArray[np.int64]:
+    """(E,) the first candidate path for every edge."""
+    return np.zeros(len(flows.source), dtype=np.int64)
+
+
+def jrba_paths(
+    flows: Flows, program: FlowProgram, bandwidth_bps: NDArray[np.float64]
+) -> NDArray[np.int64] | None:
+    """(E,) path of each edge from the rounded relaxation (ENTS alg. 2); None when a flow has no way left."""
+    chosen = shortest(flows)
+    if not len(flows.moving):
+        return chosen
+    source, target, volume = (
+        flows.source[flows.moving],
+        flows.target[flows.moving],
+        flows.volume[flows.moving],
+    )
+    u, v, total, pair = joined(source, target, volume, len(program.table.hops))
+    if not _reachable(program.table, u, v, bandwidth_bps):
+        return None
+    solution = program.solve(u, v, total, bandwidth_bps)
+    if solution is None:
+        return None
+    order = np.argsort(-volume, kind="stable")
+    chosen[flows.moving] = route(solution.amount, pair, volume, order)
+    return chosen
+
+
+def _reachable(
+    table: PathTable, source: NDArray[np.int64], target: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
+) -> bool:
+    return bool(_all_open(table.start, table.offset, table.links, table.k, source, target, bandwidth_bps))
+
+
+@kernel
+def _all_open(
+    begin: NDArray[np.int32],
+    offset: NDArray[np.int64],
+    links: NDArray[np.int32],
+    k: int,
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    bandwidth: NDArray[np.float64],
+) -> bool:
+    """Whether each pair has a candidate path all of whose links have bandwidth left."""
+    for i in range(source.size):
+        some = False
+        for path in range(target[i] * k, target[i] * k + k):
+            first, last = begin[source[i], path], begin[source[i], path + 1]
+            clear = last > first
+            for j in range(first, last):
+                clear = clear and bandwidth[links[offset[source[i]] + j]] > 0.0
+            some = some or clear
+        if not some:
+            return False
+    return True
+
+
+def paths_of(
+    flows: Flows, table: PathTable, chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(E + 1,) begins and the links of every edge's path; edges that are no flow have none."""
+    start, links = gather(
+        table.start,
+        table.offset,
+        table.links,
+        table.k,
+        flows.source[flows.moving],
+        flows.target[flows.moving],
+        chosen[flows.moving],
+    )
+    full = np.zeros(len(flows.source) + 1, dtype=np.int64)
+    full[flows.moving + 1] = np.diff(start)
+    return np.cumsum(full), links
+
+
+def placements_of(
+    flows: Flows, start: NDArray[np.int64], links: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
+) -> list[Placement]:
+    """One placement for each job of `flows`."""
+    made = []
+    for (job, node), a, b in zip(
+        flows.jobs, flows.begin[:-1].tolist(), flows.begin[1:].tolist(), strict=True
+    ):
+        first, last = start[a], start[b]
+        made.append(Placement(job, node, start[a : b + 1] - first, links[first:last], bandwidth_bps[a:b]))
+    return made
+
+
+def shared_by_volume(
+    flows: Flows, table: PathTable, chosen: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
+) -> list[Placement]:
+    """Placements with the bandwidth of eq. 15 on the chosen paths."""
+    start, links = paths_of(flows, table, chosen)
+    rate = proportional(start, links, flows.volume, bandwidth_bps)
+    return placements_of(flows, start, links, rate)
+
+
+def shared_equally(
+    flows: Flows, table: PathTable, chosen: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
+) -> list[Placement]:
+    """Placements where the flows on a link have equal parts of it (the default of TP, LR and BR)."""
+    start, links = paths_of(flows, table, chosen)
+    rate = proportional(start, links, np.ones_like(flows.volume), bandwidth_bps)
+    return placements_of(flows, start, links, rate)
+
+
+def compute_cap(job: JobArrays, node: NDArray[np.int64], speed_ops: NDArray[np.float64]) -> float:
+    """Frames per second that the nodes of the tasks allow, each task having its whole node."""
+    slowest_s = float((job.work_ops / speed_ops[node]).max())
+    return 1.0 / slowest_s if slowest_s > 0 else np.inf
+
+
+def capped(placements: Sequence[Placement], speed_ops: NDArray[np.float64]) -> list[Placement]:
+    """The placements with every flow limited to what the compute rate of its job can use."""
+    made = []
+    for p in placements:
+        most = compute_cap(p.job, p.node, speed_ops) * p.job.volume_bits
+        rate = np.where(np.isfinite(p.bandwidth_bps), np.minimum(p.bandwidth_bps, most), np.inf)
+        made.append(Placement(p.job, p.node, p.start, p.links, rate))
+    return made

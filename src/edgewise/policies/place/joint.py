@@ -1,0 +1,167 @@
+"""`joint`: our own scheduler. Nodes, paths and bandwidth of all jobs, running and new, in one search.
+
+What it does differently from OTFA:
+
+- It maximises the sum of throughputs, the quantity that the mean over jobs is made of, instead of the
+  smallest V / b over all flows; a floor keeps every job going.
+- The flows of one job get bandwidth in step with its throughput, so no flow holds what its job cannot use.
+- New jobs are placed by their effect on that sum, not by compute plus transfer time of one task at a time.
+- Running jobs move when the gain is worth the time they stand still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import JobArrays, NetworkView, Placement
+from edgewise.model.network import Network
+from edgewise.policies.place.allocate import Rows, allocate
+from edgewise.policies.place.flows import flows_of, paths_of, placements_of
+from edgewise.policies.place.paths import FAR, PathTable
+from edgewise.policies.place.search import Limits, Plan, fill, improve, measure, seed_job
+
+SEEDING, LEAST_HOSTS = 5.0, 4
+ROUND = 1.0 - 1e-9  # bandwidth stays below capacity by rounding
+
+
+class Joint:
+    """Local search over placements, paths and bandwidth with bounded effort.
+
+    Args:
+        candidates: paths of each pair of nodes.
+        floor: part of its equal share that each job is sure of, 0 to 1.
+        effort: entries of the use of jobs that a decision may look at; bounds its time.
+        hosts: nodes considered for each decision beside those in use: nearest to a new job, and fastest.
+        migration_s: how long a job stands still when it moves; 0 never hesitates.
+        horizon_s: over how long a move must pay.
+        share_cpu: plan for tasks that share their node.
+    """
+
+    name = "joint"
+
+    def __init__(
+        self,
+        candidates: int = 4,
+        floor: float = 0.5,
+        effort: int = 400_000,
+        hosts: int = 24,
+        migration_s: float = 2.0,
+        horizon_s: float = 20.0,
+        share_cpu: bool = False,
+    ) -> None:
+        self.candidates, self.floor, self.effort, self.hosts = candidates, floor, effort, hosts
+        self.penalty = min(migration_s / horizon_s, 1.0)
+        self.share_cpu = share_cpu
+
+    def reset(self, network: Network, key: Key) -> None:
+        """Forget everything; the paths of the new network are found as they are needed."""
+        self.table = PathTable(network, self.candidates)
+        self.key, self.calls = key, 0
+        self.paths: dict[int, NDArray[np.int64]] = {}
+
+    def place(self, view: NetworkView) -> Sequence[Placement]:
+        """Placements of all jobs that run from now on."""
+        self.calls += 1
+        jobs = [*(p.job for p in view.running), *view.waiting]
+        if not jobs:
+            return []
+        limits, plan = self._limits(view), make_plan(view, jobs, self._chosen(view))
+        hosts = self._hosts(view, plan)
+        rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
+        for j in range(len(view.running)):
+            measure(plan, limits, rows, j)
+        tried = hosts[: self._few(plan, len(view.running))]
+        for j in range(len(view.running), len(jobs)):
+            given = allocate(jobs[j], self.table, plan.free, view.free_bps)
+            if given is None:
+                given = np.full(len(jobs[j].work_ops), -1)
+            rows = self._rows(given[given >= 0])
+            seed_job(plan, limits, rows, j, tried, given)
+        improve(plan, limits, rows, len(jobs), hosts, np.uint64(self.key.seed), self.calls, self.effort)
+        return self._decided(plan, limits, jobs)
+
+    def _limits(self, view: NetworkView) -> Limits:
+        net = view.network
+        capacity = np.concatenate([net.bandwidth_bps, net.speed_ops])
+        return Limits(
+            capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
+        )
+
+    def _rows(self, nodes: NDArray[np.int64]) -> Rows:
+        for node in np.unique(nodes).tolist():
+            self.table.need(node)
+        return Rows(self.table.start, self.table.offset, self.table.links, self.table.k)
+
+    def _hosts(self, view: NetworkView, plan: Plan) -> NDArray[np.int64]:
+        """Nodes with memory to spare: the nearest to the new jobs' sources, then the fastest."""
+        room = view.free_memory_bytes >= plan.memory.min()
+        distance = np.full(len(room), FAR)
+        for job in view.waiting:
+            distance = np.minimum(distance, self.table.hops[job.source])
+        near = np.lexsort((-view.network.speed_ops, distance))
+        fast = np.lexsort((distance, -view.network.speed_ops))
+        both = np.stack([near[room[near]], fast[room[fast]]], axis=1).ravel()  # by turns
+        _, first = np.unique(both, return_index=True)
+        return both[np.sort(first)][: self.hosts].astype(np.int64)
+
+    def _few(self, plan: Plan, running: int) -> int:
+        """Hosts that a new job may try, so that placing it looks at about SEEDING times `effort` entries."""
+        entries = int(plan.uses[:running].sum()) + 4 * running + 1
+        cuts = int(np.diff(plan.task_begin).max()) + 1
+        return max(LEAST_HOSTS, int(SEEDING * self.effort / (entries * cuts)))
+
+    def _chosen(self, view: NetworkView) -> list[NDArray[np.int64]]:
+        """(E,) candidate path of each edge of each running job, as decided last time."""
+        return [self.paths.get(p.job.id, np.zeros(len(p.job.head), dtype=np.int64)) for p in view.running]
+
+    def _decided(self, plan: Plan, limits: Limits, jobs: Sequence[JobArrays]) -> Sequence[Placement]:
+        rate = fill(plan, limits, len(jobs)) * ROUND
+        placed = [j for j in range(len(jobs)) if plan.cap[j] > 0.0]
+        task = [slice(plan.task_begin[j], plan.task_begin[j + 1]) for j in placed]
+        edge = [slice(plan.edge_begin[j], plan.edge_begin[j + 1]) for j in placed]
+        self.paths = {jobs[j].id: plan.path[e].copy() for j, e in zip(placed, edge, strict=True)}
+        if not placed:
+            return []
+        flows = flows_of(
+            [(jobs[j], plan.node[t].copy()) for j, t in zip(placed, task, strict=True)], self.table
+        )
+        start, links = paths_of(flows, self.table, np.concatenate([plan.path[e] for e in edge]))
+        x = np.repeat(rate[placed], [e.stop - e.start for e in edge])
+        bandwidth = np.where(np.diff(start) > 0, x * flows.volume, np.inf)
+        return placements_of(flows, start, links, bandwidth)
+
+
+def make_plan(view: NetworkView, jobs: Sequence[JobArrays], paths: Sequence[NDArray[np.int64]]) -> Plan:
+    """The plan of all jobs, running ones first; waiting ones are not yet placed."""
+    task_begin = np.cumsum([0, *(len(job.work_ops) for job in jobs)])
+    edge_begin = np.cumsum([0, *(len(job.head) for job in jobs)])
+    node = np.full(task_begin[-1], -1)
+    path = np.zeros(edge_begin[-1], dtype=np.int64)
+    for j, (placed, chosen) in enumerate(zip(view.running, paths, strict=True)):
+        node[task_begin[j] : task_begin[j + 1]] = placed.node
+        path[edge_begin[j] : edge_begin[j + 1]] = chosen
+    shift = np.repeat(task_begin[:-1], np.diff(edge_begin))
+    tail = np.concatenate([job.tail for job in jobs])
+    resources = len(view.free_bps) + len(view.free_memory_bytes)
+    return Plan(
+        task_begin=task_begin,
+        edge_begin=edge_begin,
+        source=np.array([job.source for job in jobs]),
+        work=np.concatenate([job.work_ops for job in jobs]),
+        memory=np.concatenate([job.memory_bytes for job in jobs]),
+        tail=np.where(tail < 0, -1, tail + shift),
+        head=np.concatenate([job.head for job in jobs]) + shift,
+        volume=np.concatenate([job.volume_bits for job in jobs]),
+        node=node,
+        path=path,
+        home=node.copy(),
+        used=np.zeros((len(jobs), resources), dtype=np.int32),
+        amount=np.zeros((len(jobs), resources)),
+        uses=np.zeros(len(jobs), dtype=np.int64),
+        cap=np.zeros(len(jobs)),
+        free=view.free_memory_bytes.copy(),
+    )

@@ -1,0 +1,119 @@
+"""OTFS and OTFA: task allocation with routed and reserved flows (ENTS alg. 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import JobArrays, NetworkView, Placement
+from edgewise.model.network import Network
+from edgewise.policies.place.allocate import allocate
+from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume
+from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.program import FlowProgram
+
+
+class _Reserving:
+    """Shared by both.
+
+    Args:
+        candidates: paths of each pair of nodes.
+        cap: limit a flow to what its job's compute rate can use (the paper's rule does not).
+    """
+
+    def __init__(self, candidates: int = 4, cap: bool = False) -> None:
+        self.candidates, self.cap = candidates, cap
+
+    def reset(self, network: Network, key: Key) -> None:
+        """Forget everything; the paths of the new network are found as they are needed."""
+        self.table = PathTable(network, self.candidates)
+        self.program = FlowProgram(self.table)
+
+
+class Otfs(_Reserving):
+    """Alg. 3: waiting jobs one by one, longest waiting first, on the memory and bandwidth that are left.
+
+    Running flows keep what they have. A job that fits on no node, or one of whose flows finds no path with
+    bandwidth left, waits.
+    """
+
+    name = "otfs"
+
+    def place(self, view: NetworkView) -> Sequence[Placement]:
+        """Placements of the waiting jobs that start now."""
+        memory, link = view.free_memory_bytes.copy(), view.free_bps.copy()
+        started = []
+        for job in view.waiting:
+            placed = self._one(view, job, memory, link)
+            if placed is None:
+                continue
+            np.subtract.at(memory, placed.node, job.memory_bytes)
+            np.subtract.at(link, placed.links, np.repeat(placed.bandwidth_bps, np.diff(placed.start)))
+            link[link < 1e-6 * view.network.bandwidth_bps] = 0.0  # rounding is not free bandwidth
+            started.append(placed)
+        return started
+
+    def _one(
+        self, view: NetworkView, job: JobArrays, memory: np.ndarray, link: np.ndarray
+    ) -> Placement | None:
+        node = allocate(job, self.table, memory, link)
+        if node is None:
+            return None
+        flows = flows_of([(job, node)], self.table)
+        chosen = jrba_paths(flows, self.program, link)
+        if chosen is None:
+            return None
+        made = shared_by_volume(flows, self.table, chosen, link)
+        return capped(made, view.network.speed_ops)[0] if self.cap else made[0]
+
+
+class Otfa(_Reserving):
+    """Alg. 4: allocate as OTFS, then route and share bandwidth for all flows, running and new, together."""
+
+    name = "otfa"
+
+    def place(self, view: NetworkView) -> Sequence[Placement]:
+        """Placements of every job: paths and bandwidth of running ones may change, their nodes do not."""
+        memory = view.free_memory_bytes.copy()
+        jobs: list[Assigned] = [(p.job, p.node) for p in view.running]
+        for job in view.waiting:
+            node = allocate(job, self.table, memory, view.free_bps)
+            if node is None:  # no bandwidth is left, but all of it is about to be shared anew
+                node = allocate(job, self.table, memory, view.network.bandwidth_bps)
+            if node is not None and self._joined_up(job, node, view):
+                np.subtract.at(memory, node, job.memory_bytes)
+                jobs.append((job, node))
+        if not jobs:
+            return []
+        flows = flows_of(jobs, self.table)
+        chosen = jrba_paths(flows, self.program, view.network.bandwidth_bps)
+        if chosen is None:  # a link failed under a running job: the others share
+            return self._still_joined(view, jobs)
+        made = shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps)
+        return capped(made, view.network.speed_ops) if self.cap else made
+
+    def _joined_up(self, job: JobArrays, node: np.ndarray, view: NetworkView) -> bool:
+        """Whether each flow of the job has a path whose links all have bandwidth."""
+        flows = flows_of([(job, node)], self.table)
+        where = flows.moving
+        return all(
+            any((view.network.bandwidth_bps[path] > 0).all() for path in self.table.paths(u, v))
+            for u, v in {(int(flows.source[i]), int(flows.target[i])) for i in where}
+        )
+
+    def _still_joined(self, view: NetworkView, jobs: Sequence[Assigned]) -> Sequence[Placement]:
+        whole = [pair for pair in jobs if self._joined_up(pair[0], pair[1], view)]
+        stopped = {p.job.id for p in view.running} - {job.id for job, _ in whole}
+        halted = [
+            Placement(p.job, p.node, p.start, p.links, np.where(np.isinf(p.bandwidth_bps), np.inf, 0.0))
+            for p in view.running
+            if p.job.id in stopped
+        ]
+        if not whole:
+            return halted
+        flows = flows_of(whole, self.table)
+        chosen = jrba_paths(flows, self.program, view.network.bandwidth_bps)
+        assert chosen is not None  # every flow was just seen to have a way
+        return [*shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps), *halted]

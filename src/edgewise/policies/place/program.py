@@ -1,0 +1,224 @@
+"""The relaxed flow problem P3 as a linear program that lives from decision to decision.
+
+    min TH   s.t.  Σ_{i,k: l ∈ P_i^k} m_i^k - B_l TH <= 0   for every link l          (ENTS eq. 10-14)
+                   Σ_k m_i^k >= V_i                         for every flow i
+                   m >= 0
+
+Flows between the same two nodes have the same candidate paths, so the program holds one row per pair of
+nodes with their total volume; splitting its solution over the flows (`route`) gives an optimal solution of
+the program per flow. Between decisions only volumes and bandwidths change: rows and columns are added when a
+pair is new, bounds are changed otherwise, and HiGHS starts from the last basis.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import kernel
+from edgewise.policies.place.paths import PathTable
+
+UNIT = 1e6  # volumes in Mbit and bandwidths in Mbit/s keep the coefficients near one
+SPARE = 4  # rebuilt when it holds this many times more pairs than are in use
+
+
+class FlowSolution(NamedTuple):
+    """An optimal solution of the relaxation.
+
+    Attributes:
+        per_frame_s: TH, the smallest possible max V_i / b_i.
+        amount: (P, k) bits m of each pair on each of its paths.
+        link_dual: (L,) <= 0, change of TH per unit of each link row.
+        pair_dual: (P,) >= 0, change of TH per bit of volume.
+    """
+
+    per_frame_s: float
+    amount: NDArray[np.float64]
+    link_dual: NDArray[np.float64]
+    pair_dual: NDArray[np.float64]
+
+
+class FlowProgram:
+    """P3-relax over the candidate paths of a table; `solve` may be called any number of times."""
+
+    def __init__(self, table: PathTable) -> None:
+        self.table = table
+        self._build()
+
+    def _build(self) -> None:
+        links = len(self.table.network.bandwidth_bps)
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        for option, value in (
+            ("output_flag", False),
+            ("presolve", "off"),
+            ("solver", "simplex"),
+            ("threads", 1),
+        ):
+            self._solver.setOptionValue(option, value)
+        infinity = self._solver.getInfinity()
+        for _ in range(links):
+            self._solver.addRow(-infinity, 0.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+        none = np.zeros(0, dtype=np.int32)
+        self._solver.addCol(1.0, 0.0, infinity, 0, none, np.zeros(0))
+        self._bandwidth = np.zeros(links)  # of the coefficients now in the program
+        self._row: dict[
+            int, int
+        ] = {}  # pair code -> place among pair rows; its columns follow in the same order
+        self._columns = np.zeros((0, self.table.k), dtype=np.int64)  # -1: no such path
+        self._count = 1
+        self._active: dict[int, float] = {}
+
+    def solve(
+        self,
+        source: NDArray[np.int64],
+        target: NDArray[np.int64],
+        volume_bits: NDArray[np.float64],
+        bandwidth_bps: NDArray[np.float64],
+    ) -> FlowSolution | None:
+        """Least max V / b over pairs of nodes.
+
+        Args:
+            source, target: (P,) distinct pairs of different nodes.
+            volume_bits: (P,) total volume of each pair, > 0.
+            bandwidth_bps: (L,) of each link now.
+        Returns:
+            None when some pair has no path with bandwidth left.
+        """
+        codes = (source * len(self.table.hops) + target).tolist()
+        if len(self._row) > SPARE * len(codes) + 64:
+            self._build()
+        self._set_bandwidth(bandwidth_bps)
+        for code, u, v in zip(codes, source.tolist(), target.tolist(), strict=True):
+            if code not in self._row:
+                self._add(code, u, v)
+        self._set_volumes(dict(zip(codes, (volume_bits / UNIT).tolist(), strict=True)))
+        self._solver.run()
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        return self._read(codes)
+
+    def _read(self, codes: list[int]) -> FlowSolution:
+        solution = self._solver.getSolution()
+        value = np.append(np.asarray(solution.col_value), 0.0) * UNIT  # the last: of absent paths (-1)
+        dual = np.asarray(solution.row_dual)
+        links = len(self._bandwidth)
+        rows = np.array([self._row[code] for code in codes], dtype=np.int64)
+        amount = np.maximum(value[self._columns[rows]], 0.0)
+        return FlowSolution(float(value[0]) / UNIT, amount, dual[:links], dual[links + rows])
+
+    def _set_bandwidth(self, bandwidth_bps: NDArray[np.float64]) -> None:
+        wanted = bandwidth_bps / UNIT
+        for i in np.flatnonzero(wanted != self._bandwidth).tolist():
+            self._solver.changeCoeff(i, 0, -wanted[i])
+        self._bandwidth = wanted.copy()
+
+    def _set_volumes(self, wanted: dict[int, float]) -> None:
+        infinity = self._solver.getInfinity()
+        links = len(self._bandwidth)
+        for code in self._active.keys() - wanted.keys():
+            self._solver.changeRowBounds(links + self._row[code], 0.0, infinity)
+        for code, volume in wanted.items():
+            if self._active.get(code) != volume:
+                self._solver.changeRowBounds(links + self._row[code], volume, infinity)
+        self._active = wanted
+
+    def _add(self, code: int, source: int, target: int) -> None:
+        solver, infinity = self._solver, self._solver.getInfinity()
+        row = len(self._bandwidth) + len(self._row)
+        self._row[code] = len(self._row)
+        solver.addRow(0.0, infinity, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+        columns = np.full(self.table.k, -1)
+        for i, path in enumerate(self.table.paths(source, target)):
+            rows = np.append(np.sort(path), row).astype(np.int32)
+            solver.addCol(0.0, 0.0, infinity, len(rows), rows, np.ones(len(rows)))
+            columns[i] = self._count
+            self._count += 1
+        self._columns = np.vstack([self._columns, columns])
+
+
+def joined(
+    source: NDArray[np.int64], target: NDArray[np.int64], volume_bits: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Flows by pair of nodes: source, target and total volume of each pair, and (F,) the pair of each."""
+    codes, pair = np.unique(source * count + target, return_inverse=True)
+    total = np.asarray(np.bincount(pair, volume_bits, len(codes)), dtype=np.float64)
+    return codes // count, codes % count, total, pair.astype(np.int64)
+
+
+@kernel
+def route(
+    amount: NDArray[np.float64],
+    pair: NDArray[np.int64],
+    volume: NDArray[np.float64],
+    order: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """(F,) path of each flow: k* = argmax_k m_i^k (ENTS alg. 2), the first when equal.
+
+    The amounts of a pair are dealt out to its flows in `order`, each flow taking what is left of the first
+    paths: a solution per flow with the same totals, hence optimal too.
+    """
+    left = amount.copy()
+    chosen = np.zeros(volume.size, dtype=np.int64)
+    for i in order:
+        p = pair[i]
+        need = volume[i]
+        most = -1.0
+        for k in range(left.shape[1]):
+            take = min(need, left[p, k])
+            if take > most + 1e-9 * volume[i]:
+                most = take
+                chosen[i] = k
+            need -= take
+            left[p, k] -= take
+    return chosen
+
+
+@kernel
+def proportional(
+    start: NDArray[np.int64],
+    links: NDArray[np.int64],
+    volume: NDArray[np.float64],
+    bandwidth: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """(F,) bandwidth b_i = min over links l of its path of B_l V_i / Σ_{flows on l} V (ENTS eq. 15).
+
+    Infinite for a flow without links.
+    """
+    load = np.zeros(bandwidth.size)
+    for i in range(volume.size):
+        for j in range(start[i], start[i + 1]):
+            load[links[j]] += volume[i]
+    rate = np.full(volume.size, np.inf)
+    for i in range(volume.size):
+        for j in range(start[i], start[i + 1]):
+            share = 0.0
+            if load[links[j]] > 0.0:
+                share = bandwidth[links[j]] * volume[i] / load[links[j]]
+            rate[i] = min(rate[i], share)
+    return rate
+
+
+@kernel
+def gather(
+    begin: NDArray[np.int32],
+    offset: NDArray[np.int64],
+    links: NDArray[np.int32],
+    k: int,
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
+    start = np.zeros(source.size + 1, dtype=np.int64)
+    for i in range(source.size):
+        at = target[i] * k + chosen[i]
+        start[i + 1] = start[i] + begin[source[i], at + 1] - begin[source[i], at]
+    out = np.zeros(start[-1], dtype=np.int64)
+    for i in range(source.size):
+        at = offset[source[i]] + begin[source[i], target[i] * k + chosen[i]]
+        for j in range(start[i + 1] - start[i]):
+            out[start[i] + j] = links[at + j]
+    return start, out

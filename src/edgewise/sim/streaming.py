@@ -1,0 +1,230 @@
+"""Streaming jobs over time: arrivals, waiting, completion, re-planning; one judge for all policies.
+
+Between two events every running job makes progress at the throughput that the judge computes from the
+placements in force. A job whose tasks move to other nodes stands still for `migration_s`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import (
+    JobArrays,
+    NetworkView,
+    Placement,
+    PlacementPolicy,
+    arrays_of,
+    free_of,
+    throughput,
+    validate,
+)
+from edgewise.errors import PolicyError
+from edgewise.model.jobs import StreamingJob
+from edgewise.model.network import Network
+
+DONE = 1e-9  # relative; a job this near its end is at its end
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What became of one job.
+
+    Attributes:
+        name: of the job.
+        arrival_s, start_s, finish_s: None: it never started, or never finished.
+        frames: done in total.
+        migrations: how often its tasks moved while it ran.
+    """
+
+    name: str
+    arrival_s: float
+    start_s: float | None
+    finish_s: float | None
+    frames: float
+    migrations: int
+
+    @property
+    def waiting_s(self) -> float | None:
+        """From submission to start."""
+        return None if self.start_s is None else self.start_s - self.arrival_s
+
+    @property
+    def throughput_fps(self) -> float:
+        """Frames done / time running; 0 when it never ran."""
+        if self.start_s is None or self.finish_s is None:
+            return 0.0
+        return self.frames / (self.finish_s - self.start_s)
+
+    @property
+    def overall_fps(self) -> float:
+        """Frames done / time since submission, waiting included."""
+        return 0.0 if self.finish_s is None else self.frames / (self.finish_s - self.arrival_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingRun:
+    """The outcome of one run.
+
+    Attributes:
+        policy: its name.
+        jobs: one record for each job, in the order given.
+        decision_s: wall-clock seconds of each decision; the only field that differs between equal runs.
+    """
+
+    policy: str
+    jobs: tuple[JobRecord, ...]
+    decision_s: tuple[float, ...] = field(compare=False)
+
+    @property
+    def mean_throughput_fps(self) -> float:
+        """Mean over all jobs of frames done / time running; jobs that never ran count 0."""
+        return float(np.mean([job.throughput_fps for job in self.jobs]))
+
+    @property
+    def mean_overall_fps(self) -> float:
+        """Mean over all jobs of frames done / time since submission."""
+        return float(np.mean([job.overall_fps for job in self.jobs]))
+
+    @property
+    def mean_waiting_s(self) -> float:
+        """Mean over the jobs that started; `unserved` counts the others."""
+        waits = [job.waiting_s for job in self.jobs if job.waiting_s is not None]
+        return float(np.mean(waits)) if waits else float("nan")
+
+    @property
+    def unserved(self) -> int:
+        """Jobs that never started, or stood still for ever."""
+        return sum(job.finish_s is None for job in self.jobs)
+
+
+def simulate_streaming(
+    network: Network,
+    jobs: Sequence[StreamingJob],
+    policy: PlacementPolicy,
+    seed: int = 0,
+    share_cpu: bool = False,
+    migration_s: float = 2.0,
+) -> StreamingRun:
+    """Run jobs under a policy until none is left that can still make progress.
+
+    Args:
+        network: where they run.
+        jobs: in any order.
+        policy: is reset first.
+        seed: of the policy's own draws.
+        share_cpu: tasks on a node share it; otherwise each has the whole node, as in the paper.
+        migration_s: a job whose tasks move stands still for so long.
+    Raises:
+        CapacityError: the policy exceeds a node or a link.
+        PolicyError: it places a job that neither waits nor runs.
+    """
+    policy.reset(network, Key(seed))
+    return _Run(network, jobs, policy, share_cpu, migration_s).finish()
+
+
+class _Run:
+    """State of a run: arrays over all jobs; `running` holds the placements in force, oldest first."""
+
+    def __init__(
+        self,
+        network: Network,
+        jobs: Sequence[StreamingJob],
+        policy: PlacementPolicy,
+        share_cpu: bool,
+        migration_s: float,
+    ) -> None:
+        self.network, self.jobs, self.policy = network, jobs, policy
+        self.share_cpu, self.migration_s = share_cpu, migration_s
+        self.arrays = [arrays_of(job, i, network) for i, job in enumerate(jobs)]
+        self.arrivals = sorted(range(len(jobs)), key=lambda i: (jobs[i].arrival_s, i))
+        count = len(jobs)
+        self.target = np.array([np.inf if job.frames is None else job.frames for job in jobs])
+        self.length_s = np.array([np.inf if job.duration_s is None else job.duration_s for job in jobs])
+        self.frames, self.rate, self.resume_s = np.zeros(count), np.zeros(count), np.zeros(count)
+        self.start_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
+        self.migrations = np.zeros(count, dtype=np.int64)
+        self.waiting: list[JobArrays] = []
+        self.running: dict[int, Placement] = {}
+        self.decision_s: list[float] = []
+        self.now_s = 0.0
+
+    def finish(self) -> StreamingRun:
+        """Event by event to the end."""
+        arrived = 0
+        while True:
+            end_s = self._ends()
+            arrival_s = self.jobs[self.arrivals[arrived]].arrival_s if arrived < len(self.jobs) else np.inf
+            next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
+            if not np.isfinite(next_s):
+                return StreamingRun(self.policy.name, self._records(), tuple(self.decision_s))
+            self._advance(next_s, end_s)
+            while arrived < len(self.jobs) and self.jobs[self.arrivals[arrived]].arrival_s <= next_s:
+                self.waiting.append(self.arrays[self.arrivals[arrived]])
+                arrived += 1
+            self._decide()
+
+    def _active(self) -> NDArray[np.int64]:
+        return np.fromiter(self.running, dtype=np.int64, count=len(self.running))
+
+    def _ends(self) -> NDArray[np.float64]:
+        """(R,) when each running job would end at its present rate."""
+        i = self._active()
+        left = np.maximum(self.target[i] - self.frames[i], 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_frames = np.maximum(self.now_s, self.resume_s[i]) + left / self.rate[i]
+        by_frames[self.rate[i] <= 0] = np.inf
+        ends: NDArray[np.float64] = np.minimum(by_frames, self.start_s[i] + self.length_s[i])
+        return ends
+
+    def _advance(self, to_s: float, end_s: NDArray[np.float64]) -> None:
+        i = self._active()
+        self.frames[i] += self.rate[i] * np.maximum(to_s - np.maximum(self.now_s, self.resume_s[i]), 0.0)
+        self.now_s = to_s
+        for job in i[end_s <= to_s * (1 + DONE)].tolist():
+            self.finish_s[job] = to_s
+            if np.isfinite(self.target[job]):
+                self.frames[job] = self.target[job]
+            del self.running[job]
+
+    def _decide(self) -> None:
+        running = list(self.running.values())
+        memory, link = free_of(self.network, running)
+        view = NetworkView(self.now_s, self.network, memory, link, tuple(self.waiting), tuple(running))
+        began = time.perf_counter()
+        placed = self.policy.place(view)
+        self.decision_s.append(time.perf_counter() - began)
+        waiting = {job.id for job in self.waiting}
+        for p in placed:
+            if p.job.id in waiting:
+                self.start_s[p.job.id] = self.now_s
+            elif p.job.id not in self.running:
+                raise PolicyError(
+                    f"policy {self.policy.name!r} placed job {p.job.id}, which neither waits nor runs"
+                )
+            elif (self.running[p.job.id].node != p.node).any():
+                self.migrations[p.job.id] += 1
+                self.resume_s[p.job.id] = self.now_s + self.migration_s
+            self.running[p.job.id] = p
+        self.waiting = [job for job in self.waiting if job.id not in self.running]
+        now = list(self.running.values())
+        validate(self.network, now)
+        self.rate[self._active()] = throughput(self.network, now, self.share_cpu)
+
+    def _records(self) -> tuple[JobRecord, ...]:
+        return tuple(
+            JobRecord(
+                job.name,
+                job.arrival_s,
+                None if np.isnan(self.start_s[i]) else float(self.start_s[i]),
+                None if np.isnan(self.finish_s[i]) else float(self.finish_s[i]),
+                float(self.frames[i]),
+                int(self.migrations[i]),
+            )
+            for i, job in enumerate(self.jobs)
+        )

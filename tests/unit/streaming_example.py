@@ -1,0 +1,62 @@
+"""The worked example of ENTS (fig. 2) and small random networks, shared by the tests of placement."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from edgewise.core.placement import JobArrays, NetworkView, Placement, arrays_of, free_of
+from edgewise.model.jobs import StreamingJob
+from edgewise.model.network import Network
+from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.workloads.streaming import edge_network, streaming_jobs
+
+
+def example_network(detour: float = 6.0) -> Network:
+    """e4 reaches e1 over e2 (width 10) and over e3 (width `detour`)."""
+    links = [("e2", "e4", 10.0), ("e1", "e2", 10.0), ("e3", "e4", detour), ("e1", "e3", detour)]
+    names = ("e1", "e2", "e3", "e4")
+    ends = np.array([(names.index(a), names.index(b)) for a, b, _ in links])
+    return Network(
+        names, np.array([200.0, 1.0, 1.0, 50.0]), np.full(4, 100.0), ends, np.array([w for *_, w in links])
+    )
+
+
+def example_job() -> StreamingJob:
+    """a feeds b and c (data 1 and 2); all work 55, 5 of it in a; the input is 5. Data in bits."""
+    tasks = (Task("a", 5.0, 1.0), Task("b", 50.0, 1.0), Task("c", 0.0, 1.0))
+    edges = (Edge("a", "b", 1 / 8), Edge("a", "c", 2 / 8))
+    return StreamingJob("example", TaskGraph("example", tasks, edges), "e4", 5 / 8, frames=10.0)
+
+
+def whole_job() -> StreamingJob:
+    """The same job in one piece."""
+    graph = TaskGraph("whole", (Task("all", 55.0, 3.0),), ())
+    return StreamingJob("whole", graph, "e4", 5 / 8, frames=10.0)
+
+
+def place_by_hand(
+    network: Network, job: StreamingJob, nodes: dict[str, str], flows: dict[str, tuple[list[str], float]]
+) -> Placement:
+    """A placement from names; a flow is named by its head task and given as (nodes on its way, bandwidth)."""
+    arrays = arrays_of(job, 0, network)
+    order = job.graph.order()
+    start, links, width = [0], [], []
+    for head in arrays.head:
+        way, rate = flows.get(order[head], ([], np.inf))
+        path = [network.link(a, b) for a, b in pairwise(way)]
+        links += path
+        start.append(start[-1] + len(path))
+        width.append(rate)
+    node = np.array([network.node(nodes[name]) for name in order])
+    return Placement(arrays, node, np.array(start), np.array(links, dtype=np.int64), np.array(width))
+
+
+def view_of(network: Network, waiting: list[JobArrays], running: tuple[Placement, ...] = ()) -> NetworkView:
+    memory, link = free_of(network, running)
+    return NetworkView(0.0, network, memory, link, waiting, running)
+
+
+def small_case(seed: int, nodes: int = 12, count: int = 6) -> tuple[Network, list[JobArrays]]:
+    network = edge_network(seed, nodes)
+    jobs = streaming_jobs(seed, network, count, kind="random")
+    return network, [arrays_of(job, i, network) for i, job in enumerate(jobs)]
