@@ -1,19 +1,31 @@
-"""Scenario files: find, read, write. The only place that reads YAML."""
+"""Scenario and catalog files: find, read, write. The only place that reads YAML."""
 
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from edgewise.errors import ScenarioError
+from edgewise.model.build import build_catalog
+from edgewise.model.catalog import Catalog
+from edgewise.model.library import Graph
+from edgewise.model.problems import explain, listed, shown
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.spec import ScenarioSpec
+from edgewise.model.spec import ApplicationSpec, ApplicationsSpec, CatalogSpec, ScenarioSpec
+from edgewise.model.settings import set_paths
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
+_CATALOGS = files("edgewise") / "data" / "catalogs"
+_APPLICATIONS = files("edgewise") / "data" / "applications"
 
 
 class _Loader(yaml.SafeLoader):
@@ -36,33 +48,150 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def load_scenario(path_or_name: str | Path) -> Scenario:
+def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None = None) -> Scenario:
     """Read a scenario from a YAML file, or a shipped one by its name.
 
-    A shipped name wins over a file without suffix of the same name.
+    A shipped name wins over a file without suffix of the same name. Files that the scenario uses
+    are sought in its folder.
+
+    Args:
+        settings: dotted path → value, to be set before the scenario is built: `topology.antennas`,
+            `arrivals.clients_per_min`; entries of lists by number or name: `applications.pool.weight`.
+    Raises:
+        ScenarioError: there is no such file or name, it is not YAML, its content is wrong, or a
+            setting's path does not exist.
+    """
+    text, where = _read(path_or_name, "scenario", _SHIPPED)
+    library = Files(Path(path_or_name).parent)
+    data = _plain(text, where)
+    if settings:
+        data = set_paths(data, settings, where, library)
+    return parse_scenario(data, where, library)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Path and value of "path=value"; the value is read as YAML.
+
+    Raises:
+        ScenarioError: there is no "=", or the value is not YAML.
+    """
+    path, found, value = text.partition("=")
+    if not found or not path.strip():
+        raise ScenarioError(f"setting {text!r}: write path=value, for example topology.antennas=100")
+    return path.strip(), _plain(value, f"setting {text!r}")
+
+
+class Files:
+    """Reads the catalogs, applications and graphs that a scenario uses (`model.library.Library`).
+
+    Args:
+        folder: where relative paths start, the scenario's folder.
+    """
+
+    def __init__(self, folder: Path = Path()) -> None:
+        self.folder = folder
+
+    def catalog(self, name: str) -> CatalogSpec:
+        """A shipped catalog, or a file."""
+        return parse_catalog(*self._read(name, "catalog", _CATALOGS))[0]
+
+    def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
+        """Shipped applications, or a file."""
+        text, where = self._read(name, "applications", _APPLICATIONS)
+        try:
+            return ApplicationsSpec.model_validate(_plain(text, where)).applications
+        except ValidationError as error:
+            raise ScenarioError(listed(where, explain(error, ApplicationsSpec))) from None
+
+    def graph(self, name: str) -> Graph:
+        """A graph of the topohub package, with names that may be used in files and lengths in km."""
+        try:
+            import topohub
+        except ImportError:
+            raise ScenarioError(
+                f"graph {name!r}: comes from the package topohub; pip install 'edgewise[graphs]'"
+            ) from None
+        try:
+            data = topohub.get(name)
+        except (KeyError, ValueError, OSError):
+            raise ScenarioError(
+                f"graph {name!r}: topohub has no such graph; use for example sndlib/nobel-germany, "
+                "sndlib/germany50 or topozoo/Abilene"
+            ) from None
+        index = {node["id"]: i for i, node in enumerate(data["nodes"])}
+        edges = [(index[edge["source"]], index[edge["target"]], float(edge["dist"])) for edge in data["edges"]]
+        return Graph(_place_names(str(node.get("name") or "node") for node in data["nodes"]), tuple(edges))
+
+    def _read(self, name: str, kind: str, shipped: Traversable) -> tuple[str, str]:
+        return _read(name if name in _names(shipped) else self.folder / name, kind, shipped)
+
+
+def shipped_scenarios() -> list[str]:
+    """Names of the scenarios that come with edgewise."""
+    return _names(_SHIPPED)
+
+
+def load_catalog(path_or_name: str | Path) -> Catalog:
+    """Read a catalog (models and variants) from a YAML file, or a shipped one by its name.
 
     Raises:
         ScenarioError: there is no such file or name, it is not YAML, or its content is wrong.
     """
-    text, where = _read(path_or_name)
+    text, where = _read(path_or_name, "catalog", _CATALOGS)
+    return parse_catalog(text, where)[1]
+
+
+def shipped_catalogs() -> list[str]:
+    """Names of the catalogs that come with edgewise."""
+    return _names(_CATALOGS)
+
+
+def parse_catalog(text: str, where: str) -> tuple[CatalogSpec, Catalog]:
+    """A catalog from YAML text, as it is written and as it is used.
+
+    Raises:
+        ScenarioError: as `load_catalog`, each problem after `where`.
+    """
+    data = _plain(text, where)
+    if not isinstance(data, dict):
+        raise ScenarioError(
+            f"{where}: {shown(data)} is not a mapping; a catalog has the keys models, variants"
+        )
     try:
-        data = yaml.load(text, Loader=_Loader)
+        spec = CatalogSpec.model_validate(data)
+    except ValidationError as error:
+        raise ScenarioError(listed(where, explain(error, CatalogSpec))) from None
+    problems: list[str] = []
+    catalog = build_catalog(spec, problems)
+    if problems:
+        raise ScenarioError(listed(where, problems))
+    return spec, catalog
+
+
+def _place_names(places: Iterable[str]) -> tuple[str, ...]:
+    """Names in plain letters, made unique by numbers."""
+    names: list[str] = []
+    for place in places:
+        plain = unicodedata.normalize("NFKD", place).encode("ascii", "ignore").decode()
+        name = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-") or "node"
+        same = sum(other == name or other.startswith(f"{name}.") for other in names)
+        names.append(f"{name}.{same}" if same else name)
+    return tuple(names)
+
+
+def _plain(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ScenarioError(f"{where}{line}: not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise ScenarioError(f"{where}: not valid YAML: {error}") from None
-    return parse_scenario(data, where)
-
-
-def shipped_scenarios() -> list[str]:
-    """Names of the scenarios that come with edgewise."""
-    return sorted(entry.name[:-5] for entry in _SHIPPED.iterdir() if entry.name.endswith(".yaml"))
 
 
 def dump_scenario(scenario: Scenario) -> str:
-    """YAML with every default written out; loads back to an equal scenario."""
+    """YAML with every default, catalog and application written out; loads back to an equal scenario."""
     data = scenario.spec.model_dump(mode="json", exclude_none=True)
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
     return text
@@ -74,21 +203,24 @@ def scenario_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _read(path_or_name: str | Path) -> tuple[str, str]:
-    name = str(path_or_name)
-    if name in shipped_scenarios():
-        return (_SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"), name
+def _names(folder: Traversable) -> list[str]:
+    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def _read(path_or_name: str | Path, kind: str, folder: Traversable) -> tuple[str, str]:
+    name, shipped = str(path_or_name), _names(folder)
+    if name in shipped:
+        return (folder / f"{name}.yaml").read_text(encoding="utf-8"), name
     path = Path(path_or_name)
     try:
         return path.read_text(encoding="utf-8"), name
     except (FileNotFoundError, NotADirectoryError):
-        close = difflib.get_close_matches(path.stem, shipped_scenarios(), n=1, cutoff=0.4)
+        close = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ScenarioError(
-            f"scenario {name!r}: no such file and no such name; {hint}"
-            f"shipped scenarios: {', '.join(shipped_scenarios())}"
+            f"{kind} {name!r}: no such file and no such name; {hint}shipped {kind}s: {', '.join(shipped)}"
         ) from None
     except IsADirectoryError:
-        raise ScenarioError(f"scenario {name!r}: is a folder; name a YAML file in it") from None
+        raise ScenarioError(f"{kind} {name!r}: is a folder; name a YAML file in it") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ScenarioError(f"scenario {name!r}: cannot be read: {error}") from None
+        raise ScenarioError(f"{kind} {name!r}: cannot be read: {error}") from None
