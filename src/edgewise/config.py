@@ -6,6 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -19,9 +20,10 @@ from edgewise.model.build import build_catalog
 from edgewise.model.catalog import Catalog
 from edgewise.model.library import Graph
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.spec import ApplicationSpec, ApplicationsSpec, CatalogSpec, ScenarioSpec
+from edgewise.model.reference import key_tables
+from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
 from edgewise.model.settings import set_paths
+from edgewise.model.spec import ApplicationSpec, ApplicationsSpec, CatalogSpec, ScenarioSpec
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
@@ -106,7 +108,7 @@ class Files:
     def graph(self, name: str) -> Graph:
         """A graph of the topohub package, with names that may be used in files and lengths in km."""
         try:
-            import topohub
+            topohub: Any = import_module("topohub")
         except ImportError:
             raise ScenarioError(
                 f"graph {name!r}: comes from the package topohub; pip install 'edgewise[graphs]'"
@@ -119,7 +121,9 @@ class Files:
                 "sndlib/germany50 or topozoo/Abilene"
             ) from None
         index = {node["id"]: i for i, node in enumerate(data["nodes"])}
-        edges = [(index[edge["source"]], index[edge["target"]], float(edge["dist"])) for edge in data["edges"]]
+        edges = [
+            (index[edge["source"]], index[edge["target"]], float(edge["dist"])) for edge in data["edges"]
+        ]
         return Graph(_place_names(str(node.get("name") or "node") for node in data["nodes"]), tuple(edges))
 
     def _read(self, name: str, kind: str, shipped: Traversable) -> tuple[str, str]:
@@ -201,6 +205,17 @@ def scenario_schema() -> dict[str, Any]:
     """JSON Schema of scenario files, for editors and `edgewise schema`."""
     schema = ScenarioSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def scenario_reference() -> str:
+    """Markdown tables of every key of a scenario file, for docs/reference/scenario.md."""
+    return key_tables(scenario_schema())
+
+
+def describe_scenario(name: str) -> str:
+    """What a shipped scenario shows, without building it."""
+    text, where = _read(name, "scenario", _SHIPPED)
+    return check_scenario(_plain(text, where), where).description
 
 
 def _names(folder: Traversable) -> list[str]:

@@ -170,7 +170,10 @@ class World:
 
 def _links(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
     if isinstance(topology.links, LinkTable):
-        if (topology.links.sites, topology.links.clusters) != (tuple(s.name for s in topology.sites), clusters):
+        if (topology.links.sites, topology.links.clusters) != (
+            tuple(s.name for s in topology.sites),
+            clusters,
+        ):
             raise ScenarioError("links: their table is of other sites or clusters; build it from these")
         return topology.links.arrays
     links = {(link.site, link.cluster): link for link in topology.links}

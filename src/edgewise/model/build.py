@@ -87,7 +87,9 @@ def build_timeline(
     for i, spec in enumerate(specs):
         where, before = f"timeline[{i}]", len(problems)
         if spec.at_s >= duration_s:
-            problems.append(f"{where}.at_s: {spec.at_s:g} is not before the end; use less than {duration_s:g}")
+            problems.append(
+                f"{where}.at_s: {spec.at_s:g} is not before the end; use less than {duration_s:g}"
+            )
         if spec.node is not None:
             known(f"{where}.node", "node", spec.node, nodes, problems)
         elif spec.cluster is not None:
@@ -109,9 +111,7 @@ def _changes(spec: ChangeSpec, clusters: Mapping[str, tuple[str, ...]], sites: S
     return [NodeChange(spec.at_s, name, bool(spec.up)) for name in names]
 
 
-def check_applications(
-    applications: Sequence[ApplicationSpec], catalog: Catalog, problems: Problems
-) -> None:
+def check_applications(applications: Sequence[ApplicationSpec], catalog: Catalog, problems: Problems) -> None:
     """Every task has a model, and some application has weight."""
     _unique("applications", [application.name for application in applications], problems)
     tasks = [model.task for model in catalog.models]

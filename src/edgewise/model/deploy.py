@@ -20,7 +20,7 @@ MOST_WORKERS = 100_000
 
 
 def deploy(
-    specs: Sequence[WorkerSpec], catalog: Catalog, clusters: Sequence[Cluster], problems: Problems
+    specs: Sequence[WorkerSpec], catalog: Catalog, clusters: Sequence[Cluster], problems: list[str]
 ) -> tuple[Worker, ...]:
     """Place workers in order, first fit; what has been placed before keeps its resources."""
     left = {node.name: list(node.resources.as_tuple()) for c in clusters for node in c.nodes}
@@ -128,5 +128,7 @@ def check_mix(where: str, mix: Mapping[str, float], catalog: Catalog, problems: 
         if name not in known:
             problems.append(f"{where}: unknown variant {name!r}; {nearest(name, known)}")
         elif not any(known[name].resources.as_tuple()):
-            problems.append(f"{where}: variant {name!r} reserves nothing, so nothing limits it; give it resources")
+            problems.append(
+                f"{where}: variant {name!r} reserves nothing, so nothing limits it; give it resources"
+            )
     return len(problems) == before

@@ -5,7 +5,7 @@ Forbidden here: I/O; whoever reads files implements `Library` (`edgewise.config`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -21,7 +21,6 @@ from edgewise.model.spec import (
 )
 
 Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +71,22 @@ def resolve(spec: ScenarioSpec, library: Library, problems: list[str]) -> Scenar
     What cannot be found is a problem, and left as it is.
     """
     catalog, applications = spec.catalog, spec.applications
-    if isinstance(catalog, CatalogUseSpec):
-        catalog = _look_up("catalog.use", lambda use=catalog: _catalog(use, library), catalog, problems)
-    if isinstance(applications, ApplicationsUseSpec):
-        applications = _look_up(
-            "applications.use", lambda use=applications: _applications(use, library), applications, problems
-        )
-    return spec.model_copy(update={"catalog": catalog, "applications": applications})
-
-
-def _look_up(where: str, read: Callable[[], Part], otherwise: Part, problems: list[str]) -> Part:
     try:
-        return read()
+        if isinstance(catalog, CatalogUseSpec):
+            catalog = _catalog(catalog, library)
     except ScenarioError as error:
-        problems.append(f"{where}: {error}")
-        return otherwise
+        problems.append(f"catalog.use: {error}")
+    try:
+        if isinstance(applications, ApplicationsUseSpec):
+            applications = _applications(applications, library)
+    except ScenarioError as error:
+        problems.append(f"applications.use: {error}")
+    return spec.model_copy(update={"catalog": catalog, "applications": applications})
 
 
 def _catalog(use: CatalogUseSpec, library: Library) -> CatalogSpec:
     base = library.catalog(use.use)
-    return CatalogSpec(
-        models=_merged(base.models, use.models), variants=_merged(base.variants, use.variants)
-    )
+    return CatalogSpec(models=_merged(base.models, use.models), variants=_merged(base.variants, use.variants))
 
 
 def _applications(use: ApplicationsUseSpec, library: Library) -> tuple[ApplicationSpec, ...]:
@@ -108,8 +101,16 @@ def _merged(base: Sequence[Named], changes: Sequence[Named]) -> tuple[Named, ...
 
     A name twice among the changes stays twice, so that it is found out later.
     """
-    new = {change.name: change for change in changes}
-    known = {entry.name for entry in base}
-    first = {change.name: i for i, change in reversed(list(enumerate(changes)))}
-    rest = [c for i, c in enumerate(changes) if c.name not in known or i != first[c.name]]
-    return (*(new.get(entry.name, entry) for entry in base), *rest)
+    new: dict[str, Named] = {change.name: change for change in changes}
+    replaced: set[str] = set()
+    result: list[Named] = []
+    for entry in base:
+        result.append(new.get(entry.name, entry))
+        if entry.name in new:
+            replaced.add(entry.name)
+    for change in changes:
+        if change.name in replaced:
+            replaced.discard(change.name)
+        else:
+            result.append(change)
+    return tuple(result)

@@ -89,7 +89,9 @@ def _find(part: Any, key: str) -> Any:
         return None
     if key.isdigit():
         return int(key) if int(key) < len(part) else None
-    return next((i for i, entry in enumerate(part) if isinstance(entry, dict) and entry.get("name") == key), None)
+    return next(
+        (i for i, entry in enumerate(part) if isinstance(entry, dict) and entry.get("name") == key), None
+    )
 
 
 def _keys(part: Any) -> list[str]:

@@ -64,7 +64,7 @@ class ProfileSpec(Spec):
     )
     distribution: Literal["normal", "exponential"] = Field(
         default="normal",
-        description="Law of the delay: 'normal' (cut off at 0), or 'exponential', whose deviation is its mean.",
+        description="Law of the delay: 'normal' (cut off at 0) or 'exponential' (its deviation is its mean).",
     )
     source: str = Field(
         default="", description="'measured on …', or the publication the figures are scaled from."
@@ -218,9 +218,7 @@ class ApplicationsSpec(Spec):
 class ApplicationsUseSpec(Spec):
     """Applications from a file, with those of the same name replaced and others added."""
 
-    use: str = Field(
-        min_length=1, description="'reference', or a file, relative to the scenario's folder."
-    )
+    use: str = Field(min_length=1, description="'reference', or a file, relative to the scenario's folder.")
     weights: Literal["fitted", "uniform"] = Field(
         default="fitted", description="'fitted': the file's weights; 'uniform': the same for all."
     )
@@ -239,30 +237,34 @@ class StepSpec(Spec):
 class ArrivalsSpec(Spec):
     """When clients come: a Poisson process at each site."""
 
-    clients_per_min: Annotated[
-        tuple[StepSpec, ...],
-        BeforeValidator(_plain_to_steps),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    *amount_schema(PLAIN, zero=True)["anyOf"],
-                    {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["at_s", "rate"],
-                            "properties": {
-                                "at_s": amount_schema(SECONDS, zero=True) | {"description": "Start in s."},
-                                "rate": amount_schema(PLAIN, zero=True) | {"description": "Clients/min."},
+    clients_per_min: (
+        Annotated[
+            tuple[StepSpec, ...],
+            BeforeValidator(_plain_to_steps),
+            WithJsonSchema(
+                {
+                    "anyOf": [
+                        *amount_schema(PLAIN, zero=True)["anyOf"],
+                        {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {
+                                "type": "object",
+                                "additionalProperties": False,
+                                "required": ["at_s", "rate"],
+                                "properties": {
+                                    "at_s": amount_schema(SECONDS, zero=True)
+                                    | {"description": "Start in s."},
+                                    "rate": amount_schema(PLAIN, zero=True) | {"description": "Clients/min."},
+                                },
                             },
                         },
-                    },
-                ]
-            }
-        ),
-    ] | None = Field(
+                    ]
+                }
+            ),
+        ]
+        | None
+    ) = Field(
         default=None, description="Clients per minute at each site: x, or steps [{at_s, rate}, …] in order."
     )
     pattern: Literal["burst", "steady"] | None = Field(
@@ -300,7 +302,9 @@ class ChangeSpec(Spec):
     cluster: Name | None = Field(default=None, description="Name of a cluster, all of whose nodes change.")
     link: WaySpec | None = Field(default=None, description="The link that changes.")
     up: bool | None = Field(default=None, description="false: it fails; true: it returns.")
-    delay_s: SecondsOrZero | None = Field(default=None, description="New mean one-way delay of the link in s.")
+    delay_s: SecondsOrZero | None = Field(
+        default=None, description="New mean one-way delay of the link in s."
+    )
     deviation_s: SecondsOrZero | None = Field(default=None, description="New deviation of the link in s.")
     bandwidth_bps: BitsPerSecond | None = Field(
         default=None, description="New bandwidth of the link in bits/s."
@@ -346,9 +350,7 @@ class ScenarioSpec(Spec):
     clusters: tuple[ClusterSpec, ...] | None = Field(
         default=None, min_length=1, description="Where workers run."
     )
-    sites: tuple[SiteSpec, ...] | None = Field(
-        default=None, min_length=1, description="Where streams enter."
-    )
+    sites: tuple[SiteSpec, ...] | None = Field(default=None, min_length=1, description="Where streams enter.")
     links: tuple[LinkSpec, ...] | None = Field(
         default=None, min_length=1, description="From every site to every cluster."
     )
@@ -361,7 +363,9 @@ class ScenarioSpec(Spec):
         Discriminator(_form),
     ] = Field(description="What clients run, written out or from a file.")
     arrivals: ArrivalsSpec = Field(description="When clients come.")
-    timeline: tuple[ChangeSpec, ...] = Field(default=(), description="What fails, returns or changes, and when.")
+    timeline: tuple[ChangeSpec, ...] = Field(
+        default=(), description="What fails, returns or changes, and when."
+    )
 
     @model_validator(mode="after")
     def _one_topology(self) -> ScenarioSpec:

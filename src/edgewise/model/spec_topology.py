@@ -60,24 +60,27 @@ class AccessSpec(Spec):
 
     servers: Count = Field(default=1, description="Servers of each antenna.")
     shapes: Shapes = (_shape(8, 16, 8e6), _shape(16, 16, 8e6))
-    mix: Mix = {"mobilenet-ssd-tpu": 1.0, "mobilenet-ssd-cpu4": 1.0, "tiny-yolov2-cpu2": 1.0}
+    mix: Mix = Field(default={"mobilenet-ssd-tpu": 1.0, "mobilenet-ssd-cpu4": 1.0, "tiny-yolov2-cpu2": 1.0})
     delay_s: Delay = 0.3e-3
     deviation_s: Deviation = 0.05e-3
     bandwidth_bps: Bandwidth = 10e9
 
 
 class CentralOfficeSpec(Spec):
-    """Servers of 32 or 64 cores with a few T4 GPUs, for the antennas nearby."""
+    """Servers of 32 or 64 cores with a V100 and two T4 GPUs each, for the antennas nearby."""
 
     antennas: Count = Field(default=5, description="Antennas that share a central office.")
     servers: Count = Field(default=5, description="Servers of a central office that has all its antennas.")
     shapes: Shapes = (_shape(32, 128, 64e9), _shape(64, 256, 64e9))
-    mix: Mix = {
-        "yolov3-t4-b1": 2.0,
-        "yolov3-t4-b4": 2.0,
-        "mobilenet-ssd-cpu8": 3.0,
-        "tiny-yolov2-cpu8": 1.0,
-    }
+    mix: Mix = Field(
+        default={
+            "yolov3-v100-b8": 1.0,
+            "yolov3-t4-b1": 1.0,
+            "yolov3-t4-b4": 1.0,
+            "mobilenet-ssd-cpu8": 2.0,
+            "tiny-yolov2-cpu8": 1.0,
+        }
+    )
     delay_s: Delay = 2e-3
     deviation_s: Deviation = 0.3e-3
     bandwidth_bps: Bandwidth = 10e9
@@ -86,10 +89,10 @@ class CentralOfficeSpec(Spec):
 class DataCentreSpec(Spec):
     """Hundreds of servers with V100 GPUs at the operator, scaled to the antennas simulated."""
 
-    servers: Count = Field(default=300, description="Servers for 1,000 antennas.")
-    shapes: Shapes = (_shape(64, 256, 128e9),)
-    mix: Mix = {"yolov3-v100-b8": 2.0, "mobilenet-ssd-cpu8": 3.0, "yolov3-cpu32": 0.5}
-    delay_s: Delay = 4e-3
+    servers: Count = Field(default=400, description="Servers for 1,000 antennas.")
+    shapes: Shapes = (_shape(64, 256, 256e9),)
+    mix: Mix = Field(default={"yolov3-v100-b8": 2.0, "mobilenet-ssd-cpu8": 1.0})
+    delay_s: Delay = 5e-3
     deviation_s: Deviation = 0.4e-3
     bandwidth_bps: Bandwidth = 10e9
 
@@ -97,10 +100,10 @@ class DataCentreSpec(Spec):
 class CloudSpec(Spec):
     """A remote cloud with more servers than the load needs."""
 
-    servers: Count = Field(default=1000, description="Servers for 1,000 antennas.")
+    servers: Count = Field(default=500, description="Servers for 1,000 antennas.")
     shapes: Shapes = (_shape(64, 512, 256e9),)
-    mix: Mix = {"yolov3-v100-b8": 1.0, "mobilenet-ssd-cpu8": 1.0}
-    delay_s: Delay = 18e-3
+    mix: Mix = Field(default={"yolov3-v100-b8": 1.0, "mobilenet-ssd-cpu8": 1.0})
+    delay_s: Delay = 15e-3
     deviation_s: Deviation = 2e-3
     bandwidth_bps: Bandwidth = 10e9
 
@@ -121,7 +124,7 @@ class TopologySpec(Spec):
         default=None, description=f"Kind isp: a graph of the topohub package; left out: {GRAPH}."
     )
     access_delay_s: SecondsOrZero = Field(
-        default=2e-3, description="One-way delay from a client to its antenna in s."
+        default=1e-3, description="One-way delay from a client to its antenna in s."
     )
     uplink_bps: BitsPerSecond = Field(default=200e6, description="Rate of a client's uplink in bits/s.")
     access: AccessSpec | None = Field(default=None, description="Kinds full-edge and isp.")

@@ -132,7 +132,9 @@ def _links(
         _tree_ways(name, tiers, plan) if plan.path_s is None else _graph_ways(name, tiers, plan.path_s[name])
         for name in tiers
     ]
-    bandwidth = np.concatenate([np.full(len(clusters[name]), tier.bandwidth_bps) for name, tier in tiers.items()])
+    bandwidth = np.concatenate(
+        [np.full(len(clusters[name]), tier.bandwidth_bps) for name, tier in tiers.items()]
+    )
     return LinkTable(
         plan.sites,
         tuple(cluster.name for cluster in every),
@@ -196,9 +198,10 @@ def _on_graph(graph: Graph, antennas: int | None, per_office: int) -> _Plan:
     used = np.unique(where)
     hub = int(np.lexsort((delay_s.sum(axis=1), -degree))[0])
     first = hub if hub in used else int(used[0])
-    chosen = [first]
+    chosen = np.array([first])
     while len(chosen) < min(math.ceil(len(where) / per_office), len(used)):
-        chosen.append(int(used[np.argmax(delay_s[np.ix_(chosen, used)].min(axis=0))]))
+        furthest = delay_s[np.ix_(chosen, used)].min(axis=0).argmax()
+        chosen = np.append(chosen, used[furthest])
     centre = int(delay_s[:, where].mean(axis=1).argmin())
     names = [graph.nodes[node] for node in where]
     return _Plan(
@@ -208,8 +211,8 @@ def _on_graph(graph: Graph, antennas: int | None, per_office: int) -> _Plan:
         path_s={
             "access": delay_s[np.ix_(where, where)],
             "central_office": delay_s[np.ix_(where, chosen)],
-            "data_centre": delay_s[np.ix_(where, [centre])],
-            "cloud": delay_s[np.ix_(where, [hub])],
+            "data_centre": delay_s[np.ix_(where, np.array([centre]))],
+            "cloud": delay_s[np.ix_(where, np.array([hub]))],
         },
     )
 

@@ -81,7 +81,9 @@ class LinkTable(Sequence[Link]):
         self.delay_s, self.deviation_s, self.bandwidth_bps = delay_s, deviation_s, bandwidth_bps
         for array in self.arrays:
             if array.shape != (len(self.sites), len(self.clusters)):
-                raise ValueError(f"links need shape {(len(self.sites), len(self.clusters))}, got {array.shape}")
+                raise ValueError(
+                    f"links need shape {(len(self.sites), len(self.clusters))}, got {array.shape}"
+                )
             array.setflags(write=False)
 
     @property

@@ -6,6 +6,7 @@ Forbidden here: randomness; these are expectations.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ def queries_per_client(application: Application, duration_s: float) -> float:
     pieces = [
         (b - a) / 6.0 * (_mean_stay_s(a, duration_s) + 4.0 * _mean_stay_s((a + b) / 2.0, duration_s)
                          + _mean_stay_s(b, duration_s))
-        for a, b in zip(knots, knots[1:], strict=False)
+        for a, b in pairwise(knots)
     ]  # fmt: skip
     stay_s = sum(pieces) / (high - low) if high > low else _mean_stay_s(low, duration_s)
     return float(np.mean(application.rate_qps) * stay_s)
@@ -52,7 +53,11 @@ def mean_load_qps(applications: Sequence[Application], arrivals: Arrivals, durat
         # Clients of [start, end) in a run that ends at T: those of [start, T) less those of [end, T).
         queries = [
             (duration_s - start) * queries_per_client(application, duration_s - start)
-            - ((duration_s - end) * queries_per_client(application, duration_s - end) if end < duration_s else 0.0)
+            - (
+                (duration_s - end) * queries_per_client(application, duration_s - end)
+                if end < duration_s
+                else 0.0
+            )
             for application in applications
         ]
         load += per_min / 60.0 * float(weights @ queries) / weights.sum() / duration_s
