@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,13 @@ from edgewise.config import load_scenario as load_scenario
 from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError
 from edgewise.model.scenario import Scenario
-from edgewise.report import figures, html, records, statistics
+from edgewise.report import records
 from edgewise.report.schema import STREAMS, WINDOWS
 from edgewise.report.summary import by_seed
 from edgewise.sim import simulate as sim
+
+if TYPE_CHECKING:
+    from edgewise.report import statistics
 
 Policy = str | type | Callable[[], DispatchPolicy]
 Progress = Callable[[], None]
@@ -65,6 +68,8 @@ class Result:
         Raises:
             RunError: it cannot be written.
         """
+        from edgewise.report import figures, html  # slow to import, and only needed here
+
         folder = Path(folder)
         records.write_run(
             folder,
@@ -152,6 +157,8 @@ def compare(
     Raises:
         ScenarioError, PolicyError: they cannot be loaded, or there are fewer than two policies.
     """
+    from edgewise.report import statistics  # slow to import, and only needed here
+
     if len(policies) < 2:
         raise PolicyError(f"policies: compare needs at least two, got {len(policies)}")
     result = _simulate(scenario, policies, seeds, progress, command)

@@ -5,6 +5,7 @@
     ├── PolicyError        a policy cannot be found, loaded, or broke its contract
     ├── CapacityError      a reservation would exceed what a node has
     ├── ProtocolError      a request or response breaks the Open Inference Protocol
+    ├── ProfileError       a network cannot be read, built or measured
     └── RunError           a run folder cannot be written or read
 
 The command line prints the message of any of these and exits with 2; anything
@@ -38,6 +39,10 @@ class ProtocolError(EdgewiseError):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+class ProfileError(EdgewiseError):
+    """A network cannot be read, built or measured."""
 
 
 class RunError(EdgewiseError):

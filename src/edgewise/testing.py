@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core import keyed
+from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import Measured, StreamClosed, StreamOpened, Telemetry, Tick
+from edgewise.core.events import Bind, Measured, Refuse, Release, StreamClosed, StreamOpened, Telemetry, Tick
 from edgewise.core.feasibility import assess
 from edgewise.core.keyed import Key
 from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import Decisions, DispatchView, Items, Violation
+from edgewise.core.views import REASONS, Decisions, DispatchView, Items, Rows, Violation
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.resources import Resources
+from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
 from edgewise.model.work import Stream
 
@@ -77,6 +80,62 @@ def small_world(workers: int = 6, sites: int = 2) -> World:
     return World.build(Catalog(models, variants), Topology(site_list, clusters, links, deployed))
 
 
+def queue_scenario(
+    rate_qps: float,
+    service_s: float,
+    seconds: float,
+    *,
+    servers: int = 1,
+    distribution: str = "exponential",
+    deviation: float = 0.0,
+    max_batch: int = 1,
+    batch_slope: float = 0.0,
+    batch_timeout_s: float = 0.0,
+    poisson: bool = True,
+) -> tuple[Scenario, list[Stream]]:
+    """One stream on one worker with no network: a textbook queue that runs as any scenario does.
+
+    Returns:
+        The scenario, and its one stream; hand both to `Simulation`.
+    """
+    size_bytes = 1e-9  # next to nothing to carry
+    data = {
+        "name": "queue",
+        "duration_s": seconds,
+        "window_s": seconds,
+        "telemetry": {"period_s": seconds},
+        "catalog": {
+            "models": [{"name": "m", "task": "t", "accuracy": 1}],
+            "variants": [
+                {
+                    "name": "v",
+                    "model": "m",
+                    "profile": {"fixed_s": service_s, "deviation": deviation, "batch_slope": batch_slope},
+                    "servers": servers,
+                    "max_batch": max_batch,
+                    "largest_bytes": 1,
+                }
+            ],
+        },
+        "clusters": [{"name": "c", "tier": 0, "nodes": [{"name": "n", "resources": {}}]}],
+        "sites": [{"name": "s", "uplink_bps": 1e15}],
+        "links": [{"site": "s", "cluster": "c", "delay_s": 0, "bandwidth_bps": 1e15}],
+        "workers": [{"variant": "v", "node": "n"}],
+        "applications": [
+            {"name": "a", "task": "t", "rate_qps": 1, "size_bytes": 1, "deadline_s": 1, "length_s": 1}
+        ],
+        "arrivals": {"clients_per_min": 1},
+    }
+    scenario = parse_scenario(data, "queue")
+    (variant,) = scenario.catalog.variants
+    profile = replace(variant.profile, distribution=distribution)
+    # Capacity without bound: the stream is admitted at any load.
+    variant = replace(variant, profile=profile, capacity_qps=np.inf, batch_timeout_s=batch_timeout_s)
+    scenario = replace(scenario, catalog=replace(scenario.catalog, variants=(variant,)))
+    arrivals = "poisson" if poisson else "periodic"
+    return scenario, [Stream(0, 0, "a", "t", 0.0, seconds, rate_qps, size_bytes, np.inf, 0.0, 0, arrivals)]
+
+
 def some_streams(count: int, seed: int = 0, sites: int = 2) -> list[Stream]:
     """Streams of mixed needs, two per second, some of which nothing can serve."""
     draw = keyed.uniform(seed, keyed.Purpose.STREAM, np.arange(count)[:, None], np.arange(6)[None, :])
@@ -112,6 +171,7 @@ def check_policy(make: Callable[[], DispatchPolicy], *, budget_s: float = BUDGET
     for world in (small_world(), small_world(workers=1), small_world(workers=40)):
         _check_decisions(make, world)
         assert _run(make(), world) == _run(make(), world), "same key and events, other decisions"
+        assert _played(make(), world) == _run(make(), world, ticks=False), "compiled and plain score differ"
     _check_latency(make, small_world(workers=200), budget_s)
     _check_state(make)
 
@@ -171,12 +231,33 @@ def _check_answer(view: DispatchView, items: Items, decisions: Decisions) -> Non
             assert decisions.reason[i] != Violation.NONE, f"item {i} refused without a reason"
 
 
-def _run(policy: DispatchPolicy, world: World) -> list[object]:
-    """Drive a core over a small trace; every command is returned, no fault is allowed."""
+def _played(policy: DispatchPolicy, world: World) -> list[object]:
+    """The bindings and refusals of a small trace, played at once (compiled where it can be)."""
+    core, streams = DispatchCore(world, policy, seed=3), some_streams(60)
+    times = np.array([s.open_s for s in streams] + [s.close_s for s in streams])
+    kinds = np.repeat([OPEN, CLOSE], len(streams))
+    order = np.lexsort((kinds, times))
+    rows = np.tile(np.arange(len(streams)), 2)
+    worker, reason = np.full(len(streams), -1), np.zeros(len(streams), dtype=np.int8)
+    core.play(
+        Batch(times[order], kinds[order], rows[order]), Rows.of(Items.of(world, streams).rows), worker, reason
+    )
+    core.validate()
+    assert not core.faults, f"the fallback had to decide: {core.faults}"
+    pairs = zip(range(len(streams)), worker.tolist(), reason.tolist(), strict=True)
+    return [Bind(i, w) if w >= 0 else Refuse(i, REASONS[Violation(r)]) for i, w, r in pairs]
+
+
+def _run(policy: DispatchPolicy, world: World, ticks: bool = True) -> list[object]:
+    """Drive a core over a small trace; every command is returned, no fault is allowed.
+
+    Args:
+        ticks: with windows and measurements; otherwise only bindings and refusals are returned.
+    """
     core = DispatchCore(world, policy, seed=3)
     events: list[tuple[float, int, object]] = [(s.open_s, 2, s) for s in some_streams(60)]
     events += [(s.close_s, 0, s.id) for s in some_streams(60)]
-    events += [(5.0 * k, 1, None) for k in range(10)]
+    events += [(5.0 * k, 1, None) for k in range(10)] if ticks else []
     log: list[object] = []
     for at_s, kind, what in sorted(events, key=lambda e: (e[0], e[1])):
         if isinstance(what, Stream):
@@ -189,7 +270,7 @@ def _run(policy: DispatchPolicy, world: World) -> list[object]:
             log += core.handle(Tick(at_s))
     core.validate()
     assert not core.faults, f"the fallback had to decide: {core.faults}"
-    return log
+    return log if ticks else [command for command in log if not isinstance(command, Release)]
 
 
 def _check_latency(make: Callable[[], DispatchPolicy], world: World, budget_s: float) -> None:

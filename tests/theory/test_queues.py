@@ -1,89 +1,113 @@
-"""Queueing theory: the simulated worker is an M/D/1, M/D/c, D/D/1 queue where it should be.
+"""Queueing theory: a simulated worker is the textbook queue that its profile describes.
 
-Queries go through the same kernel that scenarios use; only the profile is chosen.
+Every queue here is a scenario of one stream and one worker, and goes through the same
+`Simulation` as all others; nothing else tells it from a deployment.
 """
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.sim import streams as k
+from edgewise.core.policy import ScorePolicy
+from edgewise.sim.simulate import Simulation
+from edgewise.testing import queue_scenario
 
 
-def serve(rate_qps, service_s, seconds, *, servers=1, max_batch=1, deviation=0.0, poisson=True, seed=0):
-    """One stream on one worker with no network; returns (stream arrays, worker arrays)."""
-    one = np.zeros(1)
-    ints = [np.zeros(1, dtype=np.int64) for _ in range(9)]
-    s = k.Streams(
-        id=ints[0], site=ints[1], worker=ints[2], open_s=one.copy(), close_s=np.array([seconds]),
-        rate_qps=np.array([rate_qps]), size_bytes=one.copy(), deadline_s=np.array([np.inf]),
-        poisson=np.array([int(poisson)]), next_number=ints[3], next_sent_s=one.copy(),
-        next_arrival_s=one.copy(), ok=ints[4], failed=ints[5], rejected=ints[6], delay_sum_s=one.copy(),
-        delay_max_s=one.copy(),
-    )  # fmt: skip
-    w = k.Workers(
-        cluster=np.zeros(1, dtype=np.int64), fixed_s=np.array([service_s]), per_byte_s=one, batch_slope=one,
-        deviation=np.array([deviation]), max_batch=np.array([max_batch]), servers=np.array([servers]),
-        free_s=np.zeros((1, servers)), answered=ints[7], delay_sum_s=one.copy(),
-        histogram=np.zeros((1, k.DELAY_BINS), dtype=np.int64), waiting=np.zeros(1, dtype=np.int64),
-        batches=ints[8],
-    )  # fmt: skip
-    net = k.Network(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros(1), np.full(1, 1e12))
-    tally = k.Tally(1e9, *(np.zeros(1, dtype=np.int64) for _ in range(3)))
-    key = np.uint64(seed)
-    heaps, sizes = np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    k.reject_until(s, 0, 0.0, key, tally)
-    k.send(s, 0, net, 0, key)
-    sizes[0] = k.push(heaps[0], 0, 0, s.next_arrival_s)
-    k.advance_all(np.inf, heaps, sizes, s, w, net, key, tally)
-    return s, w
+def run(*args, seed=0, **kwargs):
+    """The stream's record, and the simulation as it stood at the end."""
+    scenario, streams = queue_scenario(*args, **kwargs)
+    simulation = Simulation(scenario, policies.load("closest"), seed, streams)
+    outcome = simulation.run()
+    return {name: column[0] for name, column in outcome.streams.items()}, simulation
+
+
+def waits(rate_qps, service_s, queries, *, seeds=range(10), **kwargs):
+    """Mean wait of each seed."""
+    runs = [run(rate_qps, service_s, queries / rate_qps, seed=seed, **kwargs)[0] for seed in seeds]
+    return np.array([r["delay_mean_s"] for r in runs]) - service_s
+
+
+def check(found, expected):
+    """The mean is within three standard errors, and the error small enough to mean something."""
+    error = found.std(ddof=1) / math.sqrt(found.size)
+    assert error <= 0.005 * expected
+    assert abs(found.mean() - expected) <= 3 * error
+
+
+def erlang_c(servers, offered):
+    """Probability of waiting in M/M/c with `offered` erlangs (Erlang, 1917)."""
+    last = offered**servers / math.factorial(servers) * servers / (servers - offered)
+    return last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
 
 
 @pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
-def test_md1_mean_sojourn(rho):
-    # Pollaczek-Khinchine with deterministic service: W = S (1 + ρ / (2 (1 - ρ))).
-    runs = []
-    for seed in range(12):
-        s, w = serve(rho, 1.0, 400_000.0, seed=seed)
-        runs.append(w.delay_sum_s[0] / w.answered[0])
-    expected = 1.0 + rho / (2 * (1 - rho))
-    error = np.std(runs, ddof=1) / np.sqrt(len(runs))
-    assert error < 0.005 * expected
-    assert abs(np.mean(runs) - expected) < 3 * error
+def test_mm1(rho):
+    check(waits(rho, 1.0, 3e6 if rho > 0.7 else 1e6), rho / (1 - rho))
 
 
-def test_normal_service_is_mg1():
-    # W = S + λ E[S²] / (2 (1 - ρ)) with E[S²] = S² (1 + c²).
+@pytest.mark.parametrize(("servers", "rho"), [(2, 0.7), (10, 0.8)])
+def test_mmc(servers, rho):
+    expected = erlang_c(servers, servers * rho) / (servers * (1 - rho))
+    check(waits(servers * rho, 1.0, 3e6, servers=servers), expected)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
+def test_md1(rho):
+    # Pollaczek-Khinchine: W = λ E[S²] / (2 (1 - ρ)).
+    check(waits(rho, 1.0, 1.5e6 if rho > 0.7 else 6e5, distribution="normal"), rho / (2 * (1 - rho)))
+
+
+def test_mg1():
     rho, c = 0.7, 0.25
-    runs = []
-    for seed in range(12):
-        s, w = serve(rho, 1.0, 400_000.0, deviation=c, seed=seed)
-        runs.append(w.delay_sum_s[0] / w.answered[0])
-    expected = 1.0 + rho * (1 + c * c) / (2 * (1 - rho))
-    error = np.std(runs, ddof=1) / np.sqrt(len(runs))
-    assert abs(np.mean(runs) - expected) < 3 * error
+    expected = rho * (1 + c * c) / (2 * (1 - rho))
+    check(waits(rho, 1.0, 1.5e6, distribution="normal", deviation=c), expected)
+
+
+def test_little():
+    # L = λ W: queries in the system as telemetry samples them, and their mean sojourn.
+    rate, seconds, period = 0.7, 400_000.0, 5.0
+    scenario, streams = queue_scenario(rate, 1.0, seconds)
+    seen = []
+
+    class Sampling(ScorePolicy):
+        name = "sampling"
+
+        def tick(self, view):
+            seen.append(view.queue[0])
+
+        def score(self, view, item):
+            return view.network_s
+
+    scenario = replace(scenario, telemetry_period_s=period, window_s=period)
+    record = Simulation(scenario, Sampling(), 1, streams).run().streams
+    sojourn, throughput = record["delay_mean_s"][0], record["queries"][0] / seconds
+    assert np.mean(seen) == pytest.approx(throughput * sojourn, rel=0.02)
 
 
 def test_periodic_stream_below_capacity_never_waits():
-    s, w = serve(10.0, 0.09, 1000.0, poisson=False)
-    assert w.answered[0] == 10_000
-    assert s.delay_max_s[0] == pytest.approx(0.09, abs=1e-9)
+    record, _ = run(10.0, 0.09, 1000.0, distribution="normal", poisson=False)
+    assert record["ok"] == 10_000
+    assert record["delay_max_s"] == pytest.approx(0.09, abs=1e-9)
 
 
 def test_servers_work_side_by_side_and_no_more():
     # 10 queries/s of 0.19 s each: two servers keep up without waiting, one would not.
-    s, w = serve(10.0, 0.19, 1000.0, servers=2, poisson=False)
-    assert s.delay_max_s[0] == pytest.approx(0.19, abs=1e-9)
-    s, w = serve(10.0, 0.19, 1000.0, servers=1, poisson=False)
-    assert s.delay_max_s[0] == pytest.approx(900.0, rel=0.01)  # it falls behind by 0.09 s a query
+    record, _ = run(10.0, 0.19, 1000.0, servers=2, distribution="normal", poisson=False)
+    assert record["delay_max_s"] == pytest.approx(0.19, abs=1e-9)
+    record, _ = run(10.0, 0.19, 1000.0, servers=1, distribution="normal", poisson=False)
+    assert record["delay_max_s"] == pytest.approx(900.0, rel=0.01)  # it falls behind by 0.09 s a query
 
 
 def test_batches_are_bounded_and_serve_everybody():
     # With batch_slope 0 a batch costs the same as one query: 40/s fit where 10/s would be the limit.
-    s, w = serve(40.0, 0.1, 500.0, max_batch=8)
-    assert w.answered[0] == s.ok[0] == s.next_number[0] - 1
-    assert w.answered[0] / w.batches[0] <= 8
-    assert w.delay_sum_s[0] / w.answered[0] < 0.3
+    record, simulation = run(40.0, 0.1, 500.0, max_batch=8, distribution="normal")
+    assert record["ok"] == record["queries"]
+    assert record["queries"] / simulation.workers.each.batches[0] <= 8
+    assert record["delay_mean_s"] < 0.3
 
 
 def test_fifo_equals_lindley():
@@ -95,6 +119,27 @@ def test_fifo_equals_lindley():
     for i in range(n):
         total += wait + service
         wait = max(wait + service - gaps[i + 1], 0.0)
-    s, w = serve(rate, service, float(arrivals[n]), seed=4)
-    assert w.answered[0] == n
-    assert w.delay_sum_s[0] == pytest.approx(total, rel=1e-9)
+    record, _ = run(rate, service, float(arrivals[n]), distribution="normal", seed=4)
+    assert record["queries"] == n
+    assert record["delay_mean_s"] * n == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.parametrize(("timeout_s", "max_batch"), [(0.0, 4), (0.3, 4), (1.0, 3), (0.3, 1)])
+def test_batch_timeout_equals_a_naive_loop(timeout_s, max_batch):
+    rate, service, slope, n = 6.0, 0.2, 0.3, 500
+    arrivals = np.cumsum(-np.log(uniform(2, Purpose.QUERY, 0, np.arange(n + 1))) / rate)[: n + 1]
+    free, total, i = 0.0, 0.0, 0
+    while i < n:
+        start = max(free, arrivals[i] + timeout_s)
+        batch = [k for k in range(i, min(i + max_batch, n)) if arrivals[k] <= start]
+        if len(batch) == max_batch:
+            start = max(free, arrivals[batch[-1]])
+        free = start + service * (1 + slope * (len(batch) - 1))
+        total += sum(free - arrivals[k] for k in batch)
+        i += len(batch)
+    record, _ = run(
+        rate, service, float(arrivals[n - 1 :].mean()), max_batch=max_batch, batch_slope=slope,
+        batch_timeout_s=timeout_s, distribution="normal", seed=2,
+    )  # fmt: skip
+    assert record["queries"] == n
+    assert record["delay_mean_s"] * n == pytest.approx(total, rel=1e-9)

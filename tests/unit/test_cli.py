@@ -68,6 +68,6 @@ def test_unknown_key_names_the_nearest(tmp_path):
     assert "duraton_s" in done.stderr and "duration_s" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare", "report", "demo", "schema"])
+@pytest.mark.parametrize("command", ["simulate", "compare", "report", "demo", "schema", "profile", "catalog"])
 def test_help_has_an_example(tmp_path, command):
     assert f"edgewise {command}" in edgewise(command, "--help", cwd=tmp_path).stdout

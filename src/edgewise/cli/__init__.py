@@ -15,8 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
+from edgewise.cli.catalog import catalog
+from edgewise.cli.profile import profile
 from edgewise.errors import EdgewiseError
-from edgewise.report import figures, html, records
+from edgewise.report import records
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -82,6 +84,8 @@ def compare(
 @app.command(epilog="Example: edgewise report runs/three-tier-compare")
 def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write figures and report.html of a run folder anew."""
+    from edgewise.report import figures, html  # slow to import, and only needed here
+
     run = records.read_run(folder)
     figures.save_all(run, folder)
     html.write_html(run, folder / "report.html")
@@ -133,6 +137,10 @@ def demo(
     _print_summary(comparison.result)
     _print_comparison(comparison)
     _save(comparison.result, folder / "simulated")
+
+
+app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
+app.command(epilog="Example: edgewise catalog detection")(catalog)
 
 
 def parse_seeds(text: str) -> range:

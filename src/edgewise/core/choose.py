@@ -201,15 +201,18 @@ def _compiled(cls: Any) -> Any | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumbaWarning)
-            # Foreign code: an index out of bounds must raise, as it does in Python.
-            njit = numba.njit(_types().score, cache=shipped, boundscheck=True, error_model="numpy")
-            return njit(cls.score)
+            # Foreign code. An index out of bounds must raise, as it does in Python; and a score
+            # that writes to its view must not compile, so that plain Python refuses it.
+            options: dict[str, Any] = {"cache": shipped, "boundscheck": True, "error_model": "numpy"}
+            numba.njit(_types().reading, **options)(cls.score)
+            return numba.njit(_types().score, **options)(cls.score)
     except Exception:  # numba raises many kinds; each only means: not compilable
         return None
 
 
 class _Types(NamedTuple):
     score: Any
+    reading: Any  # the same over arrays that must not be written to
     play: Any
 
 
@@ -227,10 +230,15 @@ def _types() -> _Types:
         uniform, mixed = cast(Any, types.NamedUniTuple), cast(Any, types.NamedTuple)
         return uniform(fields[0], len(fields), cls) if same else mixed(fields, cls)
 
+    read_only = [
+        types.Array(kind.dtype, 1, "C", readonly=True) if isinstance(kind, types.Array) else kind
+        for kind in of(Candidates).types
+    ]
     score = reals(types.none, of(Candidates), of(Item))
     before = (types.FunctionType(score), of(Tables), of(Links, table), of(Load), of(Measured))
     return _Types(
         score=score,
+        reading=(types.none, cast(Any, types.NamedTuple)(read_only, Candidates), of(Item)),
         play=whole(*before, real, types.uint64, of(Batch), of(Rows), wholes, types.int8[::1]),
     )
 

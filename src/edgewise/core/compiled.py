@@ -14,7 +14,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar, cast, overload
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -33,29 +33,49 @@ def kernel_hash(package: Path = PACKAGE) -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_folder() -> Path:
+def cache_root() -> Path:
+    """Folder for what can be made anew: compiled kernels, built graphs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get("EDGEWISE_CACHE", base)) / "edgewise" / f"numba-{kernel_hash()}"
+    return Path(os.environ.get("EDGEWISE_CACHE", base)) / "edgewise"
+
+
+def _cache_folder() -> Path:
+    return cache_root() / f"numba-{kernel_hash()}"
 
 
 if os.environ.get("EDGEWISE_JIT", "1") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_folder()))
 
-import numba  # noqa: E402  (after the cache folder is set)
+import numba as numba  # noqa: E402  (after the cache folder is set; kernels import it from here)
 import numpy as np  # noqa: E402
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 
 
-def kernel(function: F) -> F:
+@overload
+def kernel(function: F) -> F: ...
+@overload
+def kernel(*, parallel: bool) -> Callable[[F], F]: ...
+def kernel(function: F | None = None, *, parallel: bool = False) -> F | Callable[[F], F]:
     """Compile `function` in nopython mode, cached on disk.
 
     Floating-point order is kept (no fastmath): a compiled run equals an interpreted one.
+
+    Args:
+        function: what to compile; absent in the form `@kernel(parallel=True)`.
+        parallel: run its `numba.prange` loops on several threads. Their bodies must not share
+            what they write, so that the results do not depend on the number of threads.
     """
+    if function is None:
+        return lambda late: _compile(late, parallel)
+    return _compile(function, parallel)
+
+
+def _compile(function: F, parallel: bool) -> F:
     if not JIT:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain
-    compiled = numba.njit(cache=True, error_model="numpy")(function)
+    compiled = numba.njit(cache=True, error_model="numpy", parallel=parallel)(function)
     return cast(F, compiled)

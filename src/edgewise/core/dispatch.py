@@ -165,6 +165,22 @@ class DispatchCore:
                 self._play_one(batch, start, rows, worker, reason)
                 start += 1
 
+    def adopt(self, view: DispatchView, bound: Bound) -> None:
+        """Take over, at time 0, the streams and measurements of a view (for a twin).
+
+        Args:
+            bound: the streams get ids 0 … N-1 in this order.
+        """
+        self._load = Load(view.load_qps.copy(), view.streams.copy(), view.up.copy())
+        measured = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
+        self._measured = choose.Measured(*(array.copy() for array in measured))
+        self._measured_s = view.measured_s - view.now_s
+        self._links, self._shown_links = Links(*(array.copy() for array in view.links)), view.links
+        for i, (worker, opened_s) in enumerate(zip(bound.worker.tolist(), bound.opened_s, strict=True)):
+            item = choose.item_of(bound.items, i)._replace(id=i)
+            self._items[i] = (item, float(opened_s) - view.now_s)
+            self.bindings[i] = worker
+
     def _compiled_until(self, batch: Batch) -> bool:
         max_age_s = getattr(self.policy, "max_age_s", None)
         fresh = max_age_s is None or batch.time_s[-1] - self._measured_s <= max_age_s

@@ -1,148 +1,135 @@
-"""From streams, a world and a timeline to the arrays of `sim.streams`, and back to records."""
+"""Making and enlarging the arrays of a world."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from edgewise.core.views import REASONS, Violation
-from edgewise.core.world import World
-from edgewise.model.timeline import Change, NodeChange
-from edgewise.model.work import Stream
-from edgewise.sim.streams import Floats, Ints, Network, Streams, Tally, Workers
-from edgewise.sim.telemetry import DELAY_BINS
-
-ROOM = 16  # streams a worker's heap has room for at first
+from edgewise.errors import ScenarioError
+from edgewise.sim import state as k
+from edgewise.sim.heap import EVENT, Records, records
+from edgewise.sim.network import GraphClass, Network, station_records
 
 
-def stream_arrays(trace: Sequence[Stream]) -> Streams:
-    """Streams before their first query."""
+class Sizes(NamedTuple):
+    """Rows of the arrays that may have to grow."""
 
-    def floats(name: str) -> Floats:
-        return np.array([getattr(s, name) for s in trace], dtype=np.float64)
-
-    n = len(trace)
-    open_s = floats("open_s")
-    return Streams(
-        id=np.array([s.id for s in trace], dtype=np.int64),
-        site=np.array([s.site for s in trace], dtype=np.int64),
-        close_s=floats("close_s"),
-        rate_qps=floats("rate_qps"),
-        size_bytes=floats("size_bytes"),
-        deadline_s=floats("deadline_s"),
-        poisson=np.array([s.arrivals == "poisson" for s in trace], dtype=np.int64),
-        from_s=open_s,
-        state=_zeros(n),
-        number=_zeros(n),
-        sent_s=open_s.copy(),
-        arrival_s=np.zeros(n),
-        back_s=np.zeros(n),
-        before_s=np.zeros(n),
-        ok=_zeros(n),
-        failed=_zeros(n),
-        rejected=_zeros(n),
-        delay_sum_s=np.zeros(n),
-        delay_max_s=np.zeros(n),
-    )
+    events: int
+    items: int
+    flights: int
+    log: int
 
 
-def worker_arrays(world: World) -> Workers:
-    """Idle workers."""
-    count = world.workers
-    servers, batch = int(world.servers.max(initial=1)), int(world.max_batch.max(initial=1))
-    return Workers(
-        cluster=world.cluster.copy(),
-        fixed_s=world.fixed_s.copy(),
-        per_byte_s=world.per_byte_s.copy(),
-        batch_slope=world.batch_slope.copy(),
-        deviation=world.deviation.copy(),
-        law=world.distribution.copy(),
-        max_batch=world.max_batch.copy(),
-        timeout_s=world.batch_timeout_s.copy(),
-        servers=world.servers.copy(),
-        down_s=np.full(count, np.inf),
-        free_s=np.zeros((count, servers)),
-        serving=np.zeros((count, servers), dtype=np.int64),
-        held=_zeros(count),
-        held_stream=np.zeros((count, batch), dtype=np.int64),
-        held_number=np.zeros((count, batch), dtype=np.int64),
-        held_sent_s=np.zeros((count, batch)),
-        held_arrival_s=np.zeros((count, batch)),
-        held_back_s=np.zeros((count, batch)),
-        members=np.zeros((count, ROOM), dtype=np.int64),
-        size=_zeros(count),
-        answered=_zeros(count),
-        delay_sum_s=np.zeros(count),
-        histogram=np.zeros((count, DELAY_BINS), dtype=np.int64),
-        batches=_zeros(count),
-    )
+def free_list(rows: Records, start: int, head: int) -> None:
+    """Chain rows from `start` on into a free list that ends in `head`."""
+    rows.next[start:] = np.arange(start + 1, rows.size + 1)
+    rows.next[-1] = head
 
 
-def with_more_room(workers: Workers) -> Workers:
-    """The same workers, with heaps for twice as many streams."""
-    return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
+def longer(rows: Any, size: int) -> Any:
+    """A copy with `size` rows, the new ones zero."""
+    out = np.zeros((size, *rows.shape[1:]), dtype=rows.dtype)
+    out[: len(rows)] = rows
+    return out.view(type(rows))
 
 
-def network_arrays(world: World) -> Network:
-    """The network as the scenario describes it."""
-    links = type(world.links)(*(array.copy() for array in world.links))
-    return Network(links, world.access_delay_s.copy(), world.uplink_bps.copy())
+def sizes_of(w: k.World) -> Sizes:
+    """The present sizes of a world."""
+    return Sizes(w.events.shape[-1], w.items.shape[-1], w.flights.shape[-1], w.log.shape[-1])
 
 
-def tally_arrays(duration_s: float, window_s: float) -> Tally:
-    """A tally of as many windows as the run has."""
-    windows = max(int(np.ceil(duration_s / window_s)), 1)
-    return Tally(window_s, *(_zeros(windows) for _ in range(3)))
+def sizes_wanted(w: k.World, slack: int) -> Sizes:
+    """Twice the size of whatever has no room for one more step."""
+    c, now = w.clock[0], sizes_of(w)
+    used = Sizes(c.events + slack, c.items + slack, c.flights + 1, (c.logged + slack) * (c.logging != 0))
+    return Sizes(*(have if need <= have else 2 * int(need) for need, have in zip(used, now, strict=True)))
 
 
-def outages(world: World, timeline: Sequence[Change]) -> dict[int, list[float]]:
-    """When each worker goes down, in order; workers that never do are left out."""
-    nodes = {name: n for n, name in enumerate(world.node_names)}
-    downs: dict[int, list[float]] = {}
-    for change in timeline:
-        if isinstance(change, NodeChange) and not change.up:
-            for w in np.flatnonzero(world.node == nodes[change.node]):
-                downs.setdefault(int(w), []).append(change.at_s)
-    return downs
+def enlarged(w: k.World, to: Sizes) -> k.World:
+    """The same world in larger arrays; what is large enough is kept."""
+    c, now = w.clock[0], sizes_of(w)
+    if to.events > now.events:
+        w = w._replace(events=longer(w.events, to.events))
+    if to.log > now.log:
+        w = w._replace(log=longer(w.log, to.log))
+    if to.items > now.items:
+        w = w._replace(items=longer(w.items, to.items))
+        free_list(w.items, now.items, int(c.item_free) if c.items < now.items else -1)
+        c.item_free = now.items
+    if to.flights > now.flights:
+        w = w._replace(
+            flights=longer(w.flights, to.flights),
+            placement=longer(w.placement, to.flights),
+            missing=longer(w.missing, to.flights),
+        )
+        free_list(w.flights, now.flights, int(c.flight_free) if c.flights < now.flights else -1)
+        c.flight_free = now.flights
+    return w
 
 
-def stream_records(
-    world: World, trace: Sequence[Stream], s: Streams, worker: Ints, reason: NDArray[np.int8]
-) -> dict[str, Any]:
-    """Columns of the streams table that a run determines, in the order of the streams.
-
-    Args:
-        worker: the last worker of each stream, -1 when it never had one.
-        reason: why a stream was refused last; reported for streams that never had a worker.
-    """
-    served = s.ok + s.failed
-    names = {int(v): text for v, text in REASONS.items()}
-    never = names[int(Violation.POLICY)]
-    bound = worker.tolist()
-    columns: dict[str, Any] = {"stream": [t.id for t in trace]}
-    columns["site"] = [world.site_names[t.site] for t in trace]
-    for name in ("application", "task", "open_s", "close_s", "rate_qps", "size_bytes", "deadline_s",
-                 "min_accuracy"):  # fmt: skip
-        columns[name] = [getattr(t, name) for t in trace]
-    columns["worker"] = [None if w < 0 else world.worker_names[w] for w in bound]
-    columns["variant"] = [None if w < 0 else world.variant_names[w] for w in bound]
-    clusters = world.cluster.tolist()
-    columns["cluster"] = [None if w < 0 else world.cluster_names[clusters[w]] for w in bound]
-    columns["reason"] = [
-        None if w >= 0 else names[r] or never for w, r in zip(bound, reason.tolist(), strict=True)
-    ]
-    columns["queries"] = (served + s.rejected).tolist()
-    for name in ("ok", "failed", "rejected"):
-        columns[name] = getattr(s, name).tolist()
-    means = (s.delay_sum_s / np.maximum(served, 1)).tolist()
-    longest = s.delay_max_s.tolist()
-    columns["delay_mean_s"] = [mean if most > 0 else None for mean, most in zip(means, longest, strict=True)]
-    columns["delay_max_s"] = [most if most > 0 else None for most in longest]
-    return columns
+def copied(w: k.World) -> k.World:
+    """An independent copy."""
+    return k.World(*(part.copy() for part in w))
 
 
-def _zeros(n: int) -> Ints:
-    return np.zeros(n, dtype=np.int64)
+def query_records(
+    sent_s: ArrayLike, graph: ArrayLike, source: ArrayLike, deadline_s: ArrayLike, scale: ArrayLike
+) -> Records:
+    """(Q,) QUERY records, not yet placed."""
+    times = np.atleast_1d(np.asarray(sent_s, dtype=np.float64))
+    out = records(k.QUERY, times.size)
+    out.sent_s, out.graph, out.source = times, graph, source
+    out.deadline_s, out.scale, out.done_s, out.row = deadline_s, scale, np.nan, -1
+    return out
+
+
+def check_queries(queries: Records, classes: int, places: int) -> None:
+    """Raise ScenarioError unless times ascend and classes and places exist."""
+    if np.any(np.diff(queries.sent_s) < 0):
+        raise ScenarioError("sent_s must be ascending; sort the queries")
+    for name, low, high in (("graph", 0, classes), ("source", -1, places)):
+        values = queries[name]
+        wrong = np.flatnonzero((values < low) | (values >= high))
+        if wrong.size:
+            raise ScenarioError(f"{name} of query {wrong[0]} is {values[wrong[0]]}; use {low}..{high - 1}")
+
+
+def placement_rows(
+    placement: ArrayLike | None, queries: Records, classes: Sequence[GraphClass], stations: int
+) -> k.Ints:
+    """Rows of placements, and in `queries` which row is whose."""
+    tasks = max(len(c.graph.tasks) for c in classes)
+    if placement is None:
+        return np.zeros((0, tasks), dtype=np.int64)
+    rows = np.array(placement, dtype=np.int64, ndmin=2)
+    if rows.shape == (len(classes), tasks):
+        queries.row = queries.graph
+    elif rows.shape == (queries.size, tasks):
+        queries.row = np.arange(queries.size)
+    else:
+        raise ScenarioError(
+            f"placement has shape {rows.shape}; use ({len(classes)}, {tasks}) or ({queries.size}, {tasks})"
+        )
+    if rows.size and not (rows.min() >= -1 and rows.max() < stations):
+        raise ScenarioError(f"placement names a station outside 0..{stations - 1}")
+    return rows
+
+
+def new_world(
+    network: Network, plan: k.Plan, queries: Records, mapped: k.Ints, tasks: int, seed: int, log: bool
+) -> k.World:
+    """A world at time 0."""
+    stations, slots = station_records(network)
+    clock = records(k.CLOCK, 1)
+    clock.pending, clock.logging, clock.seed = -1, log, seed & 0xFFFFFFFFFFFFFFFF
+    items, flights = records(k.ITEM, 2 * plan.slack), records(k.FLIGHT, 64)
+    free_list(items, 0, -1)
+    free_list(flights, 0, -1)
+    table = np.zeros((flights.size, tasks), dtype=np.int64)
+    return k.World(
+        clock, records(EVENT, 2 * plan.slack), items, flights, table, table.copy(), queries, mapped,
+        stations, slots, records(k.CHANGE, 0), records(k.LOG, 2 * plan.slack if log else 0),
+    )  # fmt: skip

@@ -9,37 +9,35 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
-    Command,
     Event,
     LinkChanged,
     Measured,
-    Refuse,
     Release,
     Telemetry,
     Tick,
     WorkerChanged,
 )
 from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import REASONS, Items, Rows, Violation
-from edgewise.core.world import World
+from edgewise.core.views import Bound, DispatchView, Items, Rows
+from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
-from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.timeline import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim import arrays
 from edgewise.sim import streams as kernels
+from edgewise.sim import tables
+from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import Floats, Ints
-from edgewise.sim.telemetry import p95_s, waiting_at
+from edgewise.sim.telemetry import backlog_s, p95_s, waiting_at
 from edgewise.workloads.generate import generate_streams
 
 # At equal times: capacity returns first, then things break, then news arrives, then windows
@@ -47,42 +45,17 @@ from edgewise.workloads.generate import generate_streams
 CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(6)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What one run left behind.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run needs of a scenario once its world and streams are there."""
 
-    Attributes:
-        streams, windows: columns of the two record tables.
-        core: the decision core as it stood at the end.
-        log: the conversation with the core; `commands` spells it out.
-    """
-
-    streams: dict[str, Any]
-    windows: dict[str, Any]
-    core: DispatchCore
-    log: list[_Said]
-
-    @property
-    def commands(self) -> list[tuple[float, Command]]:
-        """(time, command) in order."""
-        return [pair for said in self.log for pair in said.pairs()]
-
-
-@dataclass(slots=True)
-class _Said:
-    """Commands of the core: those of one event, or those of many streams played at once."""
-
-    time_s: float
-    commands: list[Command]
-    played: tuple[NDArray[Any], ...] = ()  # time, kind, stream, worker, reason
-
-    def pairs(self) -> Iterator[tuple[float, Command]]:
-        yield from ((self.time_s, command) for command in self.commands)
-        for time_s, kind, i, w, why in zip(*(column.tolist() for column in self.played), strict=True):
-            if kind == OPEN:
-                yield time_s, Bind(i, w) if w >= 0 else Refuse(i, REASONS[Violation(why)])
-            elif w >= 0:
-                yield time_s, Release(i, w)
+    duration_s: float
+    window_s: float
+    telemetry_period_s: float
+    telemetry_lag_s: float
+    retry_refused: bool = False
+    decision_delay_s: float = 0.0
+    timeline: tuple[Change, ...] = ()
 
 
 class Simulation:
@@ -102,32 +75,36 @@ class Simulation:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: Scenario | Setting,
         policy: DispatchPolicy,
         seed: int,
         streams: Sequence[Stream] | None = None,
         world: World | None = None,
     ) -> None:
-        self.scenario, self.seed = scenario, seed
-        self.world = world or World.build(scenario.catalog, scenario.topology)
-        self.core = DispatchCore(self.world, policy, seed, retry_refused=scenario.retry_refused)
-        self.trace = list(generate_streams(scenario, seed) if streams is None else streams)
+        if streams is None or world is None:
+            assert isinstance(scenario, Scenario), "streams and world must be given without a Scenario"
+            world = world or World.build(scenario.catalog, scenario.topology)
+            streams = generate_streams(scenario, seed) if streams is None else streams
+        self.scenario, self.seed, self.world, self.trace = scenario, seed, world, list(streams)
+        self.core = DispatchCore(world, policy, seed, retry_refused=scenario.retry_refused)
         self.rows = Rows.of(Items.of(self.world, self.trace).rows)
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
-        self.log: list[_Said] = []
+        self.log: list[Said] = []
         self.active: list[str] = []
-        self.tally = arrays.tally_arrays(scenario.duration_s, scenario.window_s)
-        self.truth = arrays.stream_arrays(self.trace)
-        self.truth.from_s[:] += scenario.decision_delay_s
-        self.workers = arrays.worker_arrays(self.world)
-        self.network = arrays.network_arrays(self.world)
+        self.tally = tables.new_tally(scenario.duration_s, scenario.window_s)
+        self.truth = tables.stream_arrays(self.trace, scenario.decision_delay_s)
+        self.workers = tables.worker_arrays(self.world)
+        self._links = Links(*(array.copy() for array in self.world.links))
+        self.ways = tables.way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
-        self._counts = np.zeros((3, self.tally.ok.size), dtype=np.int64)  # opened, bound, refused
+        self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self._key = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
         self._alive = np.ones(self.world.workers, dtype=np.bool_)
         self._queue: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()  # of equal events
+        self._events = self._openings_and_closings()
+        self._played = 0
         self._schedule()
 
     def run(self) -> Outcome:
@@ -143,34 +120,62 @@ class Simulation:
             self._take(next_s, kind, what)
         self._play_until(time_s, including_closings=False)
 
+    def start_from(self, view: DispatchView, bound: Bound) -> None:
+        """Begin in the middle: the first streams are bound already, and workers have queues.
+
+        Args:
+            view: what is up, the ways, and the measured queues.
+            bound: the first streams of the trace, and where they are.
+        """
+        self.core.adopt(view, bound)
+        held = bound.worker.size
+        self.bound[:held] = bound.worker
+        events = self._events
+        keep = (events.kind == CLOSE) | (events.row >= held)
+        self._events = Batch(events.time_s[keep], events.kind[keep], events.row[keep])
+        self.workers.servers.free_s[:] = backlog_s(view)[:, None]
+        self._alive[:] = view.up
+        self.ways[:] = tables.way_arrays(self.world, view.links)
+        self._attach(np.arange(held), np.zeros(held))
+
     def finish(self) -> Outcome:
         """Serve what is under way and hand out the records."""
-        self._advance(np.inf)
-        for i in np.flatnonzero(self.truth.state != kernels.ENDED):
-            failed = bool(self.bound[i] >= 0)  # bound to what is down: sent in vain
-            kernels.drop_until(self.truth, int(i), np.inf, failed, self._key, self.tally)
+        self.serve_rest()
         self.core.validate()
-        streams = arrays.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
+        streams = tables.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
         return Outcome(self._stamped(streams), self._stamped(self._window_records()), self.core, self.log)
 
-    def _schedule(self) -> None:
-        scenario = self.scenario
+    def serve_rest(self) -> None:
+        """Serve what is under way; streams that nothing serves lose the rest of their queries."""
+        self._advance(np.inf)
+        for i in np.flatnonzero(self.truth.state != kernels.ENDED):
+            # A stream that is bound all the same is bound to what is down: sent in vain.
+            outcome = kernels.FAILED if self.bound[i] >= 0 else kernels.REJECTED
+            kernels.drop_until(self.truth, int(i), np.inf, outcome, self._key, self.tally)
+
+    @property
+    def _windows(self) -> int:
+        return int(self.tally.queries.shape[1])
+
+    def _openings_and_closings(self) -> Batch:
         n = len(self.trace)
         times = np.array([t.open_s for t in self.trace] + [t.close_s for t in self.trace], dtype=np.float64)
         kinds = np.repeat([OPEN, CLOSE], n)
         rows = np.tile(np.arange(n), 2)
         order = np.lexsort((rows, kinds, times))
-        self._events = Batch(times[order], kinds[order], rows[order])
-        self._played = 0
-        for k in range(self.tally.ok.size):
+        return Batch(times[order], kinds[order], rows[order])
+
+    def _schedule(self) -> None:
+        scenario = self.scenario
+        for k in range(self._windows):
             self._push(k * scenario.window_s, TICK, Tick(k * scenario.window_s))
         for k in range(1, int(scenario.duration_s / scenario.telemetry_period_s) + 1):
             self._push(k * scenario.telemetry_period_s, SAMPLE, None)
         for change in scenario.timeline:
             self._push(change.at_s, CHANGED, change)
-        self._outages = arrays.outages(self.world, scenario.timeline)
+        self._outages = tables.outages(self.world, scenario.timeline)
         for w, downs in self._outages.items():
-            self.workers.down_s[w] = downs[0]
+            self.workers.each.down_s[w] = downs[0]
 
     def _push(self, time_s: float, kind: int, what: Any) -> None:
         heapq.heappush(self._queue, (time_s, kind, next(self._order), what))
@@ -202,9 +207,9 @@ class Simulation:
         worker = self.bound[batch.row]
         stream = self.rows.id[batch.row]
         played = (batch.time_s, batch.kind, stream, worker, self.reason[batch.row])
-        self.log.append(_Said(float(batch.time_s[0]), [], played))
+        self.log.append(Said(float(batch.time_s[0]), [], played))
         opened = batch.kind == OPEN
-        window = np.minimum(batch.time_s[opened] / self.scenario.window_s, self.tally.ok.size - 1).astype(int)
+        window = np.minimum(batch.time_s[opened] / self.scenario.window_s, self._windows - 1).astype(int)
         bound = worker[opened] >= 0
         for count, chosen in zip(self._counts, (window, window[bound], window[~bound]), strict=True):
             np.add.at(count, chosen, 1)
@@ -213,11 +218,11 @@ class Simulation:
     def _handle(self, event: Event) -> None:
         """Tell the core, and carry out what it says about streams that are open already."""
         commands = self.core.handle(event)
-        window = min(int(event.time_s / self.scenario.window_s), self.tally.ok.size - 1)
+        window = min(int(event.time_s / self.scenario.window_s), self._windows - 1)
         if isinstance(event, Tick):
             self.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
         if commands:
-            self.log.append(_Said(event.time_s, commands))
+            self.log.append(Said(event.time_s, commands))
         for command in commands:
             i = command.stream_id  # ids are positions
             if isinstance(command, Release):
@@ -234,23 +239,22 @@ class Simulation:
         """Begin to send (K,) bound streams to their workers at (K,) times."""
         worker = self.bound[streams]
         self._last[streams] = worker
-        delay_s = self.network.links.delay_s[self.truth.site[streams], self.world.cluster[worker]]
+        delay_s = self.ways.delay_s[self.truth.site[streams], self.world.cluster[worker]]
         reached = self._alive[worker] & (delay_s < np.inf)
         # Where the core does not know yet that nothing is reached, queries are sent in vain.
         streams, now_s, worker = streams[reached], now_s[reached], worker[reached]
         done = 0
         while done < streams.size:
-            truth, workers, network = self.truth, self.workers, self.network
             done = kernels.attach(
-                streams, done, now_s, worker, truth, workers, network, self._key, self.tally
+                streams, done, now_s, worker, self.truth, self.workers, self.ways, self._key, self.tally
             )
             if done < streams.size:
-                self.workers = arrays.with_more_room(workers)
+                self.workers = tables.with_more_room(self.workers)
 
     def _detach(self, i: int, now_s: float) -> None:
         """What the stream sent to the worker it leaves, and was not served yet, is lost."""
         kernels.detach(i, int(self.bound[i]), self.truth, self.workers)
-        kernels.drop_until(self.truth, i, now_s, True, self._key, self.tally)
+        kernels.drop_until(self.truth, i, now_s, kernels.FAILED, self._key, self.tally)
 
     def _change_node(self, change: NodeChange) -> None:
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
@@ -258,44 +262,45 @@ class Simulation:
             self._alive[w] = change.up
             if change.up:
                 later = [t for t in self._outages.get(int(w), []) if t > now_s]
-                self.workers.down_s[w] = later[0] if later else np.inf
-                self.workers.free_s[w] = now_s
+                self.workers.each.down_s[w] = later[0] if later else np.inf
+                self.workers.servers.free_s[w] = now_s
                 self._reattach(np.flatnonzero(self.bound == w), now_s)
             else:
                 kernels.fail_worker(int(w), now_s, self.truth, self.workers, self._key, self.tally)
             self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
 
     def _change_link(self, change: LinkChange) -> None:
-        world, links = self.world, self.network.links
-        where = (world.site_names.index(change.site), world.cluster_names.index(change.cluster))
-        was_up = links.delay_s[where] < np.inf
+        world, links = self.world, self._links
+        site, cluster = world.site_names.index(change.site), world.cluster_names.index(change.cluster)
+        was_up = links.delay_s[site, cluster] < np.inf
         delay_s = np.inf if change.up is False else change.delay_s
         if change.up and delay_s is None:
-            delay_s = float(world.delay_s[where])
+            delay_s = float(world.delay_s[site, cluster])
         figures = (delay_s, change.deviation_s, change.bandwidth_bps)
         for array, figure in zip(links, figures, strict=True):
             if figure is not None:
-                array[where] = figure
+                array[site, cluster] = figure
+        self.ways[:] = tables.way_arrays(world, links)
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
-        bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == where[0]))
-        affected = bound[world.cluster[self.bound[bound]] == where[1]]
-        if was_up and links.delay_s[where] == np.inf:
+        bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == site))
+        affected = bound[world.cluster[self.bound[bound]] == cluster]
+        if was_up and links.delay_s[site, cluster] == np.inf:
             for i in affected:
                 self._detach(int(i), now_s)
         elif was_up:
-            kernels.resend(*where, now_s, self.truth, self.workers, self.network, self._key)
+            kernels.resend(site, cluster, now_s, self.truth, self.workers, self.ways, self._key)
         else:
             self._reattach(affected, now_s)
-        self._push(news_s, NEWS, LinkChanged(news_s, *where, *figures))
+        self._push(news_s, NEWS, LinkChanged(news_s, site, cluster, *figures))
 
     def _reattach(self, streams: Ints, now_s: float) -> None:
         """Streams whose worker came back before the core moved them."""
         for i in streams:
-            kernels.drop_until(self.truth, int(i), now_s, True, self._key, self.tally)
+            kernels.drop_until(self.truth, int(i), now_s, kernels.FAILED, self._key, self.tally)
         self._attach(streams, np.full(streams.size, now_s))
 
     def _advance(self, until_s: float) -> None:
-        kernels.advance_all(until_s, self.truth, self.workers, self.network, self._key, self.tally)
+        kernels.advance_all(until_s, self.truth, self.workers, self.ways, self._key, self.tally)
 
     def _sample(self, now_s: float) -> None:
         """End a telemetry period: serve up to now, then send the figures with their lag."""
@@ -304,12 +309,12 @@ class Simulation:
         telemetry = Telemetry(
             measured_s=now_s,
             queue=waiting_at(now_s, self.truth, w),
-            throughput_qps=w.answered / self.scenario.telemetry_period_s,
-            delay_mean_s=w.delay_sum_s / np.maximum(w.answered, 1),
+            throughput_qps=w.each.answered / self.scenario.telemetry_period_s,
+            delay_mean_s=w.each.delay_sum_s / np.maximum(w.each.answered, 1),
             delay_p95_s=p95_s(w),
         )
-        w.answered[:] = 0
-        w.delay_sum_s[:] = 0.0
+        w.each.answered = 0
+        w.each.delay_sum_s = 0.0
         w.histogram[:] = 0
         arrival_s = now_s + self.scenario.telemetry_lag_s
         self._push(arrival_s, NEWS, Measured(arrival_s, telemetry))
@@ -319,7 +324,7 @@ class Simulation:
         return {"seed": [self.seed] * n, "policy": [self.core.policy.name] * n, **columns}
 
     def _window_records(self) -> dict[str, Any]:
-        t, n = self.tally, self.tally.ok.size
+        n = self._windows
         start = [k * self.scenario.window_s for k in range(n)]
         opened, bound, refused = self._counts.tolist()
         return {
@@ -330,10 +335,10 @@ class Simulation:
             "streams_opened": opened,
             "streams_bound": bound,
             "streams_refused": refused,
-            "queries": (t.ok + t.failed + t.rejected).tolist(),
-            "ok": t.ok.tolist(),
-            "failed": t.failed.tolist(),
-            "rejected": t.rejected.tolist(),
+            "queries": self.tally.queries.sum(axis=0).tolist(),
+            "ok": self.tally.queries[kernels.OK].tolist(),
+            "failed": self.tally.queries[kernels.FAILED].tolist(),
+            "rejected": self.tally.queries[kernels.REJECTED].tolist(),
         }
 
 

@@ -9,14 +9,14 @@ Forbidden here: policies and views. This is the truth that the driver owns.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, normal_pair_of, uniform_of
-from edgewise.core.world import LAWS, Links
+from edgewise.core.world import LAWS
 from edgewise.sim.telemetry import delay_bin
 
 Floats = NDArray[np.float64]
@@ -26,102 +26,84 @@ NETWORK, SERVICE, PHASE, QUERY = (
     int(p) for p in (Purpose.NETWORK, Purpose.SERVICE, Purpose.PHASE, Purpose.QUERY)
 )
 EXPONENTIAL = LAWS.index("exponential")
+OK, FAILED, REJECTED = 0, 1, 2  # rows of the tally
 FRESH, WAITING, ENDED = 0, 1, 2  # no query made yet; one is made and not yet counted; none will come
 
 
-class Streams(NamedTuple):
-    """Truth about N streams, by position.
+def _records(**columns: type) -> np.dtype[Any]:
+    return np.dtype([(name, kind) for name, kind in columns.items()], align=True)
 
-    Needs: id, site, close_s, rate_qps, size_bytes, deadline_s, poisson (0/1), from_s (queries
-    leave the site no sooner). The next query: state, number, sent_s, arrival_s (at the worker),
-    back_s (way home), before_s (arrival of the one before). Tallies: ok, failed, rejected,
-    delay_sum_s, delay_max_s.
-    """
 
-    id: Ints
-    site: Ints
-    close_s: Floats
-    rate_qps: Floats
-    size_bytes: Floats
-    deadline_s: Floats
-    poisson: Ints
-    from_s: Floats
-    state: Ints
-    number: Ints
-    sent_s: Floats
-    arrival_s: Floats
-    back_s: Floats
-    before_s: Floats
-    ok: Ints
-    failed: Ints
-    rejected: Ints
-    delay_sum_s: Floats
-    delay_max_s: Floats
+# Truth about a stream. What it needs; its next query (sent, arrival at the worker, way home,
+# arrival of the one before); and what became of its queries.
+STREAM = _records(
+    id=np.int64, site=np.int64, poisson=np.int64, close_s=np.float64, rate_qps=np.float64,
+    size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
+    state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
+    before_s=np.float64,
+    ok=np.int64, failed=np.int64, rejected=np.int64, delay_sum_s=np.float64, delay_max_s=np.float64,
+)  # fmt: skip
+
+# Truth about a worker. Its profile; when it fails next; how many queries of a batch it holds and
+# how many streams send to it; and what it measured in this telemetry period.
+WORKER = _records(
+    cluster=np.int64, fixed_s=np.float64, per_byte_s=np.float64, batch_slope=np.float64,
+    deviation=np.float64, law=np.int64, max_batch=np.int64, timeout_s=np.float64, servers=np.int64,
+    down_s=np.float64, held=np.int64, attached=np.int64,
+    answered=np.int64, delay_sum_s=np.float64, batches=np.int64,
+)  # fmt: skip
+
+SERVER = _records(free_s=np.float64, serving=np.int64)  # free again when; its queries until then
+HELD = _records(
+    stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64
+)  # a query in the batch being gathered
+
+# The way from a site to a cluster; delay_s is infinite when it is down. access_s: from the client.
+WAY = _records(delay_s=np.float64, deviation_s=np.float64, access_s=np.float64, bps=np.float64)
+
+# Arrays of the records above; one array is one cache line or two where fields used to be many.
+Streams = Any  # (N,) STREAM
+Ways = Any  # (S, C) WAY
 
 
 class Workers(NamedTuple):
-    """Truth about W workers, and what they measured in this telemetry period.
+    """Truth about W workers.
 
-    Profile: cluster, fixed_s, per_byte_s, batch_slope, deviation, law, max_batch, timeout_s,
-    servers. down_s: when the worker fails next. free_s, serving: (W, servers) when each server is
-    free again, and its queries until then. held: queries of the batch being gathered, whose
-    stream, number, sent, arrival and way back are in held_* (W, largest batch). Streams with a
-    query on its way or waiting: members (W, room), a heap by arrival, and size. Telemetry: answered,
-    delay_sum_s, histogram, batches.
+    each: (W,) WORKER. servers: (W, most servers) SERVER. batch: (W, largest batch) HELD.
+    members: (W, room) streams with a query on its way or waiting, a heap by arrival.
+    histogram: (W, bins) sojourns of this telemetry period.
     """
 
-    cluster: Ints
-    fixed_s: Floats
-    per_byte_s: Floats
-    batch_slope: Floats
-    deviation: Floats
-    law: Ints
-    max_batch: Ints
-    timeout_s: Floats
-    servers: Ints
-    down_s: Floats
-    free_s: Floats
-    serving: Ints
-    held: Ints
-    held_stream: Ints
-    held_number: Ints
-    held_sent_s: Floats
-    held_arrival_s: Floats
-    held_back_s: Floats
+    each: Any
+    servers: Any
+    batch: Any
     members: Ints
-    size: Ints
-    answered: Ints
-    delay_sum_s: Floats
     histogram: Ints
-    batches: Ints
-
-
-class Network(NamedTuple):
-    """links: (S, C) ways, a way that is down has an infinite delay; (S,) access delay and uplink."""
-
-    links: Links
-    access_delay_s: Floats
-    uplink_bps: Floats
 
 
 class Tally(NamedTuple):
-    """(windows,) queries by the window they were sent in."""
+    """queries: (3, windows) ok, failed and rejected ones, by the window they were sent in."""
 
     window_s: float
-    ok: Ints
-    failed: Ints
-    rejected: Ints
+    queries: Ints
 
 
 @kernel
-def push(heap: Ints, size: int, i: int, key: Floats) -> int:
-    """Add stream `i` to a binary heap ordered by (key, position); returns the new size."""
+def before(s: Streams, a: int, b: int) -> bool:
+    """Whether stream `a`'s query arrives before stream `b`'s; ties by position."""
+    x, y = s[a].arrival_s, s[b].arrival_s
+    return bool(x < y or (x == y and a < b))
+
+
+@kernel
+def push(heap: Ints, size: int, i: int, s: Streams) -> int:
+    """Add stream `i` to a binary heap ordered by (arrival, position); returns the new size."""
     heap[size] = i
     at = size
     while at > 0:
         up = (at - 1) // 2
         a, b = heap[at], heap[up]
-        if key[a] < key[b] or (key[a] == key[b] and a < b):
+        if before(s, a, b):
             heap[at], heap[up] = b, a
             at = up
         else:
@@ -130,15 +112,15 @@ def push(heap: Ints, size: int, i: int, key: Floats) -> int:
 
 
 @kernel
-def sift(heap: Ints, size: int, key: Floats) -> None:
-    """Restore the heap after the key of its root grew."""
+def sift(heap: Ints, size: int, s: Streams) -> None:
+    """Restore the heap after its root's arrival grew."""
     at = 0
     while True:
         least = at
         for child in (2 * at + 1, 2 * at + 2):
             if child < size:
                 a, b = heap[child], heap[least]
-                if key[a] < key[b] or (key[a] == key[b] and a < b):
+                if before(s, a, b):
                     least = child
         if least == at:
             return
@@ -147,173 +129,174 @@ def sift(heap: Ints, size: int, key: Floats) -> None:
 
 
 @kernel
-def make_query(s: Streams, i: int, seed: np.uint64) -> None:
-    """Make stream `i`'s next query; its state is ENDED when there is none.
+def make_query(q: Any, seed: np.uint64) -> None:
+    """Make the next query of stream `q`; its state is ENDED when there is none.
 
     Periodic frames start at a random phase; Poisson queries have exponential gaps.
     """
-    n = s.number[i]
-    gap = 1.0 / s.rate_qps[i]
-    if s.poisson[i]:
-        gap *= -np.log(uniform_of(seed, QUERY, s.id[i], n))
-    elif n == 0:
-        gap *= uniform_of(seed, PHASE, s.id[i], 0)
-    s.sent_s[i] += gap
-    s.number[i] = n + 1
-    s.state[i] = WAITING if s.sent_s[i] < s.close_s[i] else ENDED
+    gap = 1.0 / q.rate_qps
+    if q.poisson:
+        gap *= -np.log(uniform_of(seed, QUERY, q.id, q.number))
+    elif q.number == 0:
+        gap *= uniform_of(seed, PHASE, q.id, 0)
+    q.sent_s += gap
+    q.number += 1
+    q.state = WAITING if q.sent_s < q.close_s else ENDED
 
 
 @kernel
-def drop_until(s: Streams, i: int, until_s: float, failed: bool, seed: np.uint64, tally: Tally) -> bool:
-    """Count the stream's queries sent before `until_s` as failed or rejected.
+def count(outcome: int, sent_s: float, tally: Tally) -> None:
+    """Count one query in the window it was sent in."""
+    tally.queries[outcome, min(int(sent_s / tally.window_s), tally.queries.shape[1] - 1)] += 1
+
+
+@kernel
+def lose(q: Any, sent_s: float, outcome: int, tally: Tally) -> None:
+    """Count one query of stream `q` that nobody answered."""
+    if outcome == FAILED:
+        q.failed += 1
+    else:
+        q.rejected += 1
+    count(outcome, sent_s, tally)
+
+
+@kernel
+def drop_until(s: Streams, i: int, until_s: float, outcome: int, seed: np.uint64, tally: Tally) -> bool:
+    """Count stream `i`'s queries sent before `until_s` as FAILED or REJECTED.
 
     Returns:
         Whether a query sent later waits to be carried.
     """
-    if s.state[i] == FRESH:
-        make_query(s, i, seed)
-    while s.state[i] == WAITING and s.sent_s[i] < until_s:
-        count_lost(s, i, s.sent_s[i], failed, tally)
-        make_query(s, i, seed)
-    return bool(s.state[i] == WAITING)
+    q = s[i]
+    if q.state == FRESH:
+        make_query(q, seed)
+    while q.state == WAITING and q.sent_s < until_s:
+        lose(q, q.sent_s, outcome, tally)
+        make_query(q, seed)
+    return bool(q.state == WAITING)
 
 
 @kernel
-def count_lost(s: Streams, i: int, sent_s: float, failed: bool, tally: Tally) -> None:
-    """Count one query that nobody answered."""
-    window = min(int(sent_s / tally.window_s), tally.ok.size - 1)
-    if failed:
-        s.failed[i] += 1
-        tally.failed[window] += 1
+def send(q: Any, way: Any, seed: np.uint64) -> None:
+    """Carry the query of stream `q` to its worker; queries of a stream do not overtake."""
+    there = back = way.delay_s
+    if way.deviation_s > 0.0:
+        up, down = normal_pair_of(seed, NETWORK, q.id, q.number - 1)
+        there = max(way.delay_s + way.deviation_s * up, 0.0)
+        back = max(way.delay_s + way.deviation_s * down, 0.0)
+    travel = there + way.access_s + q.size_bytes * 8.0 / way.bps
+    q.arrival_s = max(q.before_s, max(q.sent_s, q.from_s) + travel)
+    q.back_s = back + way.access_s
+
+
+@kernel
+def hold(w: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64) -> None:
+    """Take the query that arrived first into worker `w`'s batch, and send its stream's next one."""
+    i = heap[0]
+    q, h = s[i], batch[w.held]
+    h.stream = i
+    h.number = q.number - 1
+    h.sent_s = q.sent_s
+    h.arrival_s = q.arrival_s
+    h.back_s = q.back_s
+    w.held += 1
+    q.before_s = q.arrival_s
+    make_query(q, seed)
+    if q.state == WAITING:
+        send(q, ways[q.site, w.cluster], seed)
     else:
-        s.rejected[i] += 1
-        tally.rejected[window] += 1
+        w.attached -= 1
+        heap[0] = heap[w.attached]
+    sift(heap, w.attached, s)
 
 
 @kernel
-def send(s: Streams, i: int, net: Network, cluster: int, seed: np.uint64) -> None:
-    """Carry the stream's query to its worker; queries of a stream do not overtake."""
-    site = s.site[i]
-    delay, deviation = net.links.delay_s[site, cluster], net.links.deviation_s[site, cluster]
-    there = back = delay
-    if deviation > 0.0:
-        up, down = normal_pair_of(seed, NETWORK, s.id[i], s.number[i] - 1)
-        there, back = max(delay + deviation * up, 0.0), max(delay + deviation * down, 0.0)
-    slowest = min(net.uplink_bps[site], net.links.bandwidth_bps[site, cluster])
-    travel = there + net.access_delay_s[site] + s.size_bytes[i] * 8.0 / slowest
-    s.arrival_s[i] = max(s.before_s[i], max(s.sent_s[i], s.from_s[i]) + travel)
-    s.back_s[i] = back + net.access_delay_s[site]
-
-
-@kernel
-def hold(w: int, s: Streams, workers: Workers, net: Network, seed: np.uint64) -> None:
-    """Take the query that arrived first into the batch, and send its stream's next one."""
-    heap = workers.members[w]
-    i, k = heap[0], workers.held[w]
-    workers.held_stream[w, k] = i
-    workers.held_number[w, k] = s.number[i] - 1
-    workers.held_sent_s[w, k] = s.sent_s[i]
-    workers.held_arrival_s[w, k] = s.arrival_s[i]
-    workers.held_back_s[w, k] = s.back_s[i]
-    workers.held[w] = k + 1
-    s.before_s[i] = s.arrival_s[i]
-    make_query(s, i, seed)
-    if s.state[i] == WAITING:
-        send(s, i, net, workers.cluster[w], seed)
-    else:
-        workers.size[w] -= 1
-        heap[0] = heap[workers.size[w]]
-    sift(heap, workers.size[w], s.arrival_s)
-
-
-@kernel
-def service_s(w: int, s: Streams, workers: Workers, seed: np.uint64) -> float:
+def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
     """Processing delay of the batch that worker `w` holds."""
-    largest, count = 0.0, workers.held[w]
-    for k in range(count):
-        largest = max(largest, s.size_bytes[workers.held_stream[w, k]])
-    mean = (workers.fixed_s[w] + workers.per_byte_s[w] * largest) * (
-        1.0 + workers.batch_slope[w] * (count - 1)
-    )
-    first, number = s.id[workers.held_stream[w, 0]], workers.held_number[w, 0]
-    if workers.law[w] == EXPONENTIAL:
+    largest = 0.0
+    for k in range(w.held):
+        largest = max(largest, s[batch[k].stream].size_bytes)
+    mean = (w.fixed_s + w.per_byte_s * largest) * (1.0 + w.batch_slope * (w.held - 1))
+    first, number = s[batch[0].stream].id, batch[0].number
+    if w.law == EXPONENTIAL:
         return float(mean * -np.log(uniform_of(seed, SERVICE, first, number)))
-    if workers.deviation[w] > 0.0:
+    if w.deviation > 0.0:
         noise, _ = normal_pair_of(seed, SERVICE, first, number)
-        return float(mean * max(1.0 + workers.deviation[w] * noise, 0.0))
+        return float(mean * max(1.0 + w.deviation * noise, 0.0))
     return float(mean)
 
 
 @kernel
-def answer(w: int, finish_s: float, s: Streams, workers: Workers, tally: Tally) -> None:
+def answer(w: Any, finish_s: float, s: Streams, batch: Any, histogram: Ints, tally: Tally) -> None:
     """Return the batch to its clients and judge every query by its deadline."""
-    lost = finish_s > workers.down_s[w]
-    for k in range(workers.held[w]):
-        i, sent_s = workers.held_stream[w, k], workers.held_sent_s[w, k]
+    lost = finish_s > w.down_s
+    for k in range(w.held):
+        h = batch[k]
+        q = s[h.stream]
         if lost:
-            count_lost(s, i, sent_s, True, tally)
+            lose(q, h.sent_s, FAILED, tally)
             continue
-        delay = finish_s + workers.held_back_s[w, k] - sent_s
-        s.delay_sum_s[i] += delay
-        s.delay_max_s[i] = max(s.delay_max_s[i], delay)
-        window = min(int(sent_s / tally.window_s), tally.ok.size - 1)
-        if delay <= s.deadline_s[i]:
-            s.ok[i] += 1
-            tally.ok[window] += 1
+        delay = finish_s + h.back_s - h.sent_s
+        q.delay_sum_s += delay
+        q.delay_max_s = max(q.delay_max_s, delay)
+        if delay <= q.deadline_s:
+            q.ok += 1
+            count(OK, h.sent_s, tally)
         else:
-            s.failed[i] += 1
-            tally.failed[window] += 1
-        sojourn = finish_s - workers.held_arrival_s[w, k]
-        workers.answered[w] += 1
-        workers.delay_sum_s[w] += sojourn
-        workers.histogram[w, delay_bin(sojourn)] += 1
+            q.failed += 1
+            count(FAILED, h.sent_s, tally)
+        sojourn = finish_s - h.arrival_s
+        w.answered += 1
+        w.delay_sum_s += sojourn
+        histogram[delay_bin(sojourn)] += 1
 
 
 @kernel
 def advance_worker(
-    w: int, until_s: float, s: Streams, workers: Workers, net: Network, seed: np.uint64, tally: Tally
+    k: int, until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
 ) -> None:
-    """Serve every batch of worker `w` that starts before `until_s`, first come first served.
+    """Serve every batch of worker `k` that starts before `until_s`, first come first served.
 
     A free server waits `timeout_s` from the first query's arrival for the batch to fill. What
     arrived before `until_s` is final, so a batch may be gathered now and start in a later call.
     """
-    heap, most = workers.members[w], workers.max_batch[w]
+    w, servers, batch = workers.each[k], workers.servers[k], workers.batch[k]
+    heap, histogram = workers.members[k], workers.histogram[k]
     while True:
-        if workers.held[w] == 0:
-            if workers.size[w] == 0 or s.arrival_s[heap[0]] >= until_s:
+        if w.held == 0:
+            if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
                 return
-            hold(w, s, workers, net, seed)
-        server = 0
-        for c in range(1, workers.servers[w]):
-            if workers.free_s[w, c] < workers.free_s[w, server]:
-                server = c
-        free = workers.free_s[w, server]
-        start = max(free, workers.held_arrival_s[w, 0] + workers.timeout_s[w])
-        while workers.held[w] < most and workers.size[w] > 0:
-            arrival = s.arrival_s[heap[0]]
+            hold(w, s, batch, heap, ways, seed)
+        first = 0
+        for c in range(1, w.servers):
+            if servers[c].free_s < servers[first].free_s:
+                first = c
+        free = servers[first].free_s
+        start = max(free, batch[0].arrival_s + w.timeout_s)
+        while w.held < w.max_batch and w.attached > 0:
+            arrival = s[heap[0]].arrival_s
             if arrival > start or arrival >= until_s:
                 break
-            hold(w, s, workers, net, seed)
-        if workers.held[w] == most:
-            start = max(free, workers.held_arrival_s[w, most - 1])
+            hold(w, s, batch, heap, ways, seed)
+        if w.held == w.max_batch:
+            start = max(free, batch[w.held - 1].arrival_s)
         if start >= until_s:
             return
-        finish = start + service_s(w, s, workers, seed)
-        workers.free_s[w, server] = finish
-        workers.serving[w, server] = workers.held[w]
-        workers.batches[w] += 1
-        answer(w, finish, s, workers, tally)
-        workers.held[w] = 0
+        finish = start + service_s(w, s, batch, seed)
+        servers[first].free_s = finish
+        servers[first].serving = w.held
+        w.batches += 1
+        answer(w, finish, s, batch, histogram, tally)
+        w.held = 0
 
 
 @kernel
 def advance_all(
-    until_s: float, s: Streams, workers: Workers, net: Network, seed: np.uint64, tally: Tally
+    until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
 ) -> None:
     """Advance every worker to `until_s`."""
-    for w in range(workers.size.size):
-        advance_worker(w, until_s, s, workers, net, seed, tally)
+    for k in range(workers.each.size):
+        advance_worker(k, until_s, s, workers, ways, seed, tally)
 
 
 @kernel
@@ -324,7 +307,7 @@ def attach(
     worker: Ints,
     s: Streams,
     workers: Workers,
-    net: Network,
+    ways: Ways,
     seed: np.uint64,
     tally: Tally,
 ) -> int:
@@ -337,60 +320,59 @@ def attach(
         K, or the position of the first stream whose worker's heap is full.
     """
     for k in range(start, streams.size):
-        i, w = streams[k], worker[k]
-        if workers.size[w] == workers.members.shape[1]:
+        i, w = streams[k], workers.each[worker[k]]
+        if w.attached == workers.members.shape[1]:
             return k
-        if drop_until(s, i, now_s[k], False, seed, tally):
-            send(s, i, net, workers.cluster[w], seed)
-            workers.size[w] = push(workers.members[w], workers.size[w], i, s.arrival_s)
+        if drop_until(s, i, now_s[k], REJECTED, seed, tally):
+            send(s[i], ways[s[i].site, w.cluster], seed)
+            w.attached = push(workers.members[worker[k]], w.attached, i, s)
     return streams.size
 
 
 @kernel
-def detach(i: int, w: int, s: Streams, workers: Workers) -> bool:
-    """Take stream `i` out of worker `w`'s heap; whether it was there."""
-    heap, size = workers.members[w], workers.size[w]
-    found = False
-    for k in range(size):
-        if heap[k] == i:
-            heap[k] = heap[size - 1]
-            found = True
-            break
-    if found:
-        rebuild(w, size - 1, s, workers)
-    return found
+def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
+    """Take stream `i` out of worker `k`'s heap, if it is there."""
+    w, heap = workers.each[k], workers.members[k]
+    for at in range(w.attached):
+        if heap[at] == i:
+            heap[at] = heap[w.attached - 1]
+            rebuild(k, w.attached - 1, s, workers)
+            return
 
 
 @kernel
-def rebuild(w: int, size: int, s: Streams, workers: Workers) -> None:
-    """Make worker `w`'s first `size` members a heap again."""
-    kept = workers.members[w, :size].copy()
-    workers.size[w] = 0
-    for i in kept:
-        workers.size[w] = push(workers.members[w], workers.size[w], i, s.arrival_s)
+def rebuild(k: int, size: int, s: Streams, workers: Workers) -> None:
+    """Make worker `k`'s first `size` members a heap again."""
+    w, heap = workers.each[k], workers.members[k]
+    w.attached = 0
+    for i in heap[:size].copy():
+        w.attached = push(heap, w.attached, i, s)
 
 
 @kernel
-def fail_worker(w: int, now_s: float, s: Streams, workers: Workers, seed: np.uint64, tally: Tally) -> None:
-    """Worker `w` went down: what it holds is lost, and so is what was sent to it before `now_s`."""
-    for k in range(workers.held[w]):
-        count_lost(s, workers.held_stream[w, k], workers.held_sent_s[w, k], True, tally)
-    for k in range(workers.size[w]):
-        drop_until(s, workers.members[w, k], now_s, True, seed, tally)
-    workers.held[w] = 0
-    workers.size[w] = 0
+def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uint64, tally: Tally) -> None:
+    """Worker `k` went down: what it holds is lost, and so is what was sent to it before `now_s`."""
+    w = workers.each[k]
+    for j in range(w.held):
+        h = workers.batch[k, j]
+        lose(s[h.stream], h.sent_s, FAILED, tally)
+    for j in range(w.attached):
+        drop_until(s, workers.members[k, j], now_s, FAILED, seed, tally)
+    w.held = 0
+    w.attached = 0
 
 
 @kernel
 def resend(
-    site: int, cluster: int, now_s: float, s: Streams, workers: Workers, net: Network, seed: np.uint64
+    site: int, cluster: int, now_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64
 ) -> None:
     """The way from `site` to `cluster` changed: queries that leave from `now_s` on go by the new one."""
-    for w in range(workers.size.size):
-        if workers.cluster[w] != cluster:
+    for k in range(workers.each.size):
+        w = workers.each[k]
+        if w.cluster != cluster:
             continue
-        for k in range(workers.size[w]):
-            i = workers.members[w, k]
-            if s.site[i] == site and s.sent_s[i] >= now_s:
-                send(s, i, net, cluster, seed)
-        rebuild(w, workers.size[w], s, workers)
+        for j in range(w.attached):
+            q = s[workers.members[k, j]]
+            if q.site == site and q.sent_s >= now_s:
+                send(q, ways[site, cluster], seed)
+        rebuild(k, w.attached, s, workers)

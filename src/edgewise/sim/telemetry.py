@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
+from edgewise.core.views import DispatchView
 
 if TYPE_CHECKING:
     from edgewise.sim.streams import Streams, Workers
@@ -31,30 +32,40 @@ def delay_bin(delay_s: float) -> int:
 @kernel
 def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64]:
     """(W,) queries waiting or in service at `now_s`."""
-    queue = np.zeros(workers.size.size)
-    for w in range(queue.size):
-        waiting = workers.held[w]
-        for k in range(workers.size[w]):
-            i = workers.members[w, k]
-            late = now_s - s.arrival_s[i]
+    queue = np.zeros(workers.each.size)
+    for k in range(queue.size):
+        w = workers.each[k]
+        waiting = float(w.held)
+        for j in range(w.attached):
+            q = s[workers.members[k, j]]
+            late = now_s - q.arrival_s
             if late >= 0.0:  # only a stream's oldest query is held: count those behind it by rate
-                waiting += 1 + int(late * s.rate_qps[i])
-        for c in range(workers.servers[w]):
-            if workers.free_s[w, c] > now_s:
-                waiting += workers.serving[w, c]
-        queue[w] = waiting
+                behind = late * q.rate_qps
+                waiting += 1.0 + (behind if q.poisson else np.floor(behind))
+        for c in range(w.servers):
+            if workers.servers[k, c].free_s > now_s:
+                waiting += workers.servers[k, c].serving
+        queue[k] = waiting
     return queue
 
 
 @kernel
 def p95_s(workers: Workers) -> NDArray[np.float64]:
     """(W,) 95th percentile of the period's sojourns, 0 where nothing was answered."""
-    quantile = np.zeros(workers.answered.size)
-    for w in range(quantile.size):
-        below, most = 0, 0.95 * workers.answered[w]
-        for k in range(DELAY_BINS):
-            below += workers.histogram[w, k]
-            if workers.answered[w] > 0 and below >= most:
-                quantile[w] = SHORTEST_S * 10.0 ** (k / BINS_PER_DECADE)
+    quantile = np.zeros(workers.each.size)
+    for k in range(quantile.size):
+        answered, below = workers.each[k].answered, 0
+        for b in range(DELAY_BINS):
+            below += workers.histogram[k, b]
+            if answered > 0 and below >= 0.95 * answered:
+                quantile[k] = SHORTEST_S * 10.0 ** (b / BINS_PER_DECADE)
                 break
     return quantile
+
+
+def backlog_s(view: DispatchView) -> NDArray[np.float64]:
+    """(W,) how long each worker's measured queue keeps it busy, served in full batches."""
+    w = view.world
+    full = (w.fixed_s + w.per_byte_s * w.largest_bytes) * (1.0 + w.batch_slope * (w.max_batch - 1))
+    busy: NDArray[np.float64] = view.queue * full / (w.max_batch * w.servers)
+    return busy

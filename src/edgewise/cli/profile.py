@@ -1,0 +1,188 @@
+"""`edgewise profile`: measure a network on this machine and write it into a catalog."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from edgewise.core.compiled import cache_root
+from edgewise.errors import EdgewiseError, ProfileError
+
+if TYPE_CHECKING:
+    from edgewise.profiling.measure import Measurement
+
+TASK = "detection"  # of the networks that come with edgewise
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+out = Console()
+err = Console(stderr=True)
+
+
+def profile(
+    model: Annotated[
+        str, typer.Argument(help="An .onnx file, or yolov3-416, tiny-yolov2-416, mobilenet-ssd-300.")
+    ],
+    batches: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,2,4,8",
+    sizes: Annotated[
+        str, typer.Option(help="Sizes of the free axes besides the batch, comma-separated.")
+    ] = "",
+    axis: Annotated[
+        list[str] | None, typer.Option(help="Size of one free axis: NAME=N or INPUT[POSITION]=N. Repeatable.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of one run.", min=1, max=1024)] = 1,
+    seconds: Annotated[float, typer.Option(help="About how long to measure.", min=1, max=3600)] = 20.0,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the variant; MODEL-cpuTHREADS by default.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task of the model in the catalog.")] = None,
+    accuracy: Annotated[
+        float | None, typer.Option(help="Accuracy of the model in the catalog.", min=0)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of made-up weights, tensors and arrivals.", min=0)] = 0,
+    catalog: Annotated[Path | None, typer.Option("--out", help="Catalog file to add the variant to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything measured as JSON.")] = False,
+) -> None:
+    """Measure delay, memory and sustained rate of an ONNX network on this machine."""
+    try:
+        from edgewise.profiling import entries, measure
+    except ImportError as error:
+        raise EdgewiseError(f"profile cannot import {error.name}: pip install 'edgewise[live]'") from error
+    for flag, text in (("--name", name), ("--task", task)):
+        if text is not None and not NAME.fullmatch(text):
+            raise EdgewiseError(f"{flag} {text!r}: use letters, digits and . _ -, a letter or digit first")
+    file, known = _find(model, seed)
+    called = known["model"] if known else _slug(file.stem)
+    old = entries.known_model(catalog, called) if catalog else None  # a wrong catalog is said at once
+    chosen = integers("--sizes", sizes) or ([known["side"]] if known else [])
+    axes = dict(_axis(text) for text in axis or [])
+    with _progress() as bar:
+        row = bar.add_task(model, total=1.0)
+        measured = measure.measure(
+            file,
+            integers("--batches", batches) or [1],
+            chosen,
+            axes,
+            threads,
+            seconds,
+            seed,
+            progress=lambda share, what: bar.update(row, completed=share, description=f"{model}: {what}"),
+        )
+    variant = entries.variant_entry(
+        name or f"{called}-cpu{threads}", called, measured, None if known else file
+    )
+    if as_json:
+        print(json.dumps({"variant": variant, **asdict(measured)}, indent=2))
+    else:
+        _show(measured, variant)
+    if catalog is not None:
+        if accuracy is None:
+            accuracy = old.accuracy if old else known.get("ap50")
+        task = task or (old.task if old else TASK if known else "inference")
+        _write(catalog, entries.model_entry(called, task, accuracy or 0.0), variant, accuracy is None)
+
+
+def integers(flag: str, text: str) -> list[int]:
+    """Positive integers of "1,2,4".
+
+    Raises:
+        EdgewiseError: anything else.
+    """
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = [0]
+    if any(number < 1 for number in numbers):
+        raise EdgewiseError(f"{flag} {text!r}: write integers >= 1 with commas, for example 1,2,4")
+    return numbers
+
+
+def _axis(text: str) -> tuple[str, int]:
+    label, _, size = text.rpartition("=")
+    if not label or not size.isdigit() or int(size) < 1:
+        raise EdgewiseError(f"--axis {text!r}: write NAME=N with N >= 1, for example sequence=128")
+    return label, int(size)
+
+
+def _find(model: str, seed: int) -> tuple[Path, dict[str, Any]]:
+    """The file to measure; and for a network that comes with edgewise, what is known of it."""
+    from edgewise.profiling import graphs
+
+    if model not in graphs.BUILDERS:
+        path = Path(model)
+        if not path.exists():
+            raise ProfileError(
+                f"{model}: no such file; give an .onnx file or one of {', '.join(graphs.BUILDERS)}"
+            )
+        return path, {}
+    published = graphs.PUBLISHED[model]
+    file = graphs.write(model, cache_root() / "graphs", seed)
+    return file, {"model": model.rpartition("-")[0], "side": published.side, "ap50": published.ap50}
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=err, transient=True
+    )
+
+
+def _show(measured: Measurement, variant: dict[str, Any]) -> None:
+    table = Table(
+        "size", "batch", "runs", "median ms", "16-84 % ms", "p95 ms", "fitted ms", "error", box=None
+    )
+    for point, error in zip(measured.points, measured.fit.errors, strict=True):
+        table.add_row(
+            "–" if point.side is None else str(point.side),
+            str(point.batch),
+            str(point.runs),
+            f"{1e3 * point.median_s:.2f}",
+            f"{1e3 * point.low_s:.2f} … {1e3 * point.high_s:.2f}",
+            f"{1e3 * point.p95_s:.2f}",
+            f"{1e3 * point.median_s * (1 + error):.2f}",
+            f"{100 * error:+.1f} %",
+        )
+    out.print(table)
+    out.print("\n".join(_lines(measured, variant)), highlight=False, markup=False, soft_wrap=True)
+    for note in measured.notes:
+        out.print(f"[yellow]note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _lines(measured: Measurement, variant: dict[str, Any]) -> Sequence[str]:
+    law, fit, load = variant["profile"], measured.fit, measured.load
+    return [
+        f"variant   {variant['name']}: {law['source']}",
+        f"delay     ({1e3 * law['fixed_s']:.4g} ms + {1e9 * law['per_byte_s']:.3g} ns/byte * size) * "
+        f"(1 + {law['batch_slope']:.3g} * (batch - 1)); "
+        f"error {fit.mean_error:.1%} on average, {fit.max_error:.1%} at most",
+        f"payload   {measured.largest_bytes:,} bytes per query at the largest size",
+        f"memory    {variant['resources']['memory_bytes'] / 1e6:,.0f} MB for the network and its tensors",
+        f"capacity  {variant['capacity_qps']:.3g} queries/s in batches of up to {measured.max_batch}, "
+        f"95 % answered within {1e3 * load.bound_s:.3g} ms",
+        f"under load: {load.measured_qps:.3g} queries/s in a trial of {load.queries} queries; the profile "
+        f"predicts {load.predicted_qps:.3g} for the same arrivals, {load.long_run_qps:.3g} in the long run",
+    ]
+
+
+def _slug(text: str) -> str:
+    """A file's name as the name of a model."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-") or "model"
+
+
+def _write(catalog: Path, model: dict[str, Any], variant: dict[str, Any], unknown: bool) -> None:
+    from edgewise.profiling import entries
+
+    kept = entries.write(catalog, model, variant)
+    notes = ["the accuracy is not known and written as 0; set --accuracy"] if unknown else []
+    notes += [] if kept else [f"{catalog}: comments were lost"]
+    for note in notes:
+        err.print(f"[yellow]note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
+    err.print(f"catalog: [bold]{escape(str(catalog))}[/bold]", highlight=False, soft_wrap=True)

@@ -1,0 +1,229 @@
+"""The event-driven engine of task graphs over stations, for use from Python.
+
+network = Network([Station("a", rate=1e9), Station("b", rate=1e9)],
+                  [Station("bus", rate=1e8)], {("*", "*"): ["bus"]})
+engine = GraphEngine(network, [graph], sent_s=arrivals_s, placement=[[0, 1]])
+engine.run()
+engine.queries.done_s - engine.queries.sent_s
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgewise.errors import ScenarioError
+from edgewise.model.work import TaskGraph
+from edgewise.sim import state as k
+from edgewise.sim.arrays import (
+    check_queries,
+    copied,
+    enlarged,
+    new_world,
+    placement_rows,
+    query_records,
+    sizes_wanted,
+)
+from edgewise.sim.heap import Records, records
+from edgewise.sim.loop import advance, advance_deciding
+from edgewise.sim.network import GraphClass, Network, compile_plan
+
+OUTCOMES = ("open", "done", "dropped", "reneged", "lost", "rejected")
+
+
+class GraphEngine:
+    """A world of stations and the queries that go through it.
+
+    Args:
+        network: stations and routes.
+        graphs: classes of queries.
+        sent_s: (Q,) when queries are sent, ascending.
+        graph: (Q,) class of each query; a number for all.
+        placement: station index of every task: (graphs, tasks), the same for all queries of a class;
+            (Q, tasks); a compiled or plain function decide(plan, world, flight, memory) that writes
+            `world.placement[flight]`; or None: `advance` stops at every query, see `pending`.
+        loop: a compiled loop(plan, world, until_s, memory) in place of `advance_deciding`, with its decide
+            function built in: unlike a function given as `placement` it is cached between processes.
+        memory: what a decide function may read and write, such as a NamedTuple of arrays.
+        source: (Q,) index in `network.place_names` of where queries come from; -1 for nowhere.
+        deadline_s: (Q,) after `sent_s`.
+        scale: (Q,) factor on the work of all tasks.
+        seed: of all noise.
+        log: keep every service in `log`.
+
+    Raises:
+        ScenarioError: times are not ascending, or a class, place or station does not exist.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        graphs: Sequence[GraphClass | TaskGraph],
+        sent_s: ArrayLike,
+        graph: ArrayLike = 0,
+        placement: ArrayLike | Callable[..., None] | None = None,
+        *,
+        loop: Callable[..., int] | None = None,
+        memory: Any = 0,
+        source: ArrayLike = -1,
+        deadline_s: ArrayLike = math.inf,
+        scale: ArrayLike = 1.0,
+        seed: int = 0,
+        log: bool = False,
+    ) -> None:
+        classes = [c if isinstance(c, GraphClass) else GraphClass(c) for c in graphs]
+        self.network = network
+        self.plan = compile_plan(network, classes)
+        self.memory = memory
+        self._loop = loop
+        self._decide = placement if callable(placement) else None
+        queries = query_records(sent_s, graph, source, deadline_s, scale)
+        check_queries(queries, len(classes), len(network.place_names))
+        tasks = max(len(c.graph.tasks) for c in classes)
+        rows = None if callable(placement) else placement
+        mapped = placement_rows(rows, queries, classes, len(network.stations))
+        self.world = new_world(network, self.plan, queries, mapped, tasks, seed, log)
+
+    def advance(self, until_s: float) -> bool:
+        """Run to `until_s`; True when it is reached, False when a query waits for `place`.
+
+        Raises:
+            ScenarioError: a placement names no station, or there is no route between two places.
+        """
+        while True:
+            if self._loop is not None:
+                status = self._loop(self.plan, self.world, float(until_s), self.memory)
+            elif self._decide is None:
+                status = advance(self.plan, self.world, float(until_s))
+            else:
+                status = advance_deciding(self.plan, self.world, float(until_s), self._decide, self.memory)
+            if status == k.GROW:
+                self.world = enlarged(self.world, sizes_wanted(self.world, self.plan.slack))
+            elif status in (k.NO_ROUTE, k.NO_STATION):
+                raise ScenarioError(
+                    "a placement needs a route between two places that have none; add it to Network.routes"
+                    if status == k.NO_ROUTE
+                    else f"a placement names a station outside 0..{self.world.stations.size - 1}"
+                )
+            else:
+                return bool(status == k.REACHED)
+
+    def run(self) -> None:
+        """Run until nothing is left to happen.
+
+        Raises:
+            ScenarioError: a query needs a placement; give one, or use `advance` and `place`.
+        """
+        if not self.advance(math.inf):
+            raise ScenarioError("a query has no placement; give the engine one, or call advance and place")
+
+    @property
+    def now_s(self) -> float:
+        """Time of the world."""
+        return float(self.world.clock[0].now_s)
+
+    @property
+    def pending(self) -> int | None:
+        """The query that waits for a placement."""
+        flight = self.world.clock[0].pending
+        return None if flight < 0 else int(self.world.flights[flight].query)
+
+    def place(self, stations: ArrayLike) -> None:
+        """Place the tasks of the pending query; a first station of -1 rejects it.
+
+        Raises:
+            ScenarioError: no query is pending.
+        """
+        flight = self.world.clock[0].pending
+        if flight < 0:
+            raise ScenarioError("no query waits for a placement; call advance first")
+        row = np.atleast_1d(np.asarray(stations, dtype=np.int64))
+        self.world.placement[flight, : row.size] = row
+
+    def send(self, sent_s: ArrayLike, graph: ArrayLike = 0, placement: ArrayLike | None = None,
+             **fields: ArrayLike) -> None:  # fmt: skip
+        """Add queries sent from now on: (Q,) times, classes and a row of stations for each (or None).
+
+        `fields` are source, deadline_s and scale as for the engine.
+        """
+        w = self.world
+        more = query_records(sent_s, graph, fields.get("source", -1), fields.get("deadline_s", math.inf),
+                        fields.get("scale", 1.0))  # fmt: skip
+        check_queries(more, self.plan.graphs.size, len(self.network.place_names))
+        next_query = int(w.clock[0].query)
+        if more.size and (more.sent_s[0] < self.now_s):
+            raise ScenarioError(f"sent_s is {more.sent_s[0]}; it must not be before now, {self.now_s}")
+        mapped = w.mapped
+        if placement is not None:
+            rows = np.broadcast_to(np.asarray(placement, dtype=np.int64), (more.size, w.placement.shape[1]))
+            more.row = len(mapped) + np.arange(more.size)
+            mapped = np.concatenate([mapped, rows])
+        rest = np.concatenate([w.queries[next_query:], more])
+        rest = rest[np.argsort(rest["sent_s"], kind="stable")]
+        queries = np.concatenate([w.queries[:next_query], rest]).view(np.recarray)
+        self.world = w._replace(queries=queries, mapped=mapped)
+
+    def change(self, at_s: float, station: str, *, rate: float | None = None, up: bool | None = None,
+               drain: bool = False, appear: bool = False) -> None:  # fmt: skip
+        """Add to the timeline: a new rate, a failure or repair, draining, or appearing after its start delay.
+
+        Raises:
+            ScenarioError: the time has passed or the station does not exist.
+        """
+        if not at_s >= self.now_s:
+            raise ScenarioError(
+                f"change of {station!r}: at_s is {at_s}; it must not be before now, {self.now_s}"
+            )
+        if rate is not None and not rate >= 0:
+            raise ScenarioError(f"change of {station!r}: rate is {rate}; it must be >= 0")
+        kinds = [
+            (k.TO_RATE, rate is not None), (k.TO_UP, up is True), (k.TO_DOWN, up is False),
+            (k.TO_DRAINING, drain), (k.TO_APPEAR, appear),
+        ]  # fmt: skip
+        more = records(k.CHANGE, sum(wanted for _, wanted in kinds))
+        more.kind = [kind for kind, wanted in kinds if wanted]
+        more.at_s, more.value, more.station = at_s, rate or 0.0, self.network.index(station)
+        changes, done = self.world.changes, int(self.world.clock[0].change)
+        at = done + int(np.searchsorted(changes.at_s[done:], at_s, side="right"))
+        merged = np.concatenate([changes[:at], more, changes[at:]]).view(np.recarray)
+        self.world = self.world._replace(changes=merged)
+
+    def copy(self) -> GraphEngine:
+        """An independent engine in the same state."""
+        other = object.__new__(GraphEngine)
+        other.__dict__.update(self.__dict__)
+        other.world = copied(self.world)
+        return other
+
+    @property
+    def queries(self) -> Records:
+        """(Q,) QUERY records; `done_s` is when a query ended (nan: not yet), `outcome` indexes OUTCOMES."""
+        return self.world.queries
+
+    @property
+    def sojourn_s(self) -> NDArray[np.float64]:
+        """(done,) time from sent to done of the queries that were done."""
+        q = self.queries
+        done = q.outcome == k.DONE
+        return np.asarray(q.done_s[done] - q.sent_s[done])
+
+    @property
+    def log(self) -> Records:
+        """LOG records of every service that has ended, if the engine keeps them."""
+        return self.world.log[: int(self.world.clock[0].logged)]
+
+    def tallies(self) -> dict[str, NDArray[np.float64]]:
+        """(S,) for each station up to now: served, failed, busy_s (server-seconds), mean_number inside."""
+        st, now = self.world.stations, self.now_s
+        gap = now - st.area_s
+        number_s = st.number_s + gap * st.inside
+        return {
+            "served": st.served.astype(np.float64),
+            "failed": st.failed.astype(np.float64),
+            "busy_s": st.busy_s + gap * np.minimum(st.serving, st.servers),
+            "mean_number": number_s / now if now > 0 else 0.0 * number_s,
+        }

@@ -1,0 +1,42 @@
+"""A world behind one pointer, for kernels that call each other often.
+
+A NamedTuple of arrays is passed to a compiled function array by array, some 150 words and as many
+reference counts per call. Inside `advance` the world and the plan are therefore held in numba
+structures, which travel as one pointer and read the same: `w.items[i].amount`. Without the
+compiler they are the NamedTuples themselves. (Each `@kernel` below `advance` is compiled for these
+types; naming it here makes the cache notice edits of this file.)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from edgewise.core import compiled
+from edgewise.sim.state import Plan, World
+
+if TYPE_CHECKING or os.environ.get("NUMBA_DISABLE_JIT") == "1":
+    HeldWorld, HeldPlan = World, Plan
+else:
+    from numba.experimental import structref
+
+    assert compiled  # numba is configured there, before it is imported here
+
+    @structref.register
+    class _WorldType(compiled.numba.types.StructRef):
+        def preprocess_fields(self, fields: Any) -> Any:
+            return tuple((name, compiled.numba.types.unliteral(kind)) for name, kind in fields)
+
+    @structref.register
+    class _PlanType(compiled.numba.types.StructRef):
+        def preprocess_fields(self, fields: Any) -> Any:
+            return tuple((name, compiled.numba.types.unliteral(kind)) for name, kind in fields)
+
+    class HeldWorld(structref.StructRefProxy):
+        """A `World` behind one pointer, made inside kernels only."""
+
+    class HeldPlan(structref.StructRefProxy):
+        """A `Plan` behind one pointer, made inside kernels only."""
+
+    structref.define_proxy(HeldWorld, _WorldType, list(World._fields))
+    structref.define_proxy(HeldPlan, _PlanType, list(Plan._fields))

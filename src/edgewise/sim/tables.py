@@ -1,0 +1,119 @@
+"""From streams, a world and a timeline to the arrays of `sim.streams`, and back to records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.views import REASONS, Violation
+from edgewise.core.world import Links, World
+from edgewise.model.timeline import Change, NodeChange
+from edgewise.model.work import Stream
+from edgewise.sim.streams import HELD, SERVER, STREAM, WAY, WORKER, Ints, Streams, Tally, Ways, Workers
+from edgewise.sim.telemetry import DELAY_BINS
+
+ROOM = 16  # streams a worker's heap has room for at first
+
+
+def stream_arrays(trace: Sequence[Stream], delay_s: float = 0.0) -> Streams:
+    """(N,) STREAM records before their first query.
+
+    Args:
+        delay_s: from a stream's opening until its queries may leave the site.
+    """
+    s = _zeros(len(trace), STREAM)
+    for name in ("id", "site", "close_s", "rate_qps", "size_bytes", "deadline_s"):
+        s[name] = [getattr(stream, name) for stream in trace]
+    s.poisson = [stream.arrivals == "poisson" for stream in trace]
+    s.sent_s = [stream.open_s for stream in trace]
+    s.from_s = s.sent_s + delay_s
+    return s
+
+
+def worker_arrays(world: World) -> Workers:
+    """Idle workers."""
+    count = world.workers
+    each = _zeros(count, WORKER)
+    for name in ("cluster", "fixed_s", "per_byte_s", "batch_slope", "deviation", "max_batch", "servers"):
+        each[name] = getattr(world, name)
+    each.law, each.timeout_s, each.down_s = world.distribution, world.batch_timeout_s, np.inf
+    return Workers(
+        each=each,
+        servers=_zeros((count, int(world.servers.max(initial=1))), SERVER),
+        batch=_zeros((count, int(world.max_batch.max(initial=1))), HELD),
+        members=np.zeros((count, ROOM), dtype=np.int64),
+        histogram=np.zeros((count, DELAY_BINS), dtype=np.int64),
+    )
+
+
+def with_more_room(workers: Workers) -> Workers:
+    """The same workers, with heaps for twice as many streams."""
+    return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
+
+
+def way_arrays(world: World, links: Links) -> Ways:
+    """(S, C) WAY records of a world whose links are as given."""
+    ways = _zeros(links.delay_s.shape, WAY)
+    ways.delay_s, ways.deviation_s = links.delay_s, links.deviation_s
+    ways.access_s = world.access_delay_s[:, None]
+    ways.bps = np.minimum(world.uplink_bps[:, None], links.bandwidth_bps)
+    return ways
+
+
+def new_tally(duration_s: float, window_s: float) -> Tally:
+    """A tally of as many windows as the run has."""
+    windows = max(int(np.ceil(duration_s / window_s)), 1)
+    return Tally(window_s, np.zeros((3, windows), dtype=np.int64))
+
+
+def outages(world: World, timeline: Sequence[Change]) -> dict[int, list[float]]:
+    """When each worker goes down, in order; workers that never do are left out."""
+    nodes = {name: n for n, name in enumerate(world.node_names)}
+    downs: dict[int, list[float]] = {}
+    for change in timeline:
+        if isinstance(change, NodeChange) and not change.up:
+            for w in np.flatnonzero(world.node == nodes[change.node]):
+                downs.setdefault(int(w), []).append(change.at_s)
+    return downs
+
+
+def stream_records(
+    world: World, trace: Sequence[Stream], s: Streams, worker: Ints, reason: NDArray[np.int8]
+) -> dict[str, Any]:
+    """Columns of the streams table that a run determines, in the order of the streams.
+
+    Args:
+        worker: the last worker of each stream, -1 when it never had one.
+        reason: why a stream was refused last; reported for streams that never had a worker.
+    """
+    served = s.ok + s.failed
+    names = {int(v): text for v, text in REASONS.items()}
+    never = names[int(Violation.POLICY)]
+    bound = worker.tolist()
+    columns: dict[str, Any] = {"stream": [t.id for t in trace]}
+    columns["site"] = [world.site_names[t.site] for t in trace]
+    for name in ("application", "task", "open_s", "close_s", "rate_qps", "size_bytes", "deadline_s",
+                 "min_accuracy"):  # fmt: skip
+        columns[name] = [getattr(t, name) for t in trace]
+    columns["worker"] = [None if w < 0 else world.worker_names[w] for w in bound]
+    columns["variant"] = [None if w < 0 else world.variant_names[w] for w in bound]
+    clusters = world.cluster.tolist()
+    columns["cluster"] = [None if w < 0 else world.cluster_names[clusters[w]] for w in bound]
+    columns["reason"] = [
+        None if w >= 0 else names[r] or never for w, r in zip(bound, reason.tolist(), strict=True)
+    ]
+    columns["queries"] = (served + s.rejected).tolist()
+    for name in ("ok", "failed", "rejected"):
+        columns[name] = getattr(s, name).tolist()
+    means = (s.delay_sum_s / np.maximum(served, 1)).tolist()
+    longest = s.delay_max_s.tolist()
+    columns["delay_mean_s"] = [mean if most > 0 else None for mean, most in zip(means, longest, strict=True)]
+    columns["delay_max_s"] = [most if most > 0 else None for most in longest]
+    return columns
+
+
+def _zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> Any:
+    return np.zeros(shape, dtype=kind).view(np.recarray)

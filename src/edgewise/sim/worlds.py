@@ -1,0 +1,165 @@
+"""Many worlds side by side, stepped together from barrier to barrier.
+
+The worlds are stacked: every array has a leading axis of B worlds, so observations of all of them are
+one slice (`worlds.world.stations.inside`, (B, S)). A world never reads another's rows, hence the
+results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgewise.core.compiled import kernel, numba
+from edgewise.errors import ScenarioError
+from edgewise.sim import state as k
+from edgewise.sim.arrays import copied, enlarged, longer, sizes_of, sizes_wanted
+from edgewise.sim.engine import GraphEngine
+from edgewise.sim.loop import advance, advance_deciding
+from edgewise.sim.state import Ints, Plan, World
+
+
+@kernel
+def world_of(batch: World, b: int) -> World:
+    """World `b` of a stack, as views."""
+    return World(
+        batch.clock[b],
+        batch.events[b],
+        batch.items[b],
+        batch.flights[b],
+        batch.placement[b],
+        batch.missing[b],
+        batch.queries[b],
+        batch.mapped[b],
+        batch.stations[b],
+        batch.slots[b],
+        batch.changes[b],
+        batch.log[b],
+    )
+
+
+@kernel(parallel=True)
+def advance_all(plan: Plan, batch: World, until_s: float, status: Ints) -> None:
+    """`advance` every world; (B,) `status` receives what each returned."""
+    for b in numba.prange(status.size):
+        status[b] = advance(plan, world_of(batch, b), until_s)
+
+
+@kernel(parallel=True)
+def advance_all_deciding(
+    plan: Plan, batch: World, until_s: float, status: Ints, decide: Callable[..., None], memory: Any
+) -> None:
+    """`advance_deciding` every world; world b's decisions see `memory[b]`."""
+    for b in numba.prange(status.size):
+        status[b] = advance_deciding(plan, world_of(batch, b), until_s, decide, memory[b])
+
+
+def stacked(worlds: Sequence[World]) -> World:
+    """Stack worlds along a new leading axis; shorter arrays are padded with what never happens."""
+    sizes = type(sizes_of(worlds[0]))(*np.max([sizes_of(w) for w in worlds], axis=0).tolist())
+    alike = [_padded(enlarged(copied(w), sizes), worlds) for w in worlds]
+    parts = zip(*alike, strict=True)
+    return World(*(np.stack(part).view(type(part[0])) for part in parts))
+
+
+def _padded(w: World, worlds: Sequence[World]) -> World:
+    queries = longer(w.queries, max(other.queries.size for other in worlds))
+    queries.sent_s[w.queries.size :] = np.inf
+    changes = longer(w.changes, max(other.changes.size for other in worlds))
+    changes.at_s[w.changes.size :] = np.inf
+    mapped = longer(w.mapped, max(len(other.mapped) for other in worlds))
+    return w._replace(queries=queries, changes=changes, mapped=mapped)
+
+
+class Worlds:
+    """B engines as one batch; the engines given are copied.
+
+    Args:
+        engines: same network and graphs; queries, seeds and changes may differ.
+        decide: compiled decide(plan, world, flight, memory[b]), or None: worlds stop at decisions.
+        memory: (B, ...) array.
+        threads: how many to use; None for all that numba has.
+
+    Raises:
+        ScenarioError: the engines do not have one network and one set of graphs.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[GraphEngine],
+        decide: Callable[..., None] | None = None,
+        memory: NDArray[Any] | None = None,
+        threads: int | None = 1,
+    ) -> None:
+        self._first = engines[0]
+        self.plan = engines[0].plan
+        for b, engine in enumerate(engines):
+            if not all(np.array_equal(x, y) for x, y in zip(self.plan, engine.plan, strict=True)):
+                raise ScenarioError(
+                    f"world {b} has another network or other graphs than world 0; use one batch each"
+                )
+        self.world = stacked([engine.world for engine in engines])
+        self.threads = threads
+        self._decide = decide
+        self._memory = np.zeros((len(engines), 1)) if memory is None else memory
+
+    def __len__(self) -> int:
+        return len(self.world.clock)
+
+    def advance(self, until_s: float) -> NDArray[np.bool_]:
+        """Run every world to the barrier; (B,) False where a query waits for `place`.
+
+        Raises:
+            ScenarioError: a placement cannot be carried out.
+        """
+        status = np.zeros(len(self), dtype=np.int64)
+        if self.threads is not None:
+            numba.set_num_threads(self.threads)
+        while True:
+            if self._decide is None:
+                advance_all(self.plan, self.world, float(until_s), status)
+            else:
+                advance_all_deciding(
+                    self.plan, self.world, float(until_s), status, self._decide, self._memory
+                )
+            if np.any(status >= k.NO_ROUTE):
+                b = int(np.flatnonzero(status >= k.NO_ROUTE)[0])
+                raise ScenarioError(
+                    f"world {b}: a placement names no station or needs a route that is missing"
+                )
+            if not np.any(status == k.GROW):
+                return np.asarray(status == k.REACHED)
+            self._grow()
+
+    def _view(self, b: int) -> World:
+        return World(*(part[b] for part in self.world))
+
+    def _grow(self) -> None:
+        worlds = [self._view(b) for b in range(len(self))]
+        self.world = stacked([enlarged(w, sizes_wanted(w, self.plan.slack)) for w in worlds])
+
+    @property
+    def pending(self) -> Ints:
+        """(B,) the query that waits for a placement, or -1."""
+        flight = self.world.clock.pending[:, 0]
+        query = self.world.flights.query[np.arange(len(self)), np.maximum(flight, 0)]
+        return np.where(flight < 0, -1, query).astype(np.int64)
+
+    def place(self, stations: ArrayLike) -> None:
+        """Place the pending queries: (B, tasks) station of every task; rows of other worlds are not read."""
+        rows = np.asarray(stations, dtype=np.int64)
+        flight = self.world.clock.pending[:, 0]
+        waits = np.flatnonzero(flight >= 0)
+        self.world.placement[waits, flight[waits], : rows.shape[1]] = rows[waits]
+
+    def engine(self, b: int) -> GraphEngine:
+        """World `b` as an engine of its own (a copy)."""
+        out = self._first.copy()
+        w = copied(self._view(b))
+        out.world = w._replace(
+            queries=w.queries[np.isfinite(w.queries.sent_s)], changes=w.changes[np.isfinite(w.changes.at_s)]
+        )
+        return out
