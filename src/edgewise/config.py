@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,12 +18,16 @@ from pydantic import ValidationError
 from edgewise.errors import ScenarioError
 from edgewise.model.build import build_catalog
 from edgewise.model.catalog import Catalog
+from edgewise.model.library import Graph
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.spec import CatalogSpec, ScenarioSpec
+from edgewise.model.reference import key_tables
+from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
+from edgewise.model.settings import set_paths
+from edgewise.model.spec import ApplicationSpec, ApplicationsSpec, CatalogSpec, ScenarioSpec
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
+_APPLICATIONS = files("edgewise") / "data" / "applications"
 
 
 class _Loader(yaml.SafeLoader):
@@ -42,16 +50,84 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def load_scenario(path_or_name: str | Path) -> Scenario:
+def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None = None) -> Scenario:
     """Read a scenario from a YAML file, or a shipped one by its name.
 
-    A shipped name wins over a file without suffix of the same name.
+    A shipped name wins over a file without suffix of the same name. Files that the scenario uses
+    are sought in its folder.
 
+    Args:
+        settings: dotted path → value, to be set before the scenario is built: `topology.antennas`,
+            `arrivals.clients_per_min`; entries of lists by number or name: `applications.pool.weight`.
     Raises:
-        ScenarioError: there is no such file or name, it is not YAML, or its content is wrong.
+        ScenarioError: there is no such file or name, it is not YAML, its content is wrong, or a
+            setting's path does not exist.
     """
     text, where = _read(path_or_name, "scenario", _SHIPPED)
-    return parse_scenario(_plain(text, where), where)
+    library = Files(Path(path_or_name).parent)
+    data = _plain(text, where)
+    if settings:
+        data = set_paths(data, settings, where, library)
+    return parse_scenario(data, where, library)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Path and value of "path=value"; the value is read as YAML.
+
+    Raises:
+        ScenarioError: there is no "=", or the value is not YAML.
+    """
+    path, found, value = text.partition("=")
+    if not found or not path.strip():
+        raise ScenarioError(f"setting {text!r}: write path=value, for example topology.antennas=100")
+    return path.strip(), _plain(value, f"setting {text!r}")
+
+
+class Files:
+    """Reads the catalogs, applications and graphs that a scenario uses (`model.library.Library`).
+
+    Args:
+        folder: where relative paths start, the scenario's folder.
+    """
+
+    def __init__(self, folder: Path = Path()) -> None:
+        self.folder = folder
+
+    def catalog(self, name: str) -> CatalogSpec:
+        """A shipped catalog, or a file."""
+        return parse_catalog(*self._read(name, "catalog", _CATALOGS))[0]
+
+    def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
+        """Shipped applications, or a file."""
+        text, where = self._read(name, "applications", _APPLICATIONS)
+        try:
+            return ApplicationsSpec.model_validate(_plain(text, where)).applications
+        except ValidationError as error:
+            raise ScenarioError(listed(where, explain(error, ApplicationsSpec))) from None
+
+    def graph(self, name: str) -> Graph:
+        """A graph of the topohub package, with names that may be used in files and lengths in km."""
+        try:
+            topohub: Any = import_module("topohub")
+        except ImportError:
+            raise ScenarioError(
+                f"graph {name!r}: comes from the package topohub; pip install 'edgewise[graphs]'"
+            ) from None
+        try:
+            data = topohub.get(name)
+        except (KeyError, ValueError, OSError):
+            raise ScenarioError(
+                f"graph {name!r}: topohub has no such graph; use for example sndlib/nobel-germany, "
+                "sndlib/germany50 or topozoo/Abilene"
+            ) from None
+        index = {node["id"]: i for i, node in enumerate(data["nodes"])}
+        edges = [
+            (index[edge["source"]], index[edge["target"]], float(edge["dist"])) for edge in data["edges"]
+        ]
+        return Graph(_place_names(str(node.get("name") or "node") for node in data["nodes"]), tuple(edges))
+
+    def _read(self, name: str, kind: str, shipped: Traversable) -> tuple[str, str]:
+        return _read(name if name in _names(shipped) else self.folder / name, kind, shipped)
 
 
 def shipped_scenarios() -> list[str]:
@@ -96,6 +172,17 @@ def parse_catalog(text: str, where: str) -> tuple[CatalogSpec, Catalog]:
     return spec, catalog
 
 
+def _place_names(places: Iterable[str]) -> tuple[str, ...]:
+    """Names in plain letters, made unique by numbers."""
+    names: list[str] = []
+    for place in places:
+        plain = unicodedata.normalize("NFKD", place).encode("ascii", "ignore").decode()
+        name = re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-") or "node"
+        same = sum(other == name or other.startswith(f"{name}.") for other in names)
+        names.append(f"{name}.{same}" if same else name)
+    return tuple(names)
+
+
 def _plain(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
@@ -108,7 +195,7 @@ def _plain(text: str, where: str) -> Any:
 
 
 def dump_scenario(scenario: Scenario) -> str:
-    """YAML with every default written out; loads back to an equal scenario."""
+    """YAML with every default, catalog and application written out; loads back to an equal scenario."""
     data = scenario.spec.model_dump(mode="json", exclude_none=True)
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
     return text
@@ -118,6 +205,17 @@ def scenario_schema() -> dict[str, Any]:
     """JSON Schema of scenario files, for editors and `edgewise schema`."""
     schema = ScenarioSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def scenario_reference() -> str:
+    """Markdown tables of every key of a scenario file, for docs/reference/scenario.md."""
+    return key_tables(scenario_schema())
+
+
+def describe_scenario(name: str) -> str:
+    """What a shipped scenario shows, without building it."""
+    text, where = _read(name, "scenario", _SHIPPED)
+    return check_scenario(_plain(text, where), where).description
 
 
 def _names(folder: Traversable) -> list[str]:

@@ -1,14 +1,24 @@
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from edgewise.config import dump_scenario, load_scenario, scenario_schema, shipped_scenarios
+from edgewise.config import (
+    Files,
+    describe_scenario,
+    dump_scenario,
+    load_scenario,
+    scenario_reference,
+    scenario_schema,
+    shipped_scenarios,
+)
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.timeline import LinkChange, NodeChange
 
 
 @pytest.fixture
@@ -30,11 +40,18 @@ def message(data: Any) -> str:
     return str(caught.value)
 
 
+def shipped(name: str) -> Scenario:
+    if name == "isp":
+        pytest.importorskip("topohub")
+    return load_scenario(name)
+
+
 @pytest.mark.parametrize("name", shipped_scenarios())
 def test_shipped_scenarios_load_and_come_back_equal(name: str) -> None:
-    scenario = load_scenario(name)
-    again = parse_scenario(yaml.safe_load(dump_scenario(scenario)), name)
+    scenario = shipped(name)
+    again = parse_scenario(yaml.safe_load(dump_scenario(scenario)), name, Files())
     assert scenario == again
+    assert describe_scenario(name) == scenario.description
     assert isinstance(again, Scenario)
     assert dump_scenario(again) == dump_scenario(scenario)
     assert World.build(scenario.catalog, scenario.topology).workers == len(scenario.topology.workers)
@@ -92,6 +109,62 @@ def test_three_tier_is_what_the_documentation_says() -> None:
         ("applications", [], "applications: [] is not a list with at least one entry"),
         ("arrivals.clients_per_min", [{"at_s": 5, "rate": 1}], "the first step must start at 0"),
         ("arrivals.clients_per_min", [{"at_s": 0, "rate": 1}, {"at_s": 0, "rate": 2}], "must increase"),
+        ("decision_delay_s", -1, "decision_delay_s: -1 is too small"),
+        ("catalog.variants[0].profile.distribution", "gamma", "'gamma' is not allowed; use 'normal' or 'exp"),
+        ("catalog.variants[0].batch_timeout_s", "5 days", "batch_timeout_s: '5 days' is not a number"),
+        ("catalog.variants[1].capacity_qps", 250, "capacity_qps: 250 is more than the 200 queries/s that"),
+        ("catalog.use", "detection", "catalog.use: catalog 'detection': not at hand"),
+        ("catalog.uses", "x", "catalog.uses: unknown key 'uses'; use one of: models, variants"),
+        (
+            "applications", {"use": "reference", "weight": 1},
+            "applications.weight: unknown key 'weight'; did you mean 'weights'",
+        ),
+        (
+            "applications", {"use": "r", "applications": [{"name": "x"}]},
+            "applications.applications[0].task: is missing",
+        ),
+        ("applications", {"weights": "uniform"}, "applications: {'weights': 'uniform'} is not a list"),
+        (
+            "topology", {"kind": "full-edge"},
+            "'topology' makes the clusters, sites, links, workers; remove one",
+        ),
+        ("arrivals.pattern", "burst", "needs either 'clients_per_min' or 'pattern'; give exactly one"),
+        (
+            "arrivals", {"pattern": "bursts"},
+            "arrivals.pattern: 'bursts' is not allowed; use 'burst' or 'steady'",
+        ),
+        (
+            "timeline", [{"at_s": 1, "node": "near", "up": False}],
+            "timeline[0].node: unknown node 'near'; did you mean",
+        ),
+        (
+            "timeline", [{"at_s": 20, "node": "near-node", "up": False}],
+            "timeline[0].at_s: 20 is not before the end",
+        ),
+        (
+            "timeline", [{"at_s": 1, "node": "near-node"}],
+            "timeline[0]: a node or cluster goes up or down; give",
+        ),
+        (
+            "timeline", [{"at_s": 1, "node": "near-node", "cluster": "far", "up": True}],
+            "give exactly one of them",
+        ),
+        (
+            "timeline", [{"at_s": 1, "cluster": "fra", "up": True}],
+            "timeline[0].cluster: unknown cluster 'fra'; did",
+        ),
+        (
+            "timeline", [{"at_s": 1, "link": {"site": "s", "cluster": "far"}, "up": True}],
+            "link.site: unknown site 's'",
+        ),
+        (
+            "timeline", [{"at_s": 1, "link": {"site": "*", "cluster": "f"}, "up": True}],
+            "link.cluster: unknown cluster",
+        ),
+        (
+            "timeline", [{"at_s": 1, "link": {"site": "*", "cluster": "far"}}],
+            "timeline[0]: changes nothing; give up,",
+        ),
         ("arrivals.clients_per_min", -3, "arrivals.clients_per_min[0].rate: -3 is too small"),
     ],
 )  # fmt: skip
@@ -176,6 +249,65 @@ def test_units_sites_and_link_precedence(data: dict[str, Any]) -> None:
     assert delay == {("s-0", "near"): 1e-3, ("s-0", "far"): 0.02, ("s-1", "near"): 0.5, ("s-1", "far"): 0.02}
 
 
+def test_one_way_of_describing_the_topology(data: dict[str, Any]) -> None:
+    del data["links"]
+    del data["workers"]
+    assert "links, workers: missing; add them, or a 'topology'" in message(data)
+
+
+def test_exponential_delays_have_their_own_deviation(data: dict[str, Any]) -> None:
+    profile = data["catalog"]["variants"][0]["profile"]
+    profile |= {"distribution": "exponential", "deviation": 0.1}
+    assert "deviation 0.1 contradicts distribution 'exponential'" in message(data)
+    profile["deviation"] = 1
+    data["catalog"]["variants"][0]["batch_timeout_s"] = "5ms"
+    data["decision_delay_s"] = "20ms"
+    scenario = parse_scenario(data, "x")
+    assert scenario.catalog.variant("small-cpu").profile.distribution == "exponential"
+    assert scenario.catalog.variant("small-cpu").batch_timeout_s == 0.005
+    assert scenario.decision_delay_s == 0.02
+
+
+def test_timeline_is_sorted_and_expanded(data: dict[str, Any]) -> None:
+    data["clusters"][1]["nodes"][0]["count"] = 2
+    data["sites"][0]["count"] = 2
+    data["links"] = [{"site": "*", "cluster": name, "delay_s": 0.01} for name in ("near", "far")]
+    data["timeline"] = [
+        {"at_s": 9, "link": {"site": "*", "cluster": "far"}, "delay_s": "30ms", "bandwidth_bps": "1Mbps"},
+        {"at_s": 5, "cluster": "far", "up": True},
+        {"at_s": "2s", "node": "far-node-1", "up": False},
+        {"at_s": 10, "link": {"site": "site-1", "cluster": "near"}, "up": False},
+    ]
+    scenario = parse_scenario(data, "x")
+    assert scenario.timeline == (
+        NodeChange(2.0, "far-node-1", False),
+        NodeChange(5.0, "far-node-0", True),
+        NodeChange(5.0, "far-node-1", True),
+        LinkChange(9.0, "site-0", "far", None, 0.03, None, 1e6),
+        LinkChange(9.0, "site-1", "far", None, 0.03, None, 1e6),
+        LinkChange(10.0, "site-1", "near", False),
+    )
+    assert parse_scenario(yaml.safe_load(dump_scenario(scenario)), "x") == scenario
+
+
+@pytest.mark.parametrize(("pattern", "rates"), [("burst", [20, 60, 100, 20]), ("steady", [60, 40, 20, 60])])
+def test_patterns_go_on_to_the_end(data: dict[str, Any], pattern: str, rates: list[float]) -> None:
+    data["duration_s"], data["arrivals"] = "8min", {"pattern": pattern}
+    steps = parse_scenario(data, "x").arrivals.steps
+    assert steps == tuple(zip([0.0, 150.0, 300.0, 450.0], map(float, rates), strict=True))
+    data["duration_s"] = 150
+    assert len(parse_scenario(data, "x").arrivals.steps) == 1
+
+
+def test_the_reference_page_has_every_key_as_it_is_now() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "scenario.md"
+    part = page.read_text("utf-8").partition("<!-- keys -->\n")[2].partition("<!-- end of keys -->")[0]
+    assert part.strip() == scenario_reference().strip(), (
+        "put into docs/reference/scenario.md, between its marks, the output of "
+        "python -c 'import edgewise.config as c; print(c.scenario_reference())'"
+    )
+
+
 def test_capacity_left_out_comes_from_the_profile(data: dict[str, Any]) -> None:
     del data["catalog"]["variants"][1]["capacity_qps"]
     variant = parse_scenario(data, "x").catalog.variant("large-gpu")
@@ -211,6 +343,8 @@ def conforms(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
         return conforms(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
     if "anyOf" in schema and not any(conforms(value, option, root) for option in schema["anyOf"]):
         return False
+    if "oneOf" in schema and sum(conforms(value, option, root) for option in schema["oneOf"]) != 1:
+        return False
     number = isinstance(value, int | float) and not isinstance(value, bool)
     types = {
         "object": isinstance(value, dict),
@@ -224,6 +358,9 @@ def conforms(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     if "type" in schema and not types[schema["type"]]:
         return False
     if isinstance(value, dict) and schema.get("type") == "object":
+        if "properties" not in schema:
+            ((pattern, entry),) = schema["patternProperties"].items()
+            return all(re.search(pattern, key) and conforms(item, entry, root) for key, item in value.items())
         properties = schema["properties"]
         return set(schema.get("required", ())) <= set(value) <= set(properties) and all(
             conforms(item, properties[key], root) for key, item in value.items()
@@ -244,7 +381,7 @@ def test_schema_accepts_the_shipped_files(name: str) -> None:
 
     schema = scenario_schema()
     written = yaml.safe_load((files("edgewise") / "data" / "scenarios" / f"{name}.yaml").read_text("utf-8"))
-    resolved = yaml.safe_load(dump_scenario(load_scenario(name)))
+    resolved = yaml.safe_load(dump_scenario(shipped(name)))
     assert conforms(written, schema, schema)
     assert conforms(resolved, schema, schema)
     wrong = copy.deepcopy(written)

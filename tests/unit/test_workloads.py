@@ -14,6 +14,9 @@ from edgewise.workloads import generate_streams, read_streams_csv
 
 TINY = load_scenario("tiny")
 
+PINNED_NAMES = ("quick", "quick")
+PINNED = [1.1194288745209753, 4.220710530043949, 10.0, 19.359218037308175, 20.0]
+
 steps = st.lists(
     st.tuples(st.floats(0.1, 50.0), st.sampled_from([0.0, 5.0, 60.0, 300.0])), min_size=0, max_size=4,
     unique_by=lambda step: step[0],
@@ -90,6 +93,28 @@ def test_the_same_clients_come_sooner_at_a_higher_rate() -> None:
     for a, b in zip(slow, fast, strict=False):
         assert b.open_s == pytest.approx(a.open_s / 2)
         assert (a.application, a.rate_qps, a.deadline_s) == (b.application, b.rate_qps, b.deadline_s)
+
+
+def test_streams_of_a_seed_stay_what_they_are() -> None:
+    """Figures pinned: a change here changes every published result."""
+    streams = generate_streams(TINY, 3)
+    assert len(streams) == 24
+    first, last = streams[0], streams[-1]
+    assert (first.application, last.application) == PINNED_NAMES
+    assert [first.open_s, first.close_s, first.rate_qps, last.open_s, last.close_s] == pytest.approx(
+        PINNED, rel=1e-12
+    )
+
+
+def test_csv_of_a_scenario_with_a_pattern(tmp_path: Path) -> None:
+    scenario = load_scenario("full-edge-burst", {"topology.antennas": 2, "duration_s": 200})
+    path = write(tmp_path, "open_s,site,application\n199,antenna-1,gaming\n0.5,antenna-0,pool\n")
+    pool, gaming = read_streams_csv(path, scenario, seed=4)
+    assert (pool.site, gaming.site, gaming.close_s) == (0, 1, 200.0)
+    assert 0.02 <= gaming.deadline_s <= 0.03
+    path = write(tmp_path, "open_s,site,application\n200,antenna-1,gaming\n")
+    with pytest.raises(ScenarioError, match="is not in \\[0, duration_s\\)"):
+        read_streams_csv(path, scenario)
 
 
 def test_no_clients() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Catalog
-from edgewise.model.topology import Topology
+from edgewise.model.topology import LinkTable, Topology
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -125,15 +125,18 @@ class World:
         Raises:
             ScenarioError: a worker names something that does not exist, or a link is missing.
         """
+        known = {variant.name: variant for variant in catalog.variants}
+        known_models = {model.name: model for model in catalog.models}
+        nodes = {node.name: i for i, node in enumerate(topology.nodes)}
         try:
-            variants = [catalog.variant(worker.variant) for worker in topology.workers]
-            models = [catalog.model(variant.model) for variant in variants]
-            nodes = [node.name for node in topology.nodes]
-            node_index = [nodes.index(worker.node) for worker in topology.workers]
-        except (KeyError, ValueError) as error:
+            variants = [known[worker.variant] for worker in topology.workers]
+            models = [known_models[variant.model] for variant in variants]
+            node_index = [nodes[worker.node] for worker in topology.workers]
+        except KeyError as error:
             raise ScenarioError(f"topology.workers: unknown variant, model or node: {error}") from error
         clusters = tuple(cluster.name for cluster in topology.clusters)
         tasks = tuple(sorted({model.task for model in catalog.models}))
+        cluster_index = [i for i, cluster in enumerate(topology.clusters) for _ in cluster.nodes]
         delay, deviation, bandwidth = _links(topology, clusters)
         profiles = [variant.profile for variant in variants]
         return cls(
@@ -153,7 +156,7 @@ class World:
             deviation=_floats([profile.deviation for profile in profiles]),
             max_batch=_ints([variant.max_batch for variant in variants]),
             servers=_ints([variant.servers for variant in variants]),
-            cluster=_ints([clusters.index(topology.nodes[i].cluster) for i in node_index]),
+            cluster=_ints([cluster_index[i] for i in node_index]),
             node=_ints(node_index),
             delay_s=delay,
             deviation_s=deviation,
@@ -166,13 +169,20 @@ class World:
 
 
 def _links(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    if isinstance(topology.links, LinkTable):
+        if (topology.links.sites, topology.links.clusters) != (
+            tuple(s.name for s in topology.sites),
+            clusters,
+        ):
+            raise ScenarioError("links: their table is of other sites or clusters; build it from these")
+        return topology.links.arrays
     links = {(link.site, link.cluster): link for link in topology.links}
     rows = []
     for site in topology.sites:
         for cluster in clusters:
-            if (site.name, cluster) not in links:
+            link = links.get((site.name, cluster))
+            if link is None:
                 raise ScenarioError(f"links: no link from site {site.name!r} to cluster {cluster!r}; add one")
-            link = links[site.name, cluster]
             rows.append((link.delay_s, link.deviation_s, link.bandwidth_bps))
     table = np.array(rows, dtype=np.float64).reshape(len(topology.sites), len(clusters), 3)
     return tuple(_floats(table[:, :, i]) for i in range(3))  # type: ignore[return-value]

@@ -6,26 +6,28 @@ Forbidden here: I/O, and stopping at the first problem: they are collected in a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
+from edgewise.model.deploy import deploy
 from edgewise.model.problems import nearest
 from edgewise.model.resources import KINDS, Resources
 from edgewise.model.spec import (
+    ApplicationSpec,
     CatalogSpec,
+    ChangeSpec,
     ClusterSpec,
     LinkSpec,
-    ResourcesSpec,
     ScenarioSpec,
     SiteSpec,
     VariantSpec,
-    WorkerSpec,
 )
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
+from edgewise.model.timeline import Change, LinkChange, NodeChange
+from edgewise.model.topology import Cluster, Link, Node, Site, Topology
+from edgewise.model.values import ResourcesSpec
 
 Problems = list[str]
-SLACK = 1e-9  # relative, so that ten workers of 0.1 cores fit one core
-MOST_WORKERS = 100_000
+SLACK = 1e-3  # relative: a stated capacity may be rounded
 
 
 def build_catalog(spec: CatalogSpec, problems: Problems) -> Catalog:
@@ -33,12 +35,16 @@ def build_catalog(spec: CatalogSpec, problems: Problems) -> Catalog:
     _unique("catalog.models", [model.name for model in spec.models], problems)
     _unique("catalog.variants", [variant.name for variant in spec.variants], problems)
     names = [model.name for model in spec.models]
-    for i, variant in enumerate(spec.variants):
-        _known(f"catalog.variants[{i}].model", "model", variant.model, names, problems)
-    return Catalog(
-        models=tuple(Model(model.name, model.task, model.accuracy) for model in spec.models),
-        variants=tuple(_variant(variant) for variant in spec.variants),
-    )
+    variants = tuple(_variant(variant) for variant in spec.variants)
+    for i, variant in enumerate(variants):
+        known(f"catalog.variants[{i}].model", "model", variant.model, names, problems)
+        most = _most_qps(variant)
+        if variant.capacity_qps > most * (1.0 + SLACK):
+            problems.append(
+                f"catalog.variants[{i}].capacity_qps: {variant.capacity_qps:g} is more than the {most:g} "
+                "queries/s that servers, max_batch and profile give; lower it or leave it out"
+            )
+    return Catalog(tuple(Model(model.name, model.task, model.accuracy) for model in spec.models), variants)
 
 
 def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Topology:
@@ -47,37 +53,75 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
     Problems: names given twice, unknown names, a site without a link to a cluster, workers
     that do not fit their node.
     """
-    sites = tuple(_site(name, site) for site in spec.sites for name in expand(site.name, site.count))
-    clusters = tuple(_cluster(cluster) for cluster in spec.clusters)
+    site_specs, worker_specs = spec.sites or (), spec.workers or ()
+    sites = tuple(_site(name, site) for site in site_specs for name in expand(site.name, site.count))
+    clusters = tuple(_cluster(cluster) for cluster in spec.clusters or ())
     _unique("sites", [site.name for site in sites], problems)
     _unique("clusters", [cluster.name for cluster in clusters], problems)
     _unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
-    links = _links(spec.links, sites, clusters, problems)
+    links = _links(spec.links or (), sites, clusters, problems)
     before = len(problems)
-    for i, worker in enumerate(spec.workers):
-        _known(
-            f"workers[{i}].variant", "variant", worker.variant, [v.name for v in catalog.variants], problems
-        )
+    variants = [variant.name for variant in catalog.variants]
+    nodes = [node.name for c in clusters for node in c.nodes]
+    for i, worker in enumerate(worker_specs):
+        known(f"workers[{i}].variant", "variant", worker.variant, variants, problems)
         if worker.node is not None:
-            nodes = [node.name for c in clusters for node in c.nodes]
-            _known(f"workers[{i}].node", "node", worker.node, nodes, problems)
+            known(f"workers[{i}].node", "node", worker.node, nodes, problems)
         if worker.cluster is not None:
-            _known(f"workers[{i}].cluster", "cluster", worker.cluster, [c.name for c in clusters], problems)
-    workers = _deploy(spec.workers, catalog, clusters, problems) if len(problems) == before else ()
+            known(f"workers[{i}].cluster", "cluster", worker.cluster, [c.name for c in clusters], problems)
+    workers = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ()
     return Topology(sites, clusters, links, workers)
 
 
-def check_applications(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> None:
+def build_timeline(
+    specs: Sequence[ChangeSpec], duration_s: float, topology: Topology, problems: Problems
+) -> tuple[Change, ...]:
+    """Changes in order of time; those of a cluster become changes of its nodes, `*` of all sites.
+
+    Problems: unknown nodes, clusters and sites, and changes that come at or after the end.
+    """
+    clusters = {c.name: tuple(node.name for node in c.nodes) for c in topology.clusters}
+    nodes = {node for names in clusters.values() for node in names}
+    sites = {site.name: None for site in topology.sites}
+    changes: list[Change] = []
+    for i, spec in enumerate(specs):
+        where, before = f"timeline[{i}]", len(problems)
+        if spec.at_s >= duration_s:
+            problems.append(
+                f"{where}.at_s: {spec.at_s:g} is not before the end; use less than {duration_s:g}"
+            )
+        if spec.node is not None:
+            known(f"{where}.node", "node", spec.node, nodes, problems)
+        elif spec.cluster is not None:
+            known(f"{where}.cluster", "cluster", spec.cluster, clusters, problems)
+        elif spec.link is not None:
+            known(f"{where}.link.site", "site", spec.link.site, ["*", *sites], problems)
+            known(f"{where}.link.cluster", "cluster", spec.link.cluster, clusters, problems)
+        if len(problems) == before:
+            changes += _changes(spec, clusters, tuple(sites))
+    return tuple(sorted(changes, key=lambda change: change.at_s))
+
+
+def _changes(spec: ChangeSpec, clusters: Mapping[str, tuple[str, ...]], sites: Sequence[str]) -> list[Change]:
+    if spec.link is not None:
+        chosen = sites if spec.link.site == "*" else (spec.link.site,)
+        values = (spec.up, spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
+        return [LinkChange(spec.at_s, site, spec.link.cluster, *values) for site in chosen]
+    names = clusters[spec.cluster] if spec.cluster is not None else (str(spec.node),)
+    return [NodeChange(spec.at_s, name, bool(spec.up)) for name in names]
+
+
+def check_applications(applications: Sequence[ApplicationSpec], catalog: Catalog, problems: Problems) -> None:
     """Every task has a model, and some application has weight."""
-    _unique("applications", [application.name for application in spec.applications], problems)
+    _unique("applications", [application.name for application in applications], problems)
     tasks = [model.task for model in catalog.models]
-    for i, application in enumerate(spec.applications):
+    for i, application in enumerate(applications):
         if application.task not in tasks:
             problems.append(
                 f"applications[{i}].task: no model has task {application.task!r}; "
                 f"{nearest(application.task, tasks)}"
             )
-    if not any(application.weight > 0 for application in spec.applications):
+    if not any(application.weight > 0 for application in applications):
         problems.append("applications: every weight is 0; give one application a weight > 0")
 
 
@@ -91,33 +135,44 @@ def _unique(where: str, names: Sequence[str], problems: Problems) -> None:
     problems.extend(f"{where}: the name {name!r} is given twice; rename one" for name in twice)
 
 
-def _known(where: str, kind: str, name: str, known: Iterable[str], problems: Problems) -> None:
-    names = list(known)
+def known(where: str, kind: str, name: str, names: Iterable[str], problems: Problems) -> None:
+    """A name that is not among `names` is a problem, with a hint at the nearest."""
+    names = list(names)
     if name not in names:
         problems.append(f"{where}: unknown {kind} {name!r}; {nearest(name, names)}")
 
 
-def _resources(spec: ResourcesSpec) -> Resources:
+def resources_of(spec: ResourcesSpec) -> Resources:
+    """The amounts of a node or a variant."""
     return Resources(*(getattr(spec, kind) for kind in KINDS))
 
 
 def _variant(spec: VariantSpec) -> Variant:
     p = spec.profile
-    profile = Profile(p.fixed_s, p.per_byte_s, p.batch_slope, p.deviation, p.source)
+    profile = Profile(p.fixed_s, p.per_byte_s, p.batch_slope, p.deviation, p.source, p.distribution)
     capacity = spec.capacity_qps
     if capacity is None:
         capacity = spec.servers * spec.max_batch / profile.delay_s(spec.largest_bytes, spec.max_batch)
     return Variant(
         name=spec.name,
         model=spec.model,
-        resources=_resources(spec.resources),
+        resources=resources_of(spec.resources),
         profile=profile,
         capacity_qps=capacity,
         largest_bytes=spec.largest_bytes,
         max_batch=spec.max_batch,
         servers=spec.servers,
         file=spec.file,
+        batch_timeout_s=spec.batch_timeout_s,
     )
+
+
+def _most_qps(variant: Variant) -> float:
+    """Queries/s with every server busy, in the batches that are quickest per query."""
+    per_query_s = [
+        variant.profile.delay_s(variant.largest_bytes, batch) / batch for batch in (1, variant.max_batch)
+    ]
+    return variant.servers / min(per_query_s)
 
 
 def _site(name: str, spec: SiteSpec) -> Site:
@@ -126,7 +181,7 @@ def _site(name: str, spec: SiteSpec) -> Site:
 
 def _cluster(spec: ClusterSpec) -> Cluster:
     nodes = tuple(
-        Node(name, spec.name, _resources(node.resources))
+        Node(name, spec.name, resources_of(node.resources))
         for node in spec.nodes
         for name in expand(node.name, node.count)
     )
@@ -139,8 +194,8 @@ def _links(
     cluster_names = [cluster.name for cluster in clusters]
     given: dict[tuple[str, str], LinkSpec] = {}
     for i, spec in enumerate(specs):
-        _known(f"links[{i}].site", "site", spec.site, ["*", *(site.name for site in sites)], problems)
-        _known(f"links[{i}].cluster", "cluster", spec.cluster, cluster_names, problems)
+        known(f"links[{i}].site", "site", spec.site, ["*", *(site.name for site in sites)], problems)
+        known(f"links[{i}].cluster", "cluster", spec.cluster, cluster_names, problems)
         if (spec.site, spec.cluster) in given:
             problems.append(
                 f"links[{i}]: a second link from {spec.site!r} to {spec.cluster!r}; remove one of them"
@@ -158,79 +213,3 @@ def _links(
                 continue
             links.append(Link(site.name, cluster, found.delay_s, found.deviation_s, found.bandwidth_bps))
     return tuple(links)
-
-
-def _deploy(
-    specs: Sequence[WorkerSpec], catalog: Catalog, clusters: Sequence[Cluster], problems: Problems
-) -> tuple[Worker, ...]:
-    """Place workers in order, first fit; what has been placed before keeps its resources."""
-    left = {node.name: list(node.resources.as_tuple()) for c in clusters for node in c.nodes}
-    total = {node.name: node.resources.as_tuple() for c in clusters for node in c.nodes}
-    placed: list[tuple[str, str]] = []
-    for i, spec in enumerate(specs):
-        need = catalog.variant(spec.variant).resources.as_tuple()
-        nodes = (
-            [spec.node]
-            if spec.node
-            else [n.name for c in clusters if c.name == spec.cluster for n in c.nodes]
-        )
-        if spec.count == "fill" and not any(need):
-            problems.append(
-                f"workers[{i}].count: 'fill' never ends, variant {spec.variant!r} reserves nothing; "
-                "give it resources or a number"
-            )
-            continue
-        wanted = MOST_WORKERS if spec.count == "fill" else int(spec.count)
-        done = 0
-        for node in nodes:
-            while done < wanted and _fits(need, left[node], total[node]):
-                left[node] = [have - take for have, take in zip(left[node], need, strict=True)]
-                placed.append((spec.variant, node))
-                done += 1
-        if done < wanted and (spec.count != "fill" or done == 0):
-            problems.append(_does_not_fit(i, spec, need, nodes, left, done))
-    return _named(placed)
-
-
-def _fits(need: Sequence[float], left: Sequence[float], total: Sequence[float]) -> bool:
-    return all(n <= have + SLACK * all_ for n, have, all_ in zip(need, left, total, strict=True))
-
-
-def _does_not_fit(
-    i: int,
-    spec: WorkerSpec,
-    need: Sequence[float],
-    nodes: Sequence[str],
-    left: dict[str, list[float]],
-    done: int,
-) -> str:
-    """What is missing on the node that has the most room."""
-
-    def lacking(node: str) -> list[str]:
-        return [
-            f"{kind} needs {n:g}, {max(have, 0.0):g} left"
-            for kind, n, have in zip(KINDS, need, left[node], strict=True)
-            if n > have
-        ]
-
-    best = min(nodes, key=lambda node: len(lacking(node)))
-    place = f"node {spec.node!r}" if spec.node else f"cluster {spec.cluster!r}"
-    return (
-        f"workers[{i}].count: {done} of {spec.count} workers of {spec.variant!r} fit {place}; "
-        f"on {best!r} {', '.join(lacking(best))}; lower count or add resources"
-    )
-
-
-def _named(placed: Sequence[tuple[str, str]]) -> tuple[Worker, ...]:
-    """variant@node, numbered where a node has several workers of one variant."""
-    several = Counter(placed)
-    seen: dict[tuple[str, str], int] = {}
-    workers = []
-    for pair in placed:
-        variant, node = pair
-        number = seen.get(pair, 0)
-        seen[pair] = number + 1
-        workers.append(
-            Worker(f"{variant}@{node}" + (f"#{number}" if several[pair] > 1 else ""), variant, node)
-        )
-    return tuple(workers)

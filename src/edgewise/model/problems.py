@@ -42,8 +42,15 @@ def dotted(loc: Sequence[str | int]) -> str:
     """catalog.variants[0].name from ("catalog", "variants", 0, "name")."""
     path = ""
     for part in loc:
+        if _is_tag(part):
+            continue
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
     return path or "top level"
+
+
+def _is_tag(part: str | int) -> bool:
+    """Whether a part is no key of the file, but marks the form it was checked as: "(own)", "(use)"."""
+    return isinstance(part, str) and part.startswith("(")
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
@@ -92,13 +99,26 @@ def _line(detail: Mapping[str, Any], root: type[BaseModel]) -> str:
 
 def _model_at(root: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
     model: type[BaseModel] | None = root
+    annotation: Any = root
     for part in loc:
         if isinstance(part, int):
             continue
-        if model is None or part not in model.model_fields:
+        if _is_tag(part):
+            annotation = _tagged(annotation, str(part))
+        elif model is None or part not in model.model_fields:
             return None
-        model = _model_in(model.model_fields[part].annotation)
+        else:
+            annotation = model.model_fields[part].annotation
+        model = _model_in(annotation)
     return model
+
+
+def _tagged(annotation: Any, tag: str) -> Any:
+    """The member of a union that carries a tag."""
+    for part in get_args(annotation):
+        if any(getattr(mark, "tag", None) == tag for mark in getattr(part, "__metadata__", ())):
+            return part
+    return annotation
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -7,18 +7,30 @@ dataclasses, or says everything that is wrong with it. Forbidden here: I/O
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from edgewise.errors import ScenarioError
-from edgewise.model.build import Problems, build_catalog, build_topology, check_applications
+from edgewise.model.build import (
+    Problems,
+    build_catalog,
+    build_timeline,
+    build_topology,
+    check_applications,
+)
 from edgewise.model.catalog import Catalog
+from edgewise.model.library import Empty, Library, resolve
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.spec import ApplicationSpec, ScenarioSpec
+from edgewise.model.spec import ApplicationSpec, ArrivalsSpec, CatalogSpec, ScenarioSpec
 from edgewise.model.timeline import Change
+from edgewise.model.topologies import generate
 from edgewise.model.topology import Topology
+
+PATTERNS = {"burst": (20.0, 60.0, 100.0), "steady": (60.0, 40.0, 20.0)}  # clients/min (ASET, section V-B)
+PATTERN_STEP_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +104,24 @@ class Scenario:
     decision_delay_s: float = 0.0
 
 
-def parse_scenario(data: Any, where: str) -> Scenario:
+def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
     """Check plain data and build the scenario it describes.
 
     Args:
         data: what YAML or JSON gave: a mapping with the keys of `ScenarioSpec`.
         where: file or name, to begin error messages with.
+        library: reads the catalogs, applications and graphs that the scenario uses by name.
     Raises:
         ScenarioError: lists every problem with its dotted path, the bad value and the fix.
+    """
+    return build_scenario(check_scenario(data, where), where, library)
+
+
+def check_scenario(data: Any, where: str) -> ScenarioSpec:
+    """Check the form of plain data, key by key.
+
+    Raises:
+        ScenarioError: as `parse_scenario`.
     """
     if not isinstance(data, dict):
         raise ScenarioError(
@@ -107,13 +129,30 @@ def parse_scenario(data: Any, where: str) -> Scenario:
             f"{', '.join(ScenarioSpec.model_fields)}"
         )
     try:
-        spec = ScenarioSpec.model_validate(data)
+        return ScenarioSpec.model_validate(data)
     except ValidationError as error:
         raise ScenarioError(listed(where, explain(error, ScenarioSpec))) from None
+
+
+def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = None) -> Scenario:
+    """Build the scenario of a checked form.
+
+    Raises:
+        ScenarioError: lists every name that does not fit, as `parse_scenario`.
+    """
     problems: Problems = []
+    library = library or Empty()
+    spec = resolve(spec, library, problems)
+    if not isinstance(spec.catalog, CatalogSpec) or not isinstance(spec.applications, tuple):
+        raise ScenarioError(listed(where, problems))
     catalog = build_catalog(spec.catalog, problems)
-    topology = build_topology(spec, catalog, problems)
-    check_applications(spec, catalog, problems)
+    if spec.topology is None:
+        topology = build_topology(spec, catalog, problems)
+    else:
+        topology = generate(spec.topology, catalog, library, problems)
+    check_applications(spec.applications, catalog, problems)
+    # Without a topology every name of the timeline would count as unknown.
+    timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems) if topology.sites else ()
     if problems:
         raise ScenarioError(listed(where, problems))
     return Scenario(
@@ -127,9 +166,19 @@ def parse_scenario(data: Any, where: str) -> Scenario:
         catalog=catalog,
         topology=topology,
         applications=tuple(_application(application) for application in spec.applications),
-        arrivals=Arrivals(tuple((step.at_s, step.rate) for step in spec.arrivals.clients_per_min)),
+        arrivals=Arrivals(_steps(spec.arrivals, spec.duration_s)),
         spec=spec,
+        timeline=timeline,
+        decision_delay_s=spec.decision_delay_s,
     )
+
+
+def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], ...]:
+    if spec.pattern is None:
+        return tuple((step.at_s, step.rate) for step in spec.clients_per_min or ())
+    rates = PATTERNS[spec.pattern]
+    count = math.ceil(duration_s / PATTERN_STEP_S)
+    return tuple((k * PATTERN_STEP_S, rates[k % len(rates)]) for k in range(count))
 
 
 def _application(spec: ApplicationSpec) -> Application:

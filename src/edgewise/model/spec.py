@@ -7,137 +7,45 @@ references between parts (a worker's variant, a link's cluster) are checked in
 
 from __future__ import annotations
 
-import math
-import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-BYTES = {
-    "B": 1.0,
-    "kB": 1e3,
-    "MB": 1e6,
-    "GB": 1e9,
-    "TB": 1e12,
-    "KiB": 2.0**10,
-    "MiB": 2.0**20,
-    "GiB": 2.0**30,
-}
-BITS_PER_SECOND = {"bps": 1.0, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}
-PLAIN: dict[str, float] = {}
-
-_QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z]*)\s*")
-
-
-def quantity(value: Any, units: dict[str, float]) -> float:
-    """A number, or a string with one of `units`, in SI.
-
-    Raises:
-        ValueError: neither; the message names the value and the units.
-    """
-    hint = f", or a string with a unit: {', '.join(units)}" if units else ""
-    if isinstance(value, str) and (match := _QUANTITY.fullmatch(value)):
-        number, unit = match.groups()
-        if not unit or unit in units:
-            value = float(number) * units.get(unit, 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"is not a number; write a number{hint}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError("is not finite; write a finite number")
-    return number
-
-
-def _bound(number: float, zero: bool) -> float:
-    if number < 0 or (number == 0 and not zero):
-        raise ValueError(f"is too small; use a number {'>=' if zero else '>'} 0")
-    return number
-
-
-def _schema(units: dict[str, float], zero: bool) -> dict[str, Any]:
-    # YAML 1.1 reads "1e9" as a string, so plain numbers are allowed there too.
-    pattern = r"^\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?\s*(" + "|".join(units) + r")?\s*$"
-    return {
-        "anyOf": [
-            {"type": "number", "minimum" if zero else "exclusiveMinimum": 0},
-            {"type": "string", "pattern": pattern},
-        ]
-    }
-
-
-def _number(units: dict[str, float], zero: bool) -> tuple[BeforeValidator, WithJsonSchema]:
-    def validate(value: Any) -> float:
-        return _bound(quantity(value, units), zero)
-
-    return BeforeValidator(validate), WithJsonSchema(_schema(units, zero))
-
-
-def _range(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
-    def validate(value: Any) -> tuple[float, float]:
-        ends = list(value) if isinstance(value, list | tuple) else [value, value]
-        if len(ends) != 2:
-            raise ValueError("is not a range; write one number x, or [lowest, highest]")
-        low, high = (_bound(quantity(end, units), zero=False) for end in ends)
-        if low > high:
-            raise ValueError(f"is upside down; write [{high:g}, {low:g}]")
-        return low, high
-
-    one = _schema(units, zero=False)
-    pair = {"type": "array", "prefixItems": [one, one], "minItems": 2, "maxItems": 2}
-    return BeforeValidator(validate), WithJsonSchema({"anyOf": [*one["anyOf"], pair]})
-
-
-def _integer(least: int, word: str | None = None) -> tuple[BeforeValidator, WithJsonSchema]:
-    def validate(value: Any) -> int | str:
-        if word is not None and value == word:
-            return word
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"is not allowed; use an integer >= {least}" + (f" or {word!r}" if word else ""))
-        return value
-
-    whole: dict[str, Any] = {"type": "integer", "minimum": least}
-    return BeforeValidator(validate), WithJsonSchema(
-        whole if word is None else {"anyOf": [whole, {"type": "string", "const": word}]}
-    )
+from edgewise.model.spec_topology import TopologySpec
+from edgewise.model.values import (
+    PLAIN,
+    SECONDS,
+    BitsPerSecond,
+    Bytes,
+    Count,
+    CountOrFill,
+    Index,
+    Name,
+    NotNegative,
+    Positive,
+    RateRange,
+    ResourcesSpec,
+    Seconds,
+    SecondsOrZero,
+    SecondsRange,
+    Spec,
+    amount_schema,
+    integer,
+)
 
 
 def _plain_to_steps(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [{"at_s": 0.0, "rate": value}]
 
 
-Positive = Annotated[float, *_number(PLAIN, zero=False)]
-NotNegative = Annotated[float, *_number(PLAIN, zero=True)]
-Seconds = Annotated[float, *_number(SECONDS, zero=False)]
-SecondsOrZero = Annotated[float, *_number(SECONDS, zero=True)]
-Bytes = Annotated[float, *_number(BYTES, zero=False)]
-BytesOrZero = Annotated[float, *_number(BYTES, zero=True)]
-BitsPerSecond = Annotated[float, *_number(BITS_PER_SECOND, zero=False)]
-RateRange = Annotated[tuple[float, float], *_range(PLAIN)]
-SecondsRange = Annotated[tuple[float, float], *_range(SECONDS)]
-Count = Annotated[int, *_integer(1)]
-Index = Annotated[int, *_integer(0)]
-CountOrFill = Annotated[int | str, *_integer(1, "fill")]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+def _form(value: Any) -> str:
+    """Whether a part is written out here or taken from a file."""
+    used = "use" in value if isinstance(value, dict) else hasattr(value, "use")
+    return "(use)" if used else "(own)"
 
 
-class Spec(BaseModel):
-    """Base of every part: unknown keys are errors, values do not change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-
-class ResourcesSpec(Spec):
-    """Amounts of each resource kind; what is left out is 0."""
-
-    cpu_cores: NotNegative = Field(default=0.0, description="Processor cores, fractions allowed.")
-    memory_bytes: BytesOrZero = Field(default=0.0, description="Main memory in bytes.")
-    accelerator_memory_bytes: BytesOrZero = Field(default=0.0, description="Memory of GPUs or TPUs in bytes.")
-    storage_bytes: BytesOrZero = Field(default=0.0, description="Disk in bytes.")
+SiteOrAll = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*)$")]
 
 
 class ProfileSpec(Spec):
@@ -154,9 +62,22 @@ class ProfileSpec(Spec):
     deviation: NotNegative = Field(
         default=0.0, description="Standard deviation of the delay as a fraction of its mean."
     )
+    distribution: Literal["normal", "exponential"] = Field(
+        default="normal",
+        description="Law of the delay: 'normal' (cut off at 0) or 'exponential' (its deviation is its mean).",
+    )
     source: str = Field(
         default="", description="'measured on …', or the publication the figures are scaled from."
     )
+
+    @model_validator(mode="after")
+    def _one_deviation(self) -> ProfileSpec:
+        if self.distribution == "exponential" and self.deviation not in (0.0, 1.0):
+            raise ValueError(
+                f"deviation {self.deviation:g} contradicts distribution 'exponential', whose deviation is 1; "
+                "remove deviation or use 'normal'"
+            )
+        return self
 
 
 class ModelSpec(Spec):
@@ -182,6 +103,10 @@ class VariantSpec(Spec):
     )
     largest_bytes: Bytes = Field(description="Largest payload in bytes, at which capacity is stated.")
     max_batch: Count = Field(default=1, description="Most queries in one batch.")
+    batch_timeout_s: SecondsOrZero = Field(
+        default=0.0,
+        description="How long a free worker waits for a batch to fill, in s; 0 starts at once.",
+    )
     servers: Count = Field(default=1, description="Batches processed at once.")
     file: str | None = Field(default=None, description="ONNX file of the network, for live workers.")
 
@@ -191,6 +116,16 @@ class CatalogSpec(Spec):
 
     models: tuple[ModelSpec, ...] = Field(min_length=1, description="Trained networks.")
     variants: tuple[VariantSpec, ...] = Field(min_length=1, description="Models made ready for devices.")
+
+
+class CatalogUseSpec(Spec):
+    """A catalog from a file, with models and variants of the same name replaced and others added."""
+
+    use: str = Field(
+        min_length=1, description="Name of a shipped catalog, or a file, relative to the scenario's folder."
+    )
+    models: tuple[ModelSpec, ...] = Field(default=(), description="Added, or in place of the same name.")
+    variants: tuple[VariantSpec, ...] = Field(default=(), description="Added, or in place of the same name.")
 
 
 class NodeSpec(Spec):
@@ -227,9 +162,7 @@ class SiteSpec(Spec):
 class LinkSpec(Spec):
     """The way from a site to a cluster; a link of one site goes before one of `*`."""
 
-    site: Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*)$")] = Field(
-        description="Name of a site, or '*' for every site."
-    )
+    site: SiteOrAll = Field(description="Name of a site, or '*' for every site.")
     cluster: Name = Field(description="Name of a cluster.")
     delay_s: SecondsOrZero = Field(description="Mean one-way delay in s.")
     deviation_s: SecondsOrZero = Field(
@@ -270,9 +203,27 @@ class ApplicationSpec(Spec):
         default=0.0, description="Least accuracy of the model, in the task's metric."
     )
     weight: NotNegative = Field(default=1.0, description="Relative share of the clients who run it.")
-    priority: Annotated[int, *_integer(-1000)] = Field(default=0, description="Larger is more important.")
+    priority: Annotated[int, *integer(-1000)] = Field(default=0, description="Larger is more important.")
     arrivals: Literal["periodic", "poisson"] = Field(
         default="periodic", description="Queries of a stream: evenly spaced frames, or a Poisson process."
+    )
+
+
+class ApplicationsSpec(Spec):
+    """A file of applications."""
+
+    applications: tuple[ApplicationSpec, ...] = Field(min_length=1, description="What clients run.")
+
+
+class ApplicationsUseSpec(Spec):
+    """Applications from a file, with those of the same name replaced and others added."""
+
+    use: str = Field(min_length=1, description="'reference', or a file, relative to the scenario's folder.")
+    weights: Literal["fitted", "uniform"] = Field(
+        default="fitted", description="'fitted': the file's weights; 'uniform': the same for all."
+    )
+    applications: tuple[ApplicationSpec, ...] = Field(
+        default=(), description="Added, or in place of the same name; they keep their weights."
     )
 
 
@@ -286,38 +237,88 @@ class StepSpec(Spec):
 class ArrivalsSpec(Spec):
     """When clients come: a Poisson process at each site."""
 
-    clients_per_min: Annotated[
-        tuple[StepSpec, ...],
-        BeforeValidator(_plain_to_steps),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    *_schema(PLAIN, zero=True)["anyOf"],
-                    {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["at_s", "rate"],
-                            "properties": {
-                                "at_s": _schema(SECONDS, zero=True) | {"description": "Start in s."},
-                                "rate": _schema(PLAIN, zero=True) | {"description": "Clients/min."},
+    clients_per_min: (
+        Annotated[
+            tuple[StepSpec, ...],
+            BeforeValidator(_plain_to_steps),
+            WithJsonSchema(
+                {
+                    "anyOf": [
+                        *amount_schema(PLAIN, zero=True)["anyOf"],
+                        {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {
+                                "type": "object",
+                                "additionalProperties": False,
+                                "required": ["at_s", "rate"],
+                                "properties": {
+                                    "at_s": amount_schema(SECONDS, zero=True)
+                                    | {"description": "Start in s."},
+                                    "rate": amount_schema(PLAIN, zero=True) | {"description": "Clients/min."},
+                                },
                             },
                         },
-                    },
-                ]
-            }
-        ),
-    ] = Field(description="Clients per minute at each site: x, or steps [{at_s, rate}, …] in order.")
+                    ]
+                }
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None, description="Clients per minute at each site: x, or steps [{at_s, rate}, …] in order."
+    )
+    pattern: Literal["burst", "steady"] | None = Field(
+        default=None,
+        description="Instead: 20, 60, 100 ('burst') or 60, 40, 20 ('steady') clients per minute, "
+        "150 s each, over and over.",
+    )
 
     @model_validator(mode="after")
     def _steps_in_order(self) -> ArrivalsSpec:
+        if (self.clients_per_min is None) == (self.pattern is None):
+            raise ValueError("needs either 'clients_per_min' or 'pattern'; give exactly one of them")
+        if self.clients_per_min is None:
+            return self
         starts = [step.at_s for step in self.clients_per_min]
         if not starts or starts[0] != 0.0:
             raise ValueError("clients_per_min: the first step must start at 0; add {at_s: 0, rate: …}")
         if any(a >= b for a, b in pairwise(starts)):
             raise ValueError(f"clients_per_min: at_s {starts} must increase; put the steps in order")
+        return self
+
+
+class WaySpec(Spec):
+    """Which link changes."""
+
+    site: SiteOrAll = Field(description="Name of a site, or '*' for every site.")
+    cluster: Name = Field(description="Name of a cluster.")
+
+
+class ChangeSpec(Spec):
+    """A node, a cluster or a link fails, returns or changes."""
+
+    at_s: SecondsOrZero = Field(description="When, in s; before duration_s.")
+    node: Name | None = Field(default=None, description="Name of the node; or give `cluster` or `link`.")
+    cluster: Name | None = Field(default=None, description="Name of a cluster, all of whose nodes change.")
+    link: WaySpec | None = Field(default=None, description="The link that changes.")
+    up: bool | None = Field(default=None, description="false: it fails; true: it returns.")
+    delay_s: SecondsOrZero | None = Field(
+        default=None, description="New mean one-way delay of the link in s."
+    )
+    deviation_s: SecondsOrZero | None = Field(default=None, description="New deviation of the link in s.")
+    bandwidth_bps: BitsPerSecond | None = Field(
+        default=None, description="New bandwidth of the link in bits/s."
+    )
+
+    @model_validator(mode="after")
+    def _one_change(self) -> ChangeSpec:
+        if sum(what is not None for what in (self.node, self.cluster, self.link)) != 1:
+            raise ValueError("needs one of 'node', 'cluster' and 'link'; give exactly one of them")
+        values = [self.delay_s, self.deviation_s, self.bandwidth_bps]
+        if self.link is None and (self.up is None or any(value is not None for value in values)):
+            raise ValueError("a node or cluster goes up or down; give 'up: true' or 'up: false' only")
+        if self.link is not None and self.up is None and all(value is None for value in values):
+            raise ValueError("changes nothing; give up, delay_s, deviation_s or bandwidth_bps")
         return self
 
 
@@ -337,10 +338,42 @@ class ScenarioSpec(Spec):
     window_s: Seconds = Field(default=25.0, description="Length of a window in s (ASET's T).")
     retry_refused: bool = Field(default=False, description="Decide refused streams anew at each window.")
     telemetry: TelemetrySpec = Field(default=TelemetrySpec(), description="Measurements of the workers.")
-    catalog: CatalogSpec = Field(description="Models and variants.")
-    clusters: tuple[ClusterSpec, ...] = Field(min_length=1, description="Where workers run.")
-    sites: tuple[SiteSpec, ...] = Field(min_length=1, description="Where streams enter.")
-    links: tuple[LinkSpec, ...] = Field(min_length=1, description="From every site to every cluster.")
-    workers: tuple[WorkerSpec, ...] = Field(min_length=1, description="Variants deployed on nodes.")
-    applications: tuple[ApplicationSpec, ...] = Field(min_length=1, description="What clients run.")
+    decision_delay_s: SecondsOrZero = Field(
+        default=0.0, description="From a stream's opening until its queries may leave the site, in s."
+    )
+    catalog: Annotated[
+        Annotated[CatalogSpec, Tag("(own)")] | Annotated[CatalogUseSpec, Tag("(use)")], Discriminator(_form)
+    ] = Field(description="Models and variants, written out or from a file.")
+    topology: TopologySpec | None = Field(
+        default=None, description="A generated topology, instead of clusters, sites, links and workers."
+    )
+    clusters: tuple[ClusterSpec, ...] | None = Field(
+        default=None, min_length=1, description="Where workers run."
+    )
+    sites: tuple[SiteSpec, ...] | None = Field(default=None, min_length=1, description="Where streams enter.")
+    links: tuple[LinkSpec, ...] | None = Field(
+        default=None, min_length=1, description="From every site to every cluster."
+    )
+    workers: tuple[WorkerSpec, ...] | None = Field(
+        default=None, min_length=1, description="Variants deployed on nodes."
+    )
+    applications: Annotated[
+        Annotated[tuple[ApplicationSpec, ...], Field(min_length=1), Tag("(own)")]
+        | Annotated[ApplicationsUseSpec, Tag("(use)")],
+        Discriminator(_form),
+    ] = Field(description="What clients run, written out or from a file.")
     arrivals: ArrivalsSpec = Field(description="When clients come.")
+    timeline: tuple[ChangeSpec, ...] = Field(
+        default=(), description="What fails, returns or changes, and when."
+    )
+
+    @model_validator(mode="after")
+    def _one_topology(self) -> ScenarioSpec:
+        parts = {name: getattr(self, name) for name in ("clusters", "sites", "links", "workers")}
+        given = [name for name, part in parts.items() if part is not None]
+        missing = [name for name in parts if name not in given]
+        if self.topology is not None and given:
+            raise ValueError(f"'topology' makes the {', '.join(given)}; remove one or the other")
+        if self.topology is None and missing:
+            raise ValueError(f"{', '.join(missing)}: missing; add them, or a 'topology'")
+        return self

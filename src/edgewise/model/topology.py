@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgewise.model.resources import Resources
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,71 @@ class Link:
     bandwidth_bps: float = 1e9
 
 
+class LinkTable(Sequence[Link]):
+    """Links from every site to every cluster as arrays: a million of them cost no million objects.
+
+    Reads as a sequence of `Link`, sites first. Tables are equal when names and figures are.
+
+    Args:
+        sites, clusters: names, in the order of rows and columns.
+        delay_s, deviation_s, bandwidth_bps: (S, C), kept and made read-only.
+    """
+
+    __slots__ = ("bandwidth_bps", "clusters", "delay_s", "deviation_s", "sites")
+
+    def __init__(
+        self,
+        sites: Sequence[str],
+        clusters: Sequence[str],
+        delay_s: Floats,
+        deviation_s: Floats,
+        bandwidth_bps: Floats,
+    ) -> None:
+        self.sites, self.clusters = tuple(sites), tuple(clusters)
+        self.delay_s, self.deviation_s, self.bandwidth_bps = delay_s, deviation_s, bandwidth_bps
+        for array in self.arrays:
+            if array.shape != (len(self.sites), len(self.clusters)):
+                raise ValueError(
+                    f"links need shape {(len(self.sites), len(self.clusters))}, got {array.shape}"
+                )
+            array.setflags(write=False)
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        """(S, C) delays, deviations and bandwidths."""
+        return self.delay_s, self.deviation_s, self.bandwidth_bps
+
+    def __len__(self) -> int:
+        return len(self.sites) * len(self.clusters)
+
+    @overload
+    def __getitem__(self, index: int) -> Link: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Link, ...]: ...
+    def __getitem__(self, index: int | slice) -> Link | tuple[Link, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        site, cluster = divmod(range(len(self))[index], len(self.clusters))
+        figures = (float(array[site, cluster]) for array in self.arrays)
+        return Link(self.sites[site], self.clusters[cluster], *figures)
+
+    def __iter__(self) -> Iterator[Link]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LinkTable):
+            return NotImplemented
+        return (self.sites, self.clusters) == (other.sites, other.clusters) and all(
+            np.array_equal(mine, theirs) for mine, theirs in zip(self.arrays, other.arrays, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.sites, self.clusters))
+
+    def __repr__(self) -> str:
+        return f"LinkTable({len(self.sites)} sites x {len(self.clusters)} clusters)"
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A variant deployed on a node (ASET's w = (v, n))."""
@@ -61,11 +133,14 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """All places and what is deployed on them."""
+    """All places and what is deployed on them.
+
+    `links` has one link from every site to every cluster; a `LinkTable` is the quick form.
+    """
 
     sites: tuple[Site, ...]
     clusters: tuple[Cluster, ...]
-    links: tuple[Link, ...]
+    links: Sequence[Link]
     workers: tuple[Worker, ...]
 
     @property

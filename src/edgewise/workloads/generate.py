@@ -15,6 +15,7 @@ from edgewise.model.scenario import Application, Arrivals, Scenario
 from edgewise.model.work import Stream
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:
@@ -25,16 +26,16 @@ def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:
     Returns:
         Streams in order of open_s (then site), ids 0 … n-1, 0 <= open_s < close_s <= duration_s.
     """
-    clients = []
+    opens, chosen = [], []
     for site in range(len(scenario.topology.sites)):
-        opens_s = arrival_times_s(scenario.arrivals, scenario.duration_s, seed, site)
-        chosen = _applications(scenario.applications, seed, site, opens_s.size)
-        clients += [(float(t), site, k, int(a)) for k, (t, a) in enumerate(zip(opens_s, chosen, strict=True))]
-    clients.sort()
-    return [
-        draw_stream(scenario, seed, stream, site, k, scenario.applications[a], open_s)
-        for stream, (open_s, site, k, a) in enumerate(clients)
-    ]
+        opens.append(arrival_times_s(scenario.arrivals, scenario.duration_s, seed, site))
+        chosen.append(_applications(scenario.applications, seed, site, opens[-1].size))
+    counts = [times.size for times in opens]
+    sites = np.repeat(np.arange(len(counts)), counts)
+    clients = np.concatenate([np.arange(count) for count in counts])
+    open_s, application = np.concatenate(opens), np.concatenate(chosen)
+    order = np.lexsort((clients, sites, open_s))
+    return draw_streams(scenario, seed, sites[order], clients[order], application[order], open_s[order])
 
 
 def arrival_times_s(arrivals: Arrivals, duration_s: float, seed: int, site: int) -> Floats:
@@ -57,40 +58,33 @@ def arrival_times_s(arrivals: Arrivals, duration_s: float, seed: int, site: int)
     return inside
 
 
-def draw_stream(
-    scenario: Scenario,
-    seed: int,
-    stream: int,
-    site: int,
-    client: int,
-    application: Application,
-    open_s: float,
-) -> Stream:
-    """One stream of an application, its rate, deadline and length drawn from their ranges.
+def draw_streams(
+    scenario: Scenario, seed: int, site: Ints, client: Ints, application: Ints, open_s: Floats
+) -> list[Stream]:
+    """Streams of clients, their rates, deadlines and lengths drawn from their applications' ranges.
 
     Args:
-        stream: id of the stream.
-        site: index of the site; with `client` it keys the draws.
-        client: number of the client at the site.
+        site: (n,) index of the site; with `client` it keys the draws.
+        client: (n,) number of the client at the site.
+        application: (n,) index of what it runs.
+        open_s: (n,) when it comes.
+    Returns:
+        Streams in the order given, ids 0 … n-1.
     """
-    ranges = np.array([application.rate_qps, application.deadline_s, application.length_s])
-    u = uniform(seed, Purpose.STREAM, site, 3 * client + np.arange(3))
-    low, high = ranges[:, 0], ranges[:, 1]
-    rate_qps, deadline_s, length_s = (float(x) for x in np.minimum(low + u * (high - low), high))
-    return Stream(
-        id=stream,
-        site=site,
-        application=application.name,
-        task=application.task,
-        open_s=open_s,
-        close_s=min(open_s + length_s, scenario.duration_s),
-        rate_qps=rate_qps,
-        size_bytes=application.size_bytes,
-        deadline_s=deadline_s,
-        min_accuracy=application.min_accuracy,
-        priority=application.priority,
-        arrivals=application.arrivals,
-    )
+    kinds = scenario.applications
+    ranges = np.array([[kind.rate_qps, kind.deadline_s, kind.length_s] for kind in kinds])[application]
+    u = uniform(seed, Purpose.STREAM, site[:, None], 3 * client[:, None] + np.arange(3))
+    low, high = ranges[..., 0], ranges[..., 1]
+    rate_qps, deadline_s, length_s = np.minimum(low + u * (high - low), high).T
+    close_s = np.minimum(open_s + length_s, scenario.duration_s)
+    columns = (array.tolist() for array in (site, application, open_s, close_s, rate_qps, deadline_s))
+    return [
+        Stream(
+            i, s, (kind := kinds[a]).name, kind.task, opens, closes, rate, kind.size_bytes, deadline,
+            kind.min_accuracy, kind.priority, kind.arrivals,
+        )
+        for i, (s, a, opens, closes, rate, deadline) in enumerate(zip(*columns, strict=True))
+    ]  # fmt: skip
 
 
 def _unit_process(until: float, seed: int, site: int) -> Floats:
@@ -105,9 +99,7 @@ def _unit_process(until: float, seed: int, site: int) -> Floats:
     return inside
 
 
-def _applications(
-    applications: tuple[Application, ...], seed: int, site: int, count: int
-) -> NDArray[np.int64]:
+def _applications(applications: tuple[Application, ...], seed: int, site: int, count: int) -> Ints:
     """Which application each client runs, by weight."""
     weights = np.array([application.weight for application in applications])
     edges = np.cumsum(weights) / weights.sum()

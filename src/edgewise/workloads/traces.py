@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from edgewise.errors import ScenarioError
 from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.workloads.generate import draw_stream
+from edgewise.workloads.generate import draw_streams
 
 REQUIRED = ("open_s", "site", "application")
 OPTIONAL = ("length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy", "priority")
@@ -67,7 +69,7 @@ def _stream(row: Mapping[str, str | None], number: int, scenario: Scenario, seed
     if None in row or None in row.values():  # csv's marks for a row too long or too short
         raise ValueError("has not as many cells as the first line has columns")
     sites = [site.name for site in scenario.topology.sites]
-    applications = {application.name: application for application in scenario.applications}
+    applications = [application.name for application in scenario.applications]
     site, application = str(row["site"]), str(row["application"])
     if site not in sites:
         raise ValueError(f"site: unknown site {site!r}; {nearest(site, sites)}")
@@ -82,7 +84,8 @@ def _stream(row: Mapping[str, str | None], number: int, scenario: Scenario, seed
         )
     cells = {name: _cell(row, name, zero=name in ("min_accuracy", "priority")) for name in OPTIONAL}
     given = {name: value for name, value in cells.items() if value is not None}
-    drawn = draw_stream(scenario, seed, number, sites.index(site), number, applications[application], open_s)
+    where, which = np.array([sites.index(site)]), np.array([applications.index(application)])
+    (drawn,) = draw_streams(scenario, seed, where, np.array([number]), which, np.array([open_s]))
     return replace(
         drawn,
         close_s=min(open_s + given["length_s"], scenario.duration_s)

@@ -1,0 +1,116 @@
+"""What a scenario takes from elsewhere: catalogs, applications, graphs of operators.
+
+Forbidden here: I/O; whoever reads files implements `Library` (`edgewise.config`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from edgewise.errors import ScenarioError
+from edgewise.model.spec import (
+    ApplicationSpec,
+    ApplicationsUseSpec,
+    CatalogSpec,
+    CatalogUseSpec,
+    ModelSpec,
+    ScenarioSpec,
+    VariantSpec,
+)
+
+Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes and links of an operator's network.
+
+    Attributes:
+        nodes: names, unique.
+        edges: (node index, node index, length in km).
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[tuple[int, int, float], ...]
+
+
+class Library(Protocol):
+    """Reads what scenarios name; raises ScenarioError with a reason when it cannot."""
+
+    def catalog(self, name: str) -> CatalogSpec:
+        """The catalog of this name or file."""
+
+    def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
+        """The applications of this name or file."""
+
+    def graph(self, name: str) -> Graph:
+        """The graph of this name."""
+
+
+class Empty:
+    """A library without anything, for scenarios that are complete in themselves."""
+
+    def catalog(self, name: str) -> CatalogSpec:
+        """Raises ScenarioError."""
+        raise ScenarioError(f"catalog {name!r}: not at hand; load the scenario with edgewise.config")
+
+    def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
+        """Raises ScenarioError."""
+        raise ScenarioError(f"applications {name!r}: not at hand; load the scenario with edgewise.config")
+
+    def graph(self, name: str) -> Graph:
+        """Raises ScenarioError."""
+        raise ScenarioError(f"graph {name!r}: not at hand; load the scenario with edgewise.config")
+
+
+def resolve(spec: ScenarioSpec, library: Library, problems: list[str]) -> ScenarioSpec:
+    """The scenario with its catalog and applications written out.
+
+    What cannot be found is a problem, and left as it is.
+    """
+    catalog, applications = spec.catalog, spec.applications
+    try:
+        if isinstance(catalog, CatalogUseSpec):
+            catalog = _catalog(catalog, library)
+    except ScenarioError as error:
+        problems.append(f"catalog.use: {error}")
+    try:
+        if isinstance(applications, ApplicationsUseSpec):
+            applications = _applications(applications, library)
+    except ScenarioError as error:
+        problems.append(f"applications.use: {error}")
+    return spec.model_copy(update={"catalog": catalog, "applications": applications})
+
+
+def _catalog(use: CatalogUseSpec, library: Library) -> CatalogSpec:
+    base = library.catalog(use.use)
+    return CatalogSpec(models=_merged(base.models, use.models), variants=_merged(base.variants, use.variants))
+
+
+def _applications(use: ApplicationsUseSpec, library: Library) -> tuple[ApplicationSpec, ...]:
+    base = library.applications(use.use)
+    if use.weights == "uniform":
+        base = tuple(application.model_copy(update={"weight": 1.0}) for application in base)
+    return _merged(base, use.applications)
+
+
+def _merged(base: Sequence[Named], changes: Sequence[Named]) -> tuple[Named, ...]:
+    """`base` with entries of the same name replaced in place, and the others at the end.
+
+    A name twice among the changes stays twice, so that it is found out later.
+    """
+    new: dict[str, Named] = {change.name: change for change in changes}
+    replaced: set[str] = set()
+    result: list[Named] = []
+    for entry in base:
+        result.append(new.get(entry.name, entry))
+        if entry.name in new:
+            replaced.add(entry.name)
+    for change in changes:
+        if change.name in replaced:
+            replaced.discard(change.name)
+        else:
+            result.append(change)
+    return tuple(result)

@@ -1,0 +1,141 @@
+"""Values of a scenario file: numbers with units, ranges, counts and names, as pydantic types.
+
+Forbidden here: what a key means (`edgewise.model.spec`), and I/O.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+BYTES = {
+    "B": 1.0,
+    "kB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+}
+BITS_PER_SECOND = {"bps": 1.0, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}
+PLAIN: dict[str, float] = {}
+
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def quantity(value: Any, units: dict[str, float]) -> float:
+    """A number, or a string with one of `units`, in SI.
+
+    Raises:
+        ValueError: neither; the message names the value and the units.
+    """
+    hint = f", or a string with a unit: {', '.join(units)}" if units else ""
+    if isinstance(value, str) and (match := _QUANTITY.fullmatch(value)):
+        number, unit = match.groups()
+        if not unit or unit in units:
+            value = float(number) * units.get(unit, 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"is not a number; write a number{hint}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError("is not finite; write a finite number")
+    return number
+
+
+def bound(number: float, zero: bool) -> float:
+    """`number` itself; ValueError when it is negative, or 0 without `zero`."""
+    if number < 0 or (number == 0 and not zero):
+        raise ValueError(f"is too small; use a number {'>=' if zero else '>'} 0")
+    return number
+
+
+def amount_schema(units: dict[str, float], zero: bool) -> dict[str, Any]:
+    """JSON Schema of a number >= 0 (> 0 without `zero`), or a string with a unit."""
+    # YAML 1.1 reads "1e9" as a string, so plain numbers are allowed there too.
+    pattern = r"^\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?\s*(" + "|".join(units) + r")?\s*$"
+    return {
+        "anyOf": [
+            {"type": "number", "minimum" if zero else "exclusiveMinimum": 0},
+            {"type": "string", "pattern": pattern},
+        ]
+    }
+
+
+def amount(units: dict[str, float], zero: bool) -> tuple[BeforeValidator, WithJsonSchema]:
+    """A type: one number with a unit, in SI."""
+
+    def validate(value: Any) -> float:
+        return bound(quantity(value, units), zero)
+
+    return BeforeValidator(validate), WithJsonSchema(amount_schema(units, zero))
+
+
+def span(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
+    """A type: x or [lowest, highest], both > 0, as a pair."""
+
+    def validate(value: Any) -> tuple[float, float]:
+        ends = list(value) if isinstance(value, list | tuple) else [value, value]
+        if len(ends) != 2:
+            raise ValueError("is not a range; write one number x, or [lowest, highest]")
+        low, high = (bound(quantity(end, units), zero=False) for end in ends)
+        if low > high:
+            raise ValueError(f"is upside down; write [{high:g}, {low:g}]")
+        return low, high
+
+    one = amount_schema(units, zero=False)
+    pair = {"type": "array", "prefixItems": [one, one], "minItems": 2, "maxItems": 2}
+    return BeforeValidator(validate), WithJsonSchema({"anyOf": [*one["anyOf"], pair]})
+
+
+def integer(least: int, word: str | None = None) -> tuple[BeforeValidator, WithJsonSchema]:
+    """A type: an integer of at least `least`, or the one `word`."""
+
+    def validate(value: Any) -> int | str:
+        if word is not None and value == word:
+            return word
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"is not allowed; use an integer >= {least}" + (f" or {word!r}" if word else ""))
+        return value
+
+    whole: dict[str, Any] = {"type": "integer", "minimum": least}
+    return BeforeValidator(validate), WithJsonSchema(
+        whole if word is None else {"anyOf": [whole, {"type": "string", "const": word}]}
+    )
+
+
+Positive = Annotated[float, *amount(PLAIN, zero=False)]
+NotNegative = Annotated[float, *amount(PLAIN, zero=True)]
+Seconds = Annotated[float, *amount(SECONDS, zero=False)]
+SecondsOrZero = Annotated[float, *amount(SECONDS, zero=True)]
+Bytes = Annotated[float, *amount(BYTES, zero=False)]
+BytesOrZero = Annotated[float, *amount(BYTES, zero=True)]
+BitsPerSecond = Annotated[float, *amount(BITS_PER_SECOND, zero=False)]
+RateRange = Annotated[tuple[float, float], *span(PLAIN)]
+SecondsRange = Annotated[tuple[float, float], *span(SECONDS)]
+Count = Annotated[int, *integer(1)]
+Index = Annotated[int, *integer(0)]
+CountOrFill = Annotated[int | str, *integer(1, "fill")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class Spec(BaseModel):
+    """Base of every part: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ResourcesSpec(Spec):
+    """Amounts of each resource kind; what is left out is 0."""
+
+    cpu_cores: NotNegative = Field(default=0.0, description="Processor cores, fractions allowed.")
+    memory_bytes: BytesOrZero = Field(default=0.0, description="Main memory in bytes.")
+    accelerator_memory_bytes: BytesOrZero = Field(default=0.0, description="Memory of GPUs or TPUs in bytes.")
+    storage_bytes: BytesOrZero = Field(default=0.0, description="Disk in bytes.")
