@@ -104,9 +104,7 @@ def test_ratios_are_compared_by_their_logarithm() -> None:
     assert row.difference == pytest.approx(-0.1, abs=0.01) and row.verdict == "win"
     assert compare({"fast": fast, "slow": slow}, "slow", ratio=True)[0].verdict == "loss"
     # As plain differences the few slow seeds drown the effect.
-    assert (
-        compare({"fast": fast, "slow": slow}, "slow", lower_is_better=True)[0].p > 100 * row.p
-    )
+    assert compare({"fast": fast, "slow": slow}, "slow", lower_is_better=True)[0].p > 100 * row.p
     with pytest.raises(ValueError, match="a ratio needs values > 0"):
         compare({"a": np.array([0.0, 1.0]), "b": np.array([1.0, 1.0])}, ratio=True)
 

@@ -93,12 +93,14 @@ def _print_known() -> None:
 
 
 def _print_report(report: Report) -> None:
-    table = Table("claim", "estimate", "95 % interval", "n", "status", "statement", title=report.paper)
+    table = Table("claim", "statement", title=report.paper, box=None)
+    for heading in ("estimate", "95 % interval", "n", "status"):
+        table.add_column(heading, no_wrap=True)
     for claim in report.claims:
         estimate = "–" if claim.estimate is None else f"{claim.estimate:.5g}"
         interval = "–" if claim.ci is None else f"{claim.ci[0]:.5g} … {claim.ci[1]:.5g}"
         status = f"[{_COLOURS[claim.status]}]{claim.status}[/]"
-        table.add_row(claim.id, estimate, interval, str(claim.n), status, escape(claim.statement))
+        table.add_row(claim.id, escape(claim.statement), estimate, interval, str(claim.n), status)
     out.print(table)
     counts = [
         f"{count} {status}"
