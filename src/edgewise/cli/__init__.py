@@ -15,10 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
+from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
 from edgewise.errors import EdgewiseError
 from edgewise.report import records
+from edgewise.reproduce import seeds as splits
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -141,21 +143,17 @@ def demo(
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
+app.add_typer(reproducing.app)
 
 
 def parse_seeds(text: str) -> range:
-    """Seeds of "A:B" (B not included) or "A".
+    """Seeds of "A:B" (B not included) or "A", test seeds excluded.
 
     Raises:
-        EdgewiseError: anything else, or an empty range.
+        EdgewiseError: anything else, an empty range, or a test seed.
     """
-    try:
-        parts = [int(part) for part in text.split(":")]
-        seeds = range(parts[0], parts[0] + 1) if len(parts) == 1 else range(*parts)
-    except (ValueError, TypeError):
-        raise EdgewiseError(f"--seeds {text!r}: write A:B with A < B, for example 0:10") from None
-    if len(parts) > 2 or len(seeds) == 0 or seeds[0] < 0:
-        raise EdgewiseError(f"--seeds {text!r}: write A:B with 0 <= A < B, for example 0:10")
+    seeds = splits.parse_seeds(text)
+    splits.refuse_test_seeds(seeds)
     return seeds
 
 
@@ -175,17 +173,24 @@ def _command() -> str:
 
 
 def _print_summary(result: api.Result) -> None:
-    table = Table(
-        "policy", "success %", "failed %", "rejected %", "runs", title=f"scenario {result.scenario.name}"
-    )
+    table = Table("policy", title=f"scenario {result.scenario.name}")
+    columns = {
+        "success %": "success",
+        "per stream %": "success_by_stream",
+        "per application %": "success_by_application",
+        "failed %": "failed",
+        "rejected %": "rejected",
+    }
+    for heading in (*columns, "runs"):
+        table.add_column(heading, justify="right")
     rows = [row for row in result.summary() if row["queries"]]
     for policy in result.policies:
         mine = [row for row in rows if row["policy"] == policy]
         shares = [
             f"{100 * sum(row[key] for row in mine) / len(mine):.2f}" if mine else "–"
-            for key in ("success", "failed", "rejected")
+            for key in columns.values()
         ]
-        table.add_row(policy, *shares, str(len(mine)))
+        table.add_row(escape(policy), *shares, str(len(mine)))
     out.print(table)
 
 

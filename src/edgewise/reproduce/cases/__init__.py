@@ -1,0 +1,3 @@
+"""The reproductions that ship, one file each; importing this package registers them."""
+
+from edgewise.reproduce.cases import queues as queues
