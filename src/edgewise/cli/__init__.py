@@ -1,4 +1,4 @@
-"""The command line: `edgewise simulate | compare | report | scenarios | policies | schema | demo`."""
+"""The command line; each command says with `--help` what it does, with an example."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
 from edgewise.errors import EdgewiseError
+from edgewise.model.scenario import Scenario
 from edgewise.report import records
 from edgewise.reproduce import seeds as splits
 
@@ -35,14 +36,23 @@ err = Console(stderr=True)
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Change the scenario: path=value, e.g. arrivals.clients_per_min=80; repeatable."
+    ),
+]
 OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name> by default.")]
 
 
-@app.command(epilog="Example: edgewise simulate three-tier --policy closest --seeds 0:5")
+@app.command(
+    epilog="Example: edgewise simulate full-edge --set topology.antennas=2 --policy closest --seeds 0:5"
+)
 def simulate(
     scenario: ScenarioArgument,
     policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
     seeds: SeedsOption = "0:3",
+    changes: SetOption = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Simulate a scenario under one policy and write records, figures and a report."""
@@ -50,7 +60,7 @@ def simulate(
     with _progress() as bar:
         task = bar.add_task(f"{policy}", total=len(chosen))
         result = api.simulate(
-            scenario, policy, chosen, progress=lambda: bar.advance(task), command=_command()
+            _load(scenario, changes), policy, chosen, progress=lambda: bar.advance(task), command=_command()
         )
     _print_summary(result)
     _save(result, folder or Path("runs") / f"{result.scenario.name}-{result.policies[0]}")
@@ -68,6 +78,7 @@ def compare(
     rival: Annotated[
         str | None, typer.Option(help="Compare the others with this one; default: the first.")
     ] = None,
+    changes: SetOption = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Compare policies on the same arrivals and noise, paired by seed."""
@@ -76,7 +87,12 @@ def compare(
     with _progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(listed))
         comparison = api.compare(
-            scenario, listed, numbers, rival=rival, progress=lambda: bar.advance(task), command=_command()
+            _load(scenario, changes),
+            listed,
+            numbers,
+            rival=rival,
+            progress=lambda: bar.advance(task),
+            command=_command(),
         )
     _print_summary(comparison.result)
     _print_comparison(comparison)
@@ -99,7 +115,7 @@ def scenarios() -> None:
     """List the shipped scenarios."""
     table = Table("scenario", "what", box=None)
     for name in config.shipped_scenarios():
-        table.add_row(name, config.load_scenario(name).description)
+        table.add_row(name, config.describe_scenario(name))
     out.print(table)
 
 
@@ -144,6 +160,10 @@ def demo(
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.add_typer(reproducing.app)
+
+
+def _load(scenario: str, changes: list[str] | None) -> Scenario:
+    return config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
 
 
 def parse_seeds(text: str) -> range:
