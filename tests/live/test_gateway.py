@@ -261,7 +261,7 @@ def test_raw_garbage_and_oversized_bodies_are_answered(onnx_file):
             writer.write(data)
             assert status in await reader.readline()
             writer.close()
-        small = await http.serve(gateway.handle, max_body_bytes=10)
+        small = await http.serve(gateway.handle, limits=http.Limits(body_bytes=10))
         answer = await http.Client(small.host, small.port).request("POST", "/v2", body=b"x" * 11)
         assert answer.status == 413
         await small.close()
