@@ -92,7 +92,7 @@ NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0, 
 
 
 async def open_stream(client, **changes):
-    answer = await client.request("POST", "/edgewise/streams", body=json.dumps(NEEDS | changes).encode())
+    answer = await client.request("POST", "/v1/streams", body=json.dumps(NEEDS | changes).encode())
     return answer.status, json.loads(answer.body)
 
 
@@ -145,7 +145,7 @@ def test_closing_returns_capacity_and_ends_the_stream(onnx_file):
         _, first = await open_stream(client, rate_qps=100)
         status, second = await open_stream(client, rate_qps=10)
         assert status == 409 and "capacity" in second["reason"]
-        closed = await client.request("DELETE", f"/edgewise/streams/{first['stream']}")
+        closed = await client.request("DELETE", f"/v1/streams/{first['stream']}")
         assert closed.status == 200
         status, third = await open_stream(client, rate_qps=10)
         assert status == 201
@@ -156,12 +156,12 @@ def test_closing_returns_capacity_and_ends_the_stream(onnx_file):
 
 
 BAD = [
-    ("POST", "/edgewise/streams", {}, b"{", 400, "JSON"),
-    ("POST", "/edgewise/streams", {}, b'{"tsk": 1}', 400, "tsk"),
-    ("POST", "/edgewise/streams", {}, json.dumps(NEEDS | {"deadline_s": "x"}).encode(), 400, "deadline_s"),
-    ("POST", "/edgewise/streams", {}, json.dumps(NEEDS | {"site": "moon"}).encode(), 400, "moon"),
-    ("DELETE", "/edgewise/streams/77", {}, b"", 404, "77"),
-    ("PUT", "/edgewise/streams", {}, b"", 405, "POST"),
+    ("POST", "/v1/streams", {}, b"{", 400, "JSON"),
+    ("POST", "/v1/streams", {}, b'{"tsk": 1}', 400, "tsk"),
+    ("POST", "/v1/streams", {}, json.dumps(NEEDS | {"deadline_s": "x"}).encode(), 400, "deadline_s"),
+    ("POST", "/v1/streams", {}, json.dumps(NEEDS | {"site": "moon"}).encode(), 400, "moon"),
+    ("DELETE", "/v1/streams/77", {}, b"", 404, "77"),
+    ("PUT", "/v1/streams", {}, b"", 405, "POST"),
     ("POST", "/v2/models/score/infer", {}, b"{}", 404, "no open stream"),
     ("POST", "/v2/models/fly/infer", {}, b"{}", 404, "fly"),
     ("GET", "/nowhere", {}, b"", 404, "nowhere"),
@@ -218,7 +218,7 @@ def test_draining_worker_answers_503_after_finishing(onnx_file):
         _, opened = await open_stream(client)
         x = np.zeros((1000, 8), np.float32)
         under_way = [asyncio.create_task(infer(client, opened["stream"], x)) for _ in range(5)]
-        while worker._queued < 5:
+        while worker.queued < 5:
             await asyncio.sleep(0.001)
             if any(task.done() for task in under_way):
                 break
@@ -232,7 +232,7 @@ def test_draining_worker_answers_503_after_finishing(onnx_file):
 def test_lost_worker_is_a_502_and_counts_as_failed(onnx_file):
     async def scenario(client, gateway, worker):
         _, opened = await open_stream(client)
-        gateway.clients[0].port = 1  # nothing listens there
+        gateway.upstreams[0].client.port = 1  # nothing listens there
         answer = await infer(client, opened["stream"], np.zeros((1, 8), np.float32))
         assert answer.status == 502
         assert gateway.session.stream_records()[0]["failed"] == 1
@@ -255,7 +255,7 @@ def test_raw_garbage_and_oversized_bodies_are_answered(onnx_file):
     async def scenario(client, gateway, worker):
         for data, status in (
             (b"garbage\r\n\r\n", b"400"),
-            (b"POST /v2 HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + b"x" * 9, b"200"),
+            (b"GET /v2 HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + b"x" * 9, b"200"),
         ):
             reader, writer = await asyncio.open_connection(client.host, client.port)
             writer.write(data)

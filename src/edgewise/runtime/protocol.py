@@ -59,6 +59,10 @@ class InferRequest:
     parameters: dict[str, Any] = field(default_factory=dict)
     binary_outputs: dict[str, bool] = field(default_factory=dict)
 
+    def wants_binary(self, output: str) -> bool:
+        """Whether an output is wanted in binary."""
+        return self.binary_outputs.get(output, self.binary)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InferResponse:
@@ -82,7 +86,7 @@ def encode_request(request: InferRequest, json_inputs: Collection[str] = ()) -> 
     if request.id:
         head["id"] = request.id
     if request.outputs:
-        wanted = {name: request.binary_outputs.get(name, request.binary) for name in request.outputs}
+        wanted = {name: request.wants_binary(name) for name in request.outputs}
         head["outputs"] = [{"name": n, "parameters": {"binary_data": b}} for n, b in wanted.items()]
     head["parameters"] = {**request.parameters, "binary_data_output": request.binary}
     return _join(head, blobs)

@@ -64,7 +64,8 @@ def to_json(name: str, array: Array) -> list[Any]:
     if array.dtype == object:
         return [_as_text(name, value) for value in array.ravel()]
     if array.dtype == DTYPES["BF16"]:
-        array = array.astype(np.float32)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            array = array.astype(np.float32)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ProtocolError(f"{name}: NaN and infinity have no JSON form; ask for binary outputs")
     values: list[Any] = array.ravel().tolist()
