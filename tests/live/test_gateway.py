@@ -5,18 +5,12 @@ import json
 import time
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from live_system import dense_file, dense_world
 
 from edgewise import policies
-from edgewise.core.world import World
 from edgewise.errors import ScenarioError
-from edgewise.model.catalog import Catalog, Model, Profile, Variant
-from edgewise.model.resources import Resources
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology
-from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
@@ -28,49 +22,14 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory):
-    """y = relu(x W + b), with free batch size."""
-    rng = np.random.default_rng(0)
-    weights = [
-        onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
-        for name, shape in (("W", (8, 4)), ("b", (4,)))
-    ]
-    nodes = [
-        helper.make_node("MatMul", ["x", "W"], ["m"]),
-        helper.make_node("Add", ["m", "b"], ["a"]),
-        helper.make_node("Relu", ["a"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [y], weights),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    file = tmp_path_factory.mktemp("models") / "dense.onnx"
-    onnx.save(model, file)
-    return file
-
-
-def world():
-    catalog = Catalog(
-        (Model("dense", "score", 50.0),),
-        (Variant("dense-cpu", "dense", Resources(1.0), Profile(0.001), 100.0, 1e6),),
-    )
-    node = Node("n0", "edge", Resources(4.0))
-    topology = Topology(
-        (Site("site-0"),),
-        (Cluster("edge", 0, (node,)),),
-        (Link("site-0", "edge", 0.0001),),
-        (Deployed("dense-0", "dense-cpu", "n0"),),
-    )
-    return World.build(catalog, topology)
+    return dense_file(tmp_path_factory.mktemp("models"))
 
 
 async def with_gateway(file, scenario, max_queue=64):
     worker = Worker(OnnxModel("dense", file), max_queue)
     behind = await http.serve(worker.handle)
     started = time.monotonic()
-    session = Session(world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
+    session = Session(dense_world(1), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
     gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"])
     front = await http.serve(gateway.handle)
     client = http.Client(front.host, front.port)

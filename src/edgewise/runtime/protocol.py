@@ -8,7 +8,6 @@ raises `ProtocolError` naming the field, never anything else.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +15,13 @@ from typing import Any
 from edgewise.errors import ProtocolError
 from edgewise.runtime.tensors import (
     DTYPES,
+    MAX_ELEMENTS,
     NAMES,
     Array,
     datatype_of,
     from_binary,
     from_json,
+    shape_of,
     to_binary,
     to_json,
 )
@@ -92,7 +93,7 @@ def encode_request(request: InferRequest, json_inputs: Collection[str] = ()) -> 
     return _join(head, blobs)
 
 
-def decode_request(headers: Mapping[str, str], body: bytes, max_elements: int = 1 << 28) -> InferRequest:
+def decode_request(headers: Mapping[str, str], body: bytes, max_elements: int = MAX_ELEMENTS) -> InferRequest:
     """Read a request; `headers` have lower-case names.
 
     Raises:
@@ -131,7 +132,9 @@ def encode_response(
     return _join(head, blobs)
 
 
-def decode_response(headers: Mapping[str, str], body: bytes, max_elements: int = 1 << 28) -> InferResponse:
+def decode_response(
+    headers: Mapping[str, str], body: bytes, max_elements: int = MAX_ELEMENTS
+) -> InferResponse:
     """Read an answer.
 
     Raises:
@@ -226,7 +229,7 @@ def _decode(listed: list[Any], rest: memoryview, where: str, most: int) -> dict[
         datatype = tensor.get("datatype")
         if not isinstance(datatype, str) or datatype not in DTYPES:
             raise ProtocolError(f"{here}.datatype: {datatype!r} is none of {', '.join(DTYPES)}")
-        shape = _shape(tensor.get("shape"), here, most)
+        shape = shape_of(tensor.get("shape"), here, most)
         size = _dict(tensor, "parameters").get("binary_data_size")
         if size is None:
             arrays[tensor["name"]] = from_json(tensor.get("data"), datatype, shape, here)
@@ -240,12 +243,3 @@ def _decode(listed: list[Any], rest: memoryview, where: str, most: int) -> dict[
     if len(rest):
         raise ProtocolError(f"body: {len(rest)} bytes belong to no tensor")
     return arrays
-
-
-def _shape(shape: Any, here: str, most: int) -> tuple[int, ...]:
-    fine = isinstance(shape, list) and len(shape) <= 16
-    if not fine or not all(type(n) is int and 0 <= n <= most for n in shape):
-        raise ProtocolError(f"{here}.shape: {str(shape)[:80]} is not a list of sizes")
-    if math.prod(max(n, 1) for n in shape) > most:
-        raise ProtocolError(f"{here}.shape: more than {most} elements", status=413)
-    return tuple(shape)

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgewise.errors import ProtocolError
 
+MAX_ELEMENTS = 1 << 28
 Array = np.ndarray[Any, Any]
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -88,6 +89,20 @@ def from_binary(blob: memoryview, datatype: str, shape: tuple[int, ...], here: s
     if datatype == "BOOL":
         return np.not_equal(np.frombuffer(blob, dtype=np.uint8), 0).reshape(shape)
     return np.frombuffer(blob, dtype=dtype).reshape(shape)
+
+
+def shape_of(shape: Any, here: str, most: int = MAX_ELEMENTS) -> tuple[int, ...]:
+    """A checked shape.
+
+    Raises:
+        ProtocolError: no list of sizes, or more than `most` elements (413).
+    """
+    fine = isinstance(shape, list) and len(shape) <= 16
+    if not fine or not all(type(n) is int and 0 <= n <= most for n in shape):
+        raise ProtocolError(f"{here}.shape: {str(shape)[:80]} is not a list of sizes")
+    if math.prod(max(n, 1) for n in shape) > most:
+        raise ProtocolError(f"{here}.shape: more than {most} elements", status=413)
+    return tuple(shape)
 
 
 def from_json(data: Any, datatype: str, shape: tuple[int, ...], here: str) -> Array:
