@@ -9,6 +9,7 @@ import ssl
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import cast
 
 import httptools
 
@@ -79,8 +80,7 @@ class _Connection(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._shared.open.add(self)
         if len(self._shared.open) > self._shared.limits.connections:
             self._refuse(failure(503, "too many connections"))
