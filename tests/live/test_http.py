@@ -31,6 +31,15 @@ async def echo(request):
     )
 
 
+LOOPS = [asyncio.new_event_loop]
+try:
+    import uvloop
+
+    LOOPS.append(uvloop.new_event_loop)
+except ImportError:
+    pass
+
+
 def with_server(scenario, **limits):
     async def go():
         server = await http.serve(echo, limits=http.Limits(**limits))
@@ -39,7 +48,9 @@ def with_server(scenario, **limits):
         finally:
             await server.close(grace_s=0.1)
 
-    asyncio.run(go())
+    for new_loop in LOOPS:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(go())
 
 
 async def talk(server, *chunks, pause_s=0.0):
@@ -51,7 +62,7 @@ async def talk(server, *chunks, pause_s=0.0):
     received, closed = b"", False
     try:
         while True:
-            data = await asyncio.wait_for(reader.read(65536), 0.5)
+            data = await asyncio.wait_for(reader.read(65536), 0.3)
             if not data:
                 closed = True
                 break

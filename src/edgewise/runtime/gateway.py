@@ -365,6 +365,6 @@ def _write_parameters(answer: http.Response, parameters: dict[str, str]) -> None
     except (ValueError, TypeError, AttributeError):
         return  # whatever a foreign server sent: passed on as it is
     text = json.dumps(head, separators=(",", ":")).encode()
-    answer.body = text + answer.body[length:]
+    answer.body = b"".join((text, memoryview(answer.body)[length:]))
     if stated:
         answer.headers["inference-header-content-length"] = str(len(text))

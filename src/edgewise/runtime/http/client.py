@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime.http.messages import MAX_BODY_BYTES, Response, write_request
+from edgewise.runtime.http.messages import MAX_BODY_BYTES, Response, use_large_buffers, write_request
 
 MAX_IDLE = 256
 MAX_HEADER_BYTES = 64 * 2**10
@@ -25,7 +25,7 @@ class _Call(asyncio.Protocol):
         self.heard = self.used = False
         self.alive = True
 
-    def send(self, data: bytes, timeout_s: float) -> asyncio.Future[Response]:
+    def send(self, data: list[bytes], timeout_s: float) -> asyncio.Future[Response]:
         """Write a request; the future holds its answer."""
         loop = asyncio.get_running_loop()
         self.answer = loop.create_future()
@@ -34,11 +34,13 @@ class _Call(asyncio.Protocol):
         self._timer = loop.call_later(
             timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:.3g} s")
         )
-        self.transport.write(data)
+        for piece in data:
+            self.transport.write(piece)
         return self.answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        use_large_buffers(transport)
 
     def data_received(self, data: bytes) -> None:
         if self.answer is None or self.answer.done():
@@ -176,7 +178,7 @@ class Client:
             call.transport.close()
         self._idle.clear()
 
-    async def _once(self, call: _Call, data: bytes, timeout_s: float) -> Response:
+    async def _once(self, call: _Call, data: list[bytes], timeout_s: float) -> Response:
         try:
             return await call.send(data, timeout_s)
         except BaseException:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +15,8 @@ from urllib.parse import quote, unquote
 
 LOCALHOST = "127.0.0.1"
 MAX_BODY_BYTES = 64 * 2**20
+LARGE_BYTES = 64 * 2**10
+SOCKET_BUFFER_BYTES = 2**20
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _UNSAFE = re.compile(r"[^\t\x20-\x7e\xa0-\xff]+")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -79,19 +83,19 @@ def safe_value(value: str) -> str:
     return _UNSAFE.sub(lambda found: quote(found[0], safe=""), value)
 
 
-def write_response(response: Response, alive: bool, head_only: bool = False) -> bytes:
-    """The bytes of an answer; `alive` False announces that the connection closes."""
+def write_response(response: Response, alive: bool, head_only: bool = False) -> list[bytes]:
+    """The bytes of an answer in one or two pieces; `alive` False announces that the connection closes."""
     phrase = PHRASES.get(response.status, "Status")
     lines = [f"HTTP/1.1 {response.status} {phrase}\r\ncontent-length: {len(response.body)}"]
     lines += [f"{name}: {safe_value(value)}" for name, value in response.headers.items()]
     if not alive:
         lines.append("connection: close")
     head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
-    return head if head_only else head + response.body
+    return [head] if head_only else _pieces(head, response.body)
 
 
-def write_request(method: str, target: str, host: str, headers: dict[str, str], body: bytes) -> bytes:
-    """The bytes of a request.
+def write_request(method: str, target: str, host: str, headers: dict[str, str], body: bytes) -> list[bytes]:
+    """The bytes of a request in one or two pieces.
 
     Raises:
         ValueError: the method, target or a header name could end its line.
@@ -103,4 +107,17 @@ def write_request(method: str, target: str, host: str, headers: dict[str, str], 
         if not _NAME.fullmatch(name):
             raise ValueError(f"header name {name!r}: not allowed")
         lines.append(f"{name}: {safe_value(value)}")
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    return _pieces("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n", body)
+
+
+def use_large_buffers(transport: asyncio.BaseTransport) -> None:
+    """Let a whole picture pass between kernel and process at once."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+
+
+def _pieces(head: bytes, body: bytes) -> list[bytes]:
+    """Head and body; small ones joined, large ones not copied."""
+    return [head + body] if len(body) < LARGE_BYTES else [head, body]

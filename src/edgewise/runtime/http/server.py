@@ -21,6 +21,7 @@ from edgewise.runtime.http.messages import (
     Request,
     Response,
     failure,
+    use_large_buffers,
     write_response,
 )
 
@@ -81,6 +82,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        use_large_buffers(transport)
         self._shared.open.add(self)
         if len(self._shared.open) > self._shared.limits.connections:
             self._refuse(failure(503, "too many connections"))
@@ -225,7 +227,8 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         alive = alive and not (self._ending and not self._waiting)
-        self._transport.write(write_response(response, alive, head_only))
+        for piece in write_response(response, alive, head_only):
+            self._transport.write(piece)
         self._since_s = time.monotonic()
         if alive:
             return
