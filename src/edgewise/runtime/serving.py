@@ -98,10 +98,10 @@ async def listen(handler: http.Handler, where: Listen) -> Listening:
     return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, pair))
 
 
-async def run_worker(worker: Worker, where: Listen, ready: Callable[[Listening], None] = print) -> None:
+async def run_worker(worker: Worker, where: Listen, ready: Callable[[Listening], None] | None = None) -> None:
     """Serve a worker until the process is told to end; `ready` hears where it listens."""
     listening = await listen(worker.handle, where)
-    ready(listening)
+    _tell(listening, ready)
     await _until_told()
     await worker.drain()
     await listening.close()
@@ -111,12 +111,12 @@ async def run_gateway(
     gateway: Gateway,
     where: Listen,
     telemetry_period_s: float = 1.0,
-    ready: Callable[[Listening], None] = print,
+    ready: Callable[[Listening], None] | None = None,
 ) -> None:
     """Serve a gateway and its administration until the process is told to end."""
     listening = await listen(with_admin(gateway), where)
     chores = [asyncio.create_task(work) for work in (gateway.keep_time(telemetry_period_s), gateway.watch())]
-    ready(listening)
+    _tell(listening, ready)
     await _until_told(*chores)
     await gateway.drain()
     for chore in chores:
@@ -135,6 +135,13 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
+
+
+def _tell(listening: Listening, ready: Callable[[Listening], None] | None) -> None:
+    port = listening.grpc.port if listening.grpc else None
+    log.info("listening", extra={"url": listening.http.url, "grpc_port": port})
+    if ready is not None:
+        ready(listening)
 
 
 async def _until_told(*chores: Awaitable[None]) -> None:
