@@ -117,18 +117,22 @@ class Load(asyncio.Protocol):
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:
+        """Ask for the first time."""
         self.transport = transport
         self.ask()
 
     def ask(self) -> None:
+        """Send the query."""
         self.parser = httptools.HttpResponseParser(self)
         self.sent_s = time.perf_counter()
         self.transport.write(self.data)
 
     def data_received(self, data: bytes) -> None:
+        """Part of an answer."""
         self.parser.feed_data(data)
 
     def on_message_complete(self) -> None:
+        """An answer: note its delay and ask again."""
         now_s = time.perf_counter()
         if self.parser.get_status_code() != 200:
             self.done.set_exception(RuntimeError(f"status {self.parser.get_status_code()}"))

@@ -176,6 +176,53 @@ def test_a_hanging_worker_costs_its_deadline_and_not_more(model):
     go(model, scenario)
 
 
+def test_binary_tensors_are_rewritten_for_a_server_that_takes_only_json(model):
+    async def scenario(system):
+        seen = []
+        worker = system.workers[0]
+
+        async def plain(request):
+            if request.path == "/v2":
+                return http.as_json({"name": "plain", "extensions": []})
+            seen.append(request)
+            assert "inference-header-content-length" not in request.headers
+            return await worker.handle(request)
+
+        server = await http.serve(plain)
+        for upstream in system.gateway.upstreams:
+            upstream.client = http.Client(server.host, server.port)
+        x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+        for binary in (True, False):
+            more, body = encode_request(InferRequest({"x": x}, ("y",), "id", binary))
+            answer = await system.client.request("POST", "/v2/models/score/infer", more | NEEDS, body)
+            assert answer.status == 200
+            assert ("inference-header-content-length" in answer.headers) == binary
+            found = decode_response(answer.headers, answer.body)
+            expected = model.run(InferRequest({"x": x})).outputs["y"]
+            np.testing.assert_allclose(found.outputs["y"], expected, rtol=1e-6)
+            assert found.parameters["edgewise_variant"] == "dense-cpu" and found.id == "id"
+        assert any(request.path.endswith("/infer") for request in seen)
+        await server.close(0)
+
+    go(model, scenario)
+
+
+def test_a_worker_that_breaks_is_a_502_without_its_traceback(model):
+    async def scenario(system):
+        async def broken(request):
+            failed = request.path.endswith("/infer")
+            return http.Response(500 if failed else 200, b"Traceback: secret" if failed else b"{}")
+
+        server = await http.serve(broken)
+        for upstream in system.gateway.upstreams:
+            upstream.client = http.Client(server.host, server.port)
+        answer = await system.infer(NEEDS)
+        assert answer.status == 502 and b"secret" not in answer.body
+        await server.close(0)
+
+    go(model, scenario)
+
+
 def test_deadlines_reach_the_worker_and_the_clients_own_is_kept(model):
     async def scenario(system):
         seen = []

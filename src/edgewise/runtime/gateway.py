@@ -303,20 +303,20 @@ class Gateway:
 
     async def _forward(self, query: _Query, worker: int) -> tuple[http.Response, bool]:
         """The worker's answer, or ours in its place; and whether the worker is lost."""
-        target = self.upstreams[worker]
+        target, name = self.upstreams[worker], self.session.world.worker_names[worker]
         left_s = query.expires_s - time.monotonic()
         if left_s <= 0:
             return http.failure(504, "deadline passed; not sent to a worker"), False
         query.headers[REMAINING] = f"{left_s:.6f}"
         try:
             wait_s = min(left_s, LONGEST_S) + self.patience.late_s
-            answer = await target.client.request("POST", target.infer_path, query.headers, query.body, wait_s)
+            answer = await target.infer(query.headers, query.body, wait_s)
+            if answer.status == 500:
+                return http.failure(502, f"worker {name} failed: status 500"), False
             return answer, answer.status in LOST
         except ConnectionError as error:
-            name = self.session.world.worker_names[worker]
             return http.failure(502, f"worker {name} did not answer: {error}"), True
         except TimeoutError as error:
-            name = self.session.world.worker_names[worker]
             return http.failure(504, f"worker {name}: {error}"), False
 
     def _reported(self, answer: http.Response, worker: int) -> http.Response:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from edgewise.errors import ProtocolError
 from edgewise.runtime import http
+from edgewise.runtime.protocol import (
+    JSON_LENGTH,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 
 
 class Upstream:
@@ -26,7 +35,43 @@ class Upstream:
         self.up = True
         self._misses = 0
         self._path = f"/v2/models/{quote(model, safe='')}"
-        self.infer_path = f"{self._path}/infer"
+        self._binary: bool | None = None  # not yet known
+
+    async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
+        """Send a query; where the server takes no binary tensors, they are rewritten as JSON.
+
+        Raises:
+            ConnectionError: the worker is lost.
+            TimeoutError: no answer within `timeout_s`.
+            ProtocolError: the tensors cannot be rewritten.
+        """
+        if self._binary is None:
+            self._binary = await self._takes_binary(timeout_s)
+        path = f"{self._path}/infer"
+        if self._binary or JSON_LENGTH not in headers:
+            return await self.client.request("POST", path, headers, body, timeout_s)
+        asked = decode_request(headers, body)
+        plain = replace(asked, binary=False, binary_outputs=dict.fromkeys(asked.binary_outputs, False))
+        more, text = encode_request(plain, json_inputs=plain.inputs)
+        kept = {name: value for name, value in headers.items() if name != JSON_LENGTH}
+        answer = await self.client.request("POST", path, kept | more, text, timeout_s)
+        if answer.status == 200:
+            try:
+                found = decode_response(answer.headers, answer.body)
+            except ProtocolError as error:
+                raise ProtocolError(f"the worker's answer: {error}", status=502) from error
+            more, body = encode_response(found, asked.binary, asked.binary_outputs)
+            answer = http.Response(200, body, more)
+        return answer
+
+    async def _takes_binary(self, timeout_s: float) -> bool:
+        """Whether the server lists the extension; one that lists none at all is believed to."""
+        answer = await self.client.request("GET", "/v2", timeout_s=timeout_s)
+        try:
+            extensions = json.loads(answer.body).get("extensions")
+        except (ValueError, AttributeError):
+            return True
+        return not isinstance(extensions, list) or "binary_tensor_data" in extensions
 
     async def metadata(self, timeout_s: float = 5.0) -> dict[str, Any] | None:
         """Its model's metadata, None when it gives none."""
