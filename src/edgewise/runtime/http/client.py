@@ -120,7 +120,7 @@ class Client:
 
     @classmethod
     def of_url(cls, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> Client:
-        """A client of "http[s]://host[:port](/prefix)".
+        """A client of an address such as "https://host:8000/prefix".
 
         Args:
             url: base address.
