@@ -189,11 +189,14 @@ def _command() -> str:
 
 
 def _print_summary(result: api.Result) -> None:
-    table = Table("policy", title=f"scenario {result.scenario.name}")
+    table = Table(
+        title=f"scenario {result.scenario.name}", caption="success: mean over queries, streams, applications"
+    )
+    table.add_column("policy", no_wrap=True)
     columns = {
         "success %": "success",
-        "per stream %": "success_by_stream",
-        "per application %": "success_by_application",
+        "stream %": "success_by_stream",
+        "app %": "success_by_application",
         "failed %": "failed",
         "rejected %": "rejected",
     }
