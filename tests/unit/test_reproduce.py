@@ -4,6 +4,7 @@ import hashlib
 import json
 import multiprocessing
 import subprocess
+import threading
 
 import pytest
 from hypothesis import given
@@ -143,10 +144,7 @@ def test_unfrozen_and_unreadable(tmp_path):
 
 def append(folder, k=0):
     claim = Claim.of(f"claim-{k}", "s", "p", Finding(1.0, (0.9, 1.1), 5), at_least(0.5))
-    return looks.append_look(
-        folder, paper="demo", code=CODE, seeds=[k], quick=False, finished=True, claims=[claim] * 50,
-        scenarios={"tiny": "9a"},
-    )  # fmt: skip
+    return looks.append_look(folder, looks.Look("demo", CODE, [k], False, True, [claim] * 50, {"tiny": "9a"}))
 
 
 def test_a_look_holds_what_was_seen_and_nothing_is_rewritten(tmp_path):
@@ -176,6 +174,19 @@ def test_processes_that_append_at_once_lose_no_line(tmp_path):
     for process in processes:
         process.join()
     assert sorted(look["seeds"][0] for look in looks.read_looks(tmp_path)) == sorted(list(range(20)) * 4)
+
+
+def test_appending_waits_for_the_lock(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    path = append(tmp_path)
+    with open(path, "ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread = threading.Thread(target=append, args=(tmp_path, 1), daemon=True)
+        thread.start()
+        thread.join(timeout=0.5)
+        assert thread.is_alive() and len(looks.read_looks(tmp_path)) == 1
+    thread.join(timeout=60)
+    assert len(looks.read_looks(tmp_path)) == 2
 
 
 def test_a_broken_log_names_the_line(tmp_path):

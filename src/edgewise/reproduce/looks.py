@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,55 +26,62 @@ except ImportError:  # not on this system: a line is then one write to a file op
     fcntl = None  # type: ignore[assignment]
 
 
-def append_look(
-    folder: Path,
-    *,
-    paper: str,
-    code: Code,
-    seeds: Sequence[int],
-    quick: bool,
-    finished: bool,
-    claims: Sequence[Claim],
-    scenarios: Mapping[str, str],
-) -> Path:
-    """Add one line to the log, under a lock.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One use of test seeds.
 
-    Args:
-        folder: holds the log; it is made.
-        finished: false when the reproduction ended early: its figures may have been seen.
+    Attributes:
+        paper: name of the reproduction.
+        code: that ran.
+        seeds: that were used.
+        quick: whether it was a quick run.
+        finished: false when it ended early: its figures may have been seen.
+        claims: as far as they were made.
+        scenarios: name → SHA-256.
+    """
+
+    paper: str
+    code: Code
+    seeds: Sequence[int]
+    quick: bool
+    finished: bool
+    claims: Sequence[Claim]
+    scenarios: Mapping[str, str]
+
+    def line(self) -> str:
+        """The look, taken now, as one line of JSON."""
+        keys = ("id", "estimate", "ci", "status")
+        claims = [{key: claim.as_dict()[key] for key in keys} for claim in self.claims]
+        look = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "paper": self.paper,
+            "commit": self.code.commit,
+            "dirty": self.code.dirty,
+            "version": self.code.version,
+            "seeds": list(self.seeds),
+            "quick": self.quick,
+            "finished": self.finished,
+            "claims": claims,
+            "scenarios": dict(self.scenarios),
+        }
+        return json.dumps(look, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def append_look(folder: Path, look: Look) -> Path:
+    """Add one line to the log in `folder`, which is made, under a lock.
+
     Returns:
         the log.
     Raises:
         RunError: it cannot be written.
     """
-    look = {
-        "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "paper": paper,
-        "commit": code.commit,
-        "dirty": code.dirty,
-        "version": code.version,
-        "seeds": list(seeds),
-        "quick": quick,
-        "finished": finished,
-        "claims": [
-            {
-                "id": c.id,
-                "estimate": c.estimate,
-                "ci": None if c.ci is None else list(c.ci),
-                "status": c.status,
-            }
-            for c in claims
-        ],
-        "scenarios": dict(scenarios),
-    }
-    line = json.dumps(look, ensure_ascii=False, allow_nan=False) + "\n"
     path = folder / LOOKS
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", buffering=0) as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(line.encode())
+            file.write(look.line().encode())
             os.fsync(file.fileno())
     except OSError as error:
         raise RunError(f"cannot add a look to {path}: {error}; check the path and its rights") from error

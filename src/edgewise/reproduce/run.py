@@ -27,7 +27,7 @@ from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Report, Status
 from edgewise.reproduce.frozen import check_frozen, sha256
-from edgewise.reproduce.looks import append_look
+from edgewise.reproduce.looks import Look, append_look
 from edgewise.reproduce.place import Code, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
 
@@ -244,13 +244,6 @@ def carry_out(
 
 def _note(run: Run, made_by: Code, finished: bool) -> None:
     if any(kind_of(seed) == "test" for seed in run.seeds):
-        append_look(
-            run.results,
-            paper=run.what.name,
-            code=made_by,
-            seeds=run.seeds,
-            quick=run.quick,
-            finished=finished,
-            claims=run.finished_claims() if finished else list(run.claims.values()),
-            scenarios=run.scenarios,
-        )
+        claims = run.finished_claims() if finished else tuple(run.claims.values())
+        look = Look(run.what.name, made_by, run.seeds, run.quick, finished, claims, run.scenarios)
+        append_look(run.results, look)
