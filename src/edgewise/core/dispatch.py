@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import singledispatchmethod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,9 @@ from edgewise.core.views import (
     Items,
     Rows,
     Violation,
+    frozen,
 )
 from edgewise.core.world import Ints, Links, World
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class DispatchCore:
@@ -124,16 +123,18 @@ class DispatchCore:
             world=self.world,
             now_s=self.now_s,
             seed=self.seed,
-            load_qps=_frozen(self._load.load_qps),
-            streams=_frozen(self._load.streams),
-            up=_frozen(self._load.up),
-            queue=_frozen(m.queue),
-            throughput_qps=_frozen(m.throughput_qps),
-            delay_mean_s=_frozen(m.delay_mean_s),
-            delay_p95_s=_frozen(m.delay_p95_s),
+            load_qps=frozen(self._load.load_qps),
+            streams=frozen(self._load.streams),
+            up=frozen(self._load.up),
+            queue=frozen(m.queue),
+            throughput_qps=frozen(m.throughput_qps),
+            delay_mean_s=frozen(m.delay_mean_s),
+            delay_p95_s=frozen(m.delay_p95_s),
             measured_s=self._measured_s,
             links=self._shown_links,
-            bound=self._bound() if with_bound else None,
+            bound=Bound.of([self._items[i] for i in self.bindings], self.bindings.values())
+            if with_bound
+            else None,
         )
 
     def handle(self, event: Event) -> list[Command]:
@@ -224,13 +225,6 @@ class DispatchCore:
             raise ValueError(f"event at {time_s} s lies before {self.now_s} s: time must not go back")
         self.now_s = time_s
 
-    def _bound(self) -> Bound:
-        held = [self._items[stream_id] for stream_id in self.bindings]
-        rows = Rows.of([item for item, _ in held])
-        worker = np.fromiter(self.bindings.values(), dtype=np.int64, count=len(held))
-        opened_s = np.array([opened_s for _, opened_s in held], dtype=np.float64)
-        return Bound(Rows(*map(_frozen, rows)), _frozen(worker), _frozen(opened_s))  # type: ignore[arg-type]
-
     @singledispatchmethod
     def _on(self, event: Event) -> list[Command]:
         raise ValueError(f"unknown event {event!r}")
@@ -272,7 +266,7 @@ class DispatchCore:
             value = getattr(event, name)
             if value is not None:
                 getattr(self._links, name)[where] = value
-        self._shown_links = Links(*(_frozen(array) for array in self._links))
+        self._shown_links = Links(*(frozen(array) for array in self._links))
         if self._links.delay_s[where] < np.inf:
             return []
         lost = [
@@ -403,9 +397,3 @@ def _score_of(policy: DispatchPolicy) -> Any | None:
 
 def _first(decisions: Decisions) -> tuple[int, int]:
     return int(decisions.worker[0]), int(decisions.reason[0]) if decisions.reason.size else 0
-
-
-def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    copy = array.copy()
-    copy.setflags(write=False)
-    return copy
