@@ -82,7 +82,7 @@ def test_test_seeds_are_for_reproduce_only(tmp_path, command):
 def test_the_summary_gives_three_weightings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = edgewise("simulate", "tiny", "--seeds", "0:2")
-    for heading in ("success %", "per stream %", "per application %"):
+    for heading in ("success %", "stream %", "app %"):
         assert heading in done.output
 
 
