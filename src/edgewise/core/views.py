@@ -116,6 +116,10 @@ class Rows(NamedTuple):
         rate, size, deadline, accuracy = (np.array(columns[k], dtype=np.float64) for k in range(3, 7))
         return cls(id_, site, task, rate, size, deadline, accuracy, priority)
 
+    def item(self, i: int) -> Item:
+        """Row `i` as an item."""
+        return Item(*(column[i].item() for column in self))
+
 
 class Bound(NamedTuple):
     """The streams that are bound, in order of their opening: (N,) each.
