@@ -57,25 +57,28 @@ def lay_out(
     violation, feasible = np.empty(count, dtype=np.int8), np.empty(count, dtype=np.bool_)
     reach_s, carry_s = _ways(t, way, item)
     key = prefix_of(seed, POLICY_DRAW, item.id)
+    # One loop for each column where it can be: the compiler turns those into vector instructions.
+    for w in range(count):
+        processing[w] = t.fixed_s[w] + t.per_byte_s[w] * item.size_bytes
+    for w in range(count):
+        share[w] = item.rate_qps * min(processing[w] / t.largest_s[w], 1.0)
+    for w in range(count):
+        draw[w] = unit_of(finalise_of(key, w))
     for w in range(count):
         c = t.cluster[w]
         network[w] = reach_s[c]
-        processing[w] = t.fixed_s[w] + t.per_byte_s[w] * item.size_bytes
         impedance[w] = 2.0 * network[w] + processing[w]
-        share[w] = item.rate_qps * min(processing[w] / t.largest_s[w], 1.0)
-        draw[w] = unit_of(finalise_of(key, w))
+        first = 0  # tested last to first, so that the first violated one stays
+        if load_qps[w] + share[w] > t.capacity_qps[w] * (1.0 + TOLERANCE):
+            first = CAPACITY
+        if carry_s[c] + impedance[w] > item.deadline_s:
+            first = DELAY
+        if not up[w] or not network[w] < np.inf:
+            first = DOWN
+        if t.accuracy[w] < item.min_accuracy:
+            first = ACCURACY
         if t.task[w] != item.task:
             first = TASK
-        elif t.accuracy[w] < item.min_accuracy:
-            first = ACCURACY
-        elif not up[w] or not network[w] < np.inf:
-            first = DOWN
-        elif carry_s[c] + impedance[w] > item.deadline_s:
-            first = DELAY
-        elif load_qps[w] + share[w] > t.capacity_qps[w] * (1.0 + TOLERANCE):
-            first = CAPACITY
-        else:
-            first = 0
         violation[w] = first
         feasible[w] = first == 0
     return Layout(network, processing, impedance, share, violation, feasible, draw)
