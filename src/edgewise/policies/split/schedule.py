@@ -126,16 +126,19 @@ def draw_placement(
 ) -> None:
     """Server of the first task by the rule; then a placement for every sub-graph, by its probability.
 
+    A table of several plans says by the number of free servers which one is drawn from.
     Randomness: draws 0, 1, … of (seed, POLICY, query); even and odd ones belong to the rule.
     """
     servers = ledger.work_s.size
     used = np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
+    plans = table.entry.size // graphs.tasks.size
+    planned = job * plans + (table.level[np.sum(ledger.tasks == 0)] if plans > 1 else 0)
     now = pick(ledger, used, rule, seed, query, 0)
     draw = 1
-    out[table.entry[job]] = now
-    give(ledger, now, graphs.work_ops[job, table.entry[job]])
-    for g in range(table.first_sub[job], table.first_sub[job + 1]):
+    out[table.entry[planned]] = now
+    give(ledger, now, graphs.work_ops[job, table.entry[planned]])
+    for g in range(table.first_sub[planned], table.first_sub[planned + 1]):
         row = table.first_row[g]
         if row + 1 < table.first_row[g + 1]:
             chance = uniform_of(seed, POLICY, query, 2 * draw)
