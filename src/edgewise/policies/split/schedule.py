@@ -121,6 +121,12 @@ def pick(ledger: Ledger, used: NDArray[np.bool_], rule: int, seed: np.uint64, qu
 
 
 @kernel
+def free_servers(ledger: Ledger, unit_s: float) -> int:
+    """Servers less those that the outstanding work keeps busy, at least 0."""
+    return max(0, ledger.work_s.size - int(np.ceil(ledger.work_s.sum() / unit_s - 1e-9)))
+
+
+@kernel
 def draw_placement(
     table: Table, graphs: Graphs, ledger: Ledger, job: int, rule: int, seed: np.uint64, query: int, out: Ints
 ) -> None:
@@ -133,7 +139,7 @@ def draw_placement(
     used = np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
     plans = table.entry.size // graphs.tasks.size
-    planned = job * plans + (table.level[np.sum(ledger.tasks == 0)] if plans > 1 else 0)
+    planned = job * plans + (table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0)
     now = pick(ledger, used, rule, seed, query, 0)
     draw = 1
     out[table.entry[planned]] = now

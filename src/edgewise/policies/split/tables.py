@@ -28,6 +28,7 @@ class Table(NamedTuple):
         task: (G, W) task of each column: the interior's, then the sink; -1 fills up.
         level: (S + 1,) which of the plans is drawn from when so many servers are free; class j of plan l
             is row j * plans + l of `entry` and `first_sub`.
+        unit_s: outstanding work that counts as one busy server.
     """
 
     entry: Ints
@@ -37,6 +38,7 @@ class Table(NamedTuple):
     part: Ints
     task: Ints
     level: Ints
+    unit_s: float
 
 
 class Graphs(NamedTuple):
@@ -59,10 +61,10 @@ class Graphs(NamedTuple):
     bits: Floats
 
 
-def make_table(program: Program, theta: Floats, level: Ints | None = None) -> Table:
+def make_table(program: Program, theta: Floats, level: Ints | None = None, unit_s: float = 1.0) -> Table:
     """The placements that `theta` ((N,), see `Program`) gives a positive probability.
 
-    `level`: see `Table`; None: one plan.
+    `level`, `unit_s`: see `Table`; None: one plan.
     """
     rows: list[list[tuple[float, list[int]]]] = []
     tasks: list[list[int]] = []
@@ -90,6 +92,7 @@ def make_table(program: Program, theta: Floats, level: Ints | None = None) -> Ta
         _padded([part for group in rows for _, part in group]),
         _padded(tasks),
         np.zeros(program.servers + 1, np.int64) if level is None else level,
+        unit_s,
     )
 
 
