@@ -4,8 +4,10 @@ Only training seeds are used here: test seeds would be noted in the log of looks
 """
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,6 +84,20 @@ def test_the_summary_gives_three_weightings(tmp_path, monkeypatch):
     done = edgewise("simulate", "tiny", "--seeds", "0:2")
     for heading in ("success %", "per stream %", "per application %"):
         assert heading in done.output
+
+
+def test_the_example_of_the_documentation(folders, capsys):
+    page = Path(__file__).parents[2] / "docs" / "honest-numbers.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    for long, short in (("three-tier", "tiny"), ("2_000_010", "2_000_003"), ("[:10]", "[:3]")):
+        assert long in example
+        example = example.replace(long, short)
+    exec(compile(example, str(page), "exec"), {"__name__": "example"})
+    printed = capsys.readouterr().out
+    assert re.search(r"^better: \w+ \(needs at least 0\.01; ", printed, re.MULTILINE)
+    assert re.search(r"wins against \S+ in \d of 7", printed)
+    claims = json.loads((folders / "runs" / "distance" / "claims.json").read_text())["claims"]
+    assert {claim["id"] for claim in claims} == {"better", "robust"}
 
 
 def test_formulas_at_values_worked_out_by_hand():

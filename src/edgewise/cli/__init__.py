@@ -38,16 +38,12 @@ ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the n
 SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="Change the scenario: path=value, e.g. arrivals.clients_per_min=80; repeatable."
-    ),
+    typer.Option("--set", help="Change the scenario, for example arrivals.clients_per_min=80; repeatable."),
 ]
 OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name> by default.")]
 
 
-@app.command(
-    epilog="Example: edgewise simulate full-edge --set topology.antennas=2 --policy closest --seeds 0:5"
-)
+@app.command(epilog="Example: edgewise simulate full-edge --set topology.antennas=2 --policy closest")
 def simulate(
     scenario: ScenarioArgument,
     policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",

@@ -120,7 +120,7 @@ def little_ratio(seed: int, queries: int) -> float:
 def figure(waits: dict[tuple[str, float], Floats]) -> Figure:
     """Measured waits with their intervals on the curves of the formulas, over load."""
     drawn, axes = new_axes(7.0, 4.2, "Mean wait: simulated (points) and by formula (lines)")
-    curve = np.linspace(0.05, max(load for _, load in waits) + 0.02, 200)
+    curve = np.linspace(0.2, max(load for _, load in waits) + 0.02, 200)
     for queue, colour, marker in zip(QUEUES, ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True):
         axes.plot(curve, [queue.wait(x) for x in curve], color=colour, linewidth=1.5)
         loads = sorted(load for name, load in waits if name == queue.name)
