@@ -50,15 +50,14 @@ def load_figure(
 
 
 def link_figure(
-    links: Floats, value: Floats, sent: Floats, chosen: Floats, simulated: Mapping[str, Sequence[Floats]]
+    links: Floats, value: Floats, sent: Floats, chosen: Floats, simulated: Sequence[Floats]
 ) -> Figure:
     """Optimum over the time on one server and data sent, over the link's capacity; simulated ratio."""
-    figure, axes = new_axes(7.0, 4.2, "inception-v1 at load 0.3: from local to distributed")
+    figure, axes = new_axes(7.0, 4.2, "inception-v1 at load 0.1: from local to distributed")
     axes.plot(links, value, color="#0072B2", label="predicted time / time on one server")
     axes.plot(links, sent, color="#D55E00", linestyle="--", label="data sent / most data sent")
-    whole = [float(values.mean()) for values in simulated["whole-least-loaded"]]
-    split = [float(values.mean()) for values in simulated["nona-queues"]]
-    axes.plot(chosen, np.array(split) / whole, "s", color="#009E73", label="simulated, nona-queues / whole")
+    ratio = [float(values.mean()) for values in simulated]
+    axes.plot(chosen, ratio, "s", color="#009E73", label="simulated, nona-free / whole-least-loaded")
     axes.set_xscale("log")
     axes.set_xlabel("capacity of the link (bit/s)", fontsize=9)
     axes.grid(color="#E3E3E3", linewidth=0.8)
