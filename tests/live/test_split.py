@@ -9,10 +9,11 @@ from split_models import branching, real_ensemble
 
 from edgewise.errors import EdgewiseError, ProfileError
 from edgewise.policies.split import JobClass, Rule, build_program, contract, optimise, split_policy
+from edgewise.policies.split.online import RateTracker
 from edgewise.profiling.cut import cut
 from edgewise.profiling.dags import measure, task_graph
 from edgewise.runtime import http
-from edgewise.runtime.split import SplitService, load_pieces, serve_pieces
+from edgewise.runtime.split import SplitService, load_pieces, serve_pieces, with_seconds
 
 pytestmark = pytest.mark.live
 POWER = 1e9
@@ -93,6 +94,40 @@ def test_every_operator_alone_is_exact():
         if piece.model is not None:
             known |= whole_answer(piece.model, {name: known[name] for name in piece.inputs})
     np.testing.assert_allclose(known["y"], whole_answer(model, query)["y"], rtol=1e-5)
+
+
+def test_measured_costs_and_a_policy_that_follows_the_rate(tmp_path):
+    """Costs measured through the workers give the forecast; the tracker hears of every query."""
+    model = branching()
+    program, pieces = prepared(model, {"x": [1, 3, 24, 24]})
+    query = {"x": np.random.default_rng(5).normal(size=(1, 3, 24, 24)).astype(np.float32)}
+
+    async def run():
+        servers = [await serve_pieces(load_pieces(model, pieces, tmp_path)) for _ in range(3)]
+        clients = [http.Client(server.host, server.port) for server in servers]
+        service = SplitService(program, split_policy("nona", program), pieces, clients, ["y"])
+        seconds = await service.calibrate(query, runs=3)
+        graph = with_seconds(program.classes[0].graph, seconds, POWER)
+        live = build_program([JobClass(graph, 1.0)], 3, POWER, 1e10)
+        service = SplitService(
+            live, split_policy("nona", live), pieces, clients, ["y"],
+            tracker=RateTracker(live, queues=False, memory_s=0.05),
+        )  # fmt: skip
+        found = [await service.infer(query) for _ in range(8)]
+        for client in clients:
+            client.close()
+        for server in servers:
+            await server.close(0.1)
+        return seconds, found, service
+
+    seconds, found, service = asyncio.run(run())
+    assert set(seconds) == {piece.task for piece in pieces if piece.model is not None}
+    assert service.tracker.solved > 1  # eight queries in a row are more than one a second
+    assert service.policy is service.tracker.policy
+    for answer in found:
+        np.testing.assert_allclose(answer.outputs["y"], whole_answer(model, query)["y"], rtol=1e-4, atol=1e-5)
+    predicted_s = optimise(build_program(service.program.classes, 3, POWER, 1e10)).forecast.mean_s
+    print(f"predicted {1e3 * predicted_s:.2f} ms, measured {[round(1e3 * a.time_s, 2) for a in found]}")
 
 
 def test_whole_queries_stay_whole(tmp_path):

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -21,7 +22,9 @@ import onnx
 
 from edgewise.core.keyed import Key
 from edgewise.errors import EdgewiseError
+from edgewise.model.work import TaskGraph
 from edgewise.policies.split import Ledger, Program, SplitPolicy, closed, finish, new_ledger
+from edgewise.policies.split.online import RateTracker
 from edgewise.profiling.cut import Piece
 from edgewise.runtime import http
 from edgewise.runtime.onnx_model import OnnxModel
@@ -65,6 +68,12 @@ async def serve_pieces(
     return await http.serve(handle, host, port)
 
 
+def with_seconds(graph: TaskGraph, seconds: Mapping[str, float], power_ops: float) -> TaskGraph:
+    """The graph with measured costs; tasks that were not measured cost nothing."""
+    tasks = tuple(replace(task, work_ops=seconds.get(task.name, 0.0) * power_ops) for task in graph.tasks)
+    return replace(graph, tasks=tasks)
+
+
 class Answer(NamedTuple):
     """What became of a query.
 
@@ -91,6 +100,7 @@ class SplitService:
         pieces: the network's sub-models, by task.
         clients: one for each of the program's servers.
         outputs: tensors that the network answers with.
+        tracker: told of every query; its policy, which follows the rate, then replaces `policy`.
         seed: of the policy's draws.
         timeout_s: of each request.
     """
@@ -100,6 +110,7 @@ class SplitService:
     pieces: Sequence[Piece]
     clients: Sequence[http.Client]
     outputs: Sequence[str]
+    tracker: RateTracker | None = None
     seed: int = 0
     timeout_s: float = 30.0
 
@@ -123,6 +134,10 @@ class SplitService:
             TimeoutError: no answer in time.
         """
         began = time.perf_counter()
+        if self.tracker is not None:
+            self.tracker.seen(0, began)
+            self.tracker.update(began)
+            self.policy = self.tracker.policy
         key, first = Key(self.seed), self._queries
         self._queries += 1
         row = self.policy.place(np.zeros(1, np.int64), self.ledger, key, first)[0]
@@ -137,6 +152,22 @@ class SplitService:
             for name, i in self._place.items():
                 finish(self.ledger, servers[name], self._graph.tasks[i].work_ops)
         return Answer(outputs, servers, time.perf_counter() - began, sent)
+
+    async def calibrate(self, inputs: Mapping[str, Array], runs: int = 5) -> dict[str, float]:
+        """Median seconds of each task at the first worker, one at a time, requests and all.
+
+        With these as costs (`with_seconds`) the forecast contains what the live system adds.
+        """
+        times: dict[str, list[float]] = {piece.task: [] for piece in self.pieces if piece.model is not None}
+        for _ in range(runs + 1):
+            known = dict(inputs)
+            for number, piece in enumerate(self.pieces):
+                if piece.model is not None:
+                    began = time.perf_counter()
+                    feeds = {name: known[name] for name in piece.inputs}
+                    known |= await self._ask(0, piece_name(number), feeds, piece.outputs)
+                    times[piece.task].append(time.perf_counter() - began)
+        return {task: median(seen[1:]) for task, seen in times.items()}  # the first run warms up
 
     async def _run(
         self, inputs: Mapping[str, Array], servers: Mapping[str, int]
