@@ -18,6 +18,7 @@ from edgewise import api, config, policies
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
+from edgewise.cli.split import split
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
@@ -155,6 +156,7 @@ def demo(
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
+app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
 app.add_typer(reproducing.app)
 
 

@@ -80,11 +80,20 @@ def looks() -> None:
 
 @app.command(epilog="Example: edgewise freeze three-tier")
 def freeze(
-    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file, the name of a shipped one, or a reproduction.")
+    ],
 ) -> None:
-    """Fix a scenario for good, before anything is tuned on it."""
+    """Fix a scenario, or the setting of a reproduction, for good, before anything is tuned on it."""
+    from edgewise.reproduce import cases as cases  # registers what ships
     from edgewise.reproduce import frozen
+    from edgewise.reproduce import run as runs
 
+    what = runs.registered().get(scenario)
+    if what is not None and what.setting is not None:
+        digest = frozen.freeze_setting(what.name, what.setting, results_folder())
+        out.print(f"frozen: {what.name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
+        return
     name, digest = frozen.freeze(scenario, results_folder())
     out.print(f"frozen: {name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
 

@@ -3,13 +3,16 @@
     <results>/frozen.json        {"three-tier": {"sha256": "9a…", "date": "2030-01-31"}, …}
     <results>/frozen/NAME.yaml   the resolved scenario; its SHA-256 is the one in frozen.json
 
-A frozen scenario never changes. To try another one, give it another name.
+    <results>/frozen/NAME.json   the same for a setting that is no scenario: constants of a reproduction
+
+What is frozen never changes. To try another one, give it another name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,53 @@ def check_frozen(scenario: Scenario, folder: Path) -> str:
     raise ScenarioError(
         f"scenario {scenario.name!r}: differs from what was frozen on {entry['date']}: {where}. "
         "Undo the change, or give the changed scenario another `name` and freeze that as a new one"
+    )
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """A setting as the text whose SHA-256 is compared."""
+    return json.dumps(setting, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def freeze_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
+    """Freeze the constants of a reproduction and return their SHA-256.
+
+    Raises:
+        ScenarioError: something of that name is frozen already.
+        RunError: it cannot be written.
+    """
+    frozen = read_frozen(folder)
+    if name in frozen:
+        raise ScenarioError(f"setting {name!r}: is frozen since {frozen[name]['date']} and stays as it is")
+    text = setting_text(setting)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
+    write_whole(folder / "frozen" / f"{name}.json", text, "frozen setting")
+    listed = json.dumps(frozen | {name: entry}, indent=2, sort_keys=True) + "\n"
+    write_whole(folder / "frozen.json", listed, "frozen scenarios")
+    return digest
+
+
+def check_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
+    """The SHA-256 of a setting that is as it was frozen.
+
+    Raises:
+        ScenarioError: it is not frozen, or differs from what was frozen; the message names what differs.
+        RunError: frozen.json cannot be read.
+    """
+    entry = read_frozen(folder).get(name)
+    if entry is None:
+        raise ScenarioError(f"setting {name!r}: is not frozen; run `edgewise freeze {name}` once")
+    text = setting_text(setting)
+    if hashlib.sha256(text.encode()).hexdigest() == entry["sha256"]:
+        return entry["sha256"]
+    try:
+        then = json.loads((folder / "frozen" / f"{name}.json").read_text(encoding="utf-8"))
+        where = _first_difference("", then, json.loads(text)) or "its copy was changed after it was frozen"
+    except (OSError, ValueError):
+        where = "no readable copy of it"
+    raise ScenarioError(
+        f"setting {name!r}: differs from what was frozen on {entry['date']}: {where}. Undo the change"
     )
 
 

@@ -12,10 +12,12 @@ Claims are declared before anything runs, so that none can be dropped for its ou
 from __future__ import annotations
 
 import difflib
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
@@ -26,7 +28,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Report, Status
-from edgewise.reproduce.frozen import check_frozen, sha256
+from edgewise.reproduce.frozen import check_frozen, check_setting, setting_text, sha256
 from edgewise.reproduce.looks import Look, append_look
 from edgewise.reproduce.place import Code, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
@@ -45,6 +47,7 @@ class Reproduction:
         seeds, quick_seeds: how many test seeds a full and a quick run use.
         quick_s: wall-clock budget of a quick run.
         measure: makes the claims.
+        setting: constants that are frozen as scenarios are; None where scenarios say everything.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Reproduction:
     quick_seeds: int
     quick_s: float
     measure: Callable[[Run], None]
+    setting: Mapping[str, Any] | None = None
 
     def test_seeds(self, quick: bool) -> range:
         """The first seeds of the test range."""
@@ -71,11 +75,14 @@ def reproduction(
     seeds: int = 20,
     quick_seeds: int = 5,
     quick_s: float = 60.0,
+    setting: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a function as the reproduction `name`; see `Reproduction` for the arguments."""
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
-        _registered[name] = Reproduction(name, paper, dict(claims), seeds, quick_seeds, quick_s, measure)
+        _registered[name] = Reproduction(
+            name, paper, dict(claims), seeds, quick_seeds, quick_s, measure, setting
+        )
         return measure
 
     return register
@@ -146,6 +153,22 @@ class Run:
         digest = check_frozen(scenario, self.results) if known else sha256(scenario)
         self.scenarios[scenario.name] = digest
         return scenario
+
+    def check_setting(self) -> None:
+        """Check the reproduction's own setting against what was frozen, and note its hash.
+
+        Raises:
+            ScenarioError: it is not frozen, or differs from what was frozen.
+        """
+        if self.what.setting is None:
+            return
+        known = checkout() is not None or (self.results / "frozen.json").exists()
+        digest = (
+            check_setting(self.what.name, self.what.setting, self.results)
+            if known
+            else hashlib.sha256(setting_text(self.what.setting).encode()).hexdigest()
+        )
+        self.scenarios[self.what.name] = digest
 
     def claim(self, id: str, finding: Finding, criterion: Criterion) -> Claim:
         """Make a declared claim.
@@ -235,6 +258,7 @@ def carry_out(
     run = Run(what, quick, chosen, folder, results, step)
     finished = False
     try:
+        run.check_setting()
         what.measure(run)
         finished = True
     finally:
