@@ -1,8 +1,8 @@
 """Frames through placed tasks and shaped flows, on the general engine.
 
-Every task is a station with the whole speed of its node, as in ENTS; every flow is a station whose rate is its
-bandwidth. Both hold few frames, so a slow station stops those before it. The rate at which frames leave is
-measured, not computed: it must agree with `edgewise.core.placement.throughput`.
+Every task is a station with the whole speed of its node, as in ENTS; every flow is a station whose rate is
+its bandwidth. Both hold few frames, so a slow station stops those before it. The rate at which frames leave
+is measured, not computed: it must agree with `edgewise.core.placement.throughput`.
 """
 
 from __future__ import annotations
