@@ -84,8 +84,12 @@ def freeze(
 ) -> None:
     """Fix a scenario for good, before anything is tuned on it."""
     from edgewise.reproduce import frozen
+    from edgewise.reproduce.cases.ents import setting
 
-    name, digest = frozen.freeze(scenario, results_folder())
+    if scenario == "ents":  # generated networks and jobs, no scenario file
+        name, digest = scenario, frozen.freeze_setting(scenario, setting(), results_folder())
+    else:
+        name, digest = frozen.freeze(scenario, results_folder())
     out.print(f"frozen: {name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
 
 

@@ -97,6 +97,53 @@ def check_frozen(scenario: Scenario, folder: Path) -> str:
     )
 
 
+def freeze_setting(name: str, text: str, folder: Path) -> str:
+    """Freeze a setting that is no scenario file, such as generated networks and jobs; its SHA-256.
+
+    Args:
+        name: of the setting.
+        text: all that defines it, in a form that two equal settings share.
+        folder: of the results.
+    Raises:
+        ScenarioError: one of its name is frozen already.
+        RunError: it cannot be written.
+    """
+    frozen = read_frozen(folder)
+    if name in frozen:
+        raise ScenarioError(
+            f"setting {name!r}: is frozen since {frozen[name]['date']} and stays as it is; "
+            "give another one another name"
+        )
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
+    write_whole(folder / "frozen" / f"{name}.json", text, "frozen setting")
+    write_whole(
+        folder / "frozen.json",
+        json.dumps(frozen | {name: entry}, indent=2, sort_keys=True) + "\n",
+        "frozen settings",
+    )
+    return digest
+
+
+def check_setting(name: str, text: str, folder: Path) -> str:
+    """The SHA-256 of a setting that is as it was frozen.
+
+    Raises:
+        ScenarioError: it is not frozen, or differs from what was frozen.
+        RunError: frozen.json cannot be read.
+    """
+    entry = read_frozen(folder).get(name)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if entry is None:
+        raise ScenarioError(f"setting {name!r}: is not frozen; run `edgewise freeze {name}` once, beforehand")
+    if digest != entry["sha256"]:
+        raise ScenarioError(
+            f"setting {name!r}: differs from what was frozen on {entry['date']}; compare it with "
+            f"{folder / 'frozen' / name}.json, and undo the change or freeze a setting of another name"
+        )
+    return digest
+
+
 def _copy(folder: Path, name: str) -> Path:
     return folder / "frozen" / f"{name}.yaml"
 

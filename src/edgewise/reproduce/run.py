@@ -12,6 +12,7 @@ Claims are declared before anything runs, so that none can be dropped for its ou
 from __future__ import annotations
 
 import difflib
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Report, Status
-from edgewise.reproduce.frozen import check_frozen, sha256
+from edgewise.reproduce.frozen import check_frozen, check_setting, sha256
 from edgewise.reproduce.looks import append_look
 from edgewise.reproduce.place import Code, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
@@ -146,6 +147,17 @@ class Run:
         digest = check_frozen(scenario, self.results) if known else sha256(scenario)
         self.scenarios[scenario.name] = digest
         return scenario
+
+    def setting(self, name: str, text: str) -> None:
+        """Check a frozen setting that is no scenario file, and note its hash.
+
+        Raises:
+            ScenarioError: it is not frozen, or differs from what was frozen.
+        """
+        known = checkout() is not None or (self.results / "frozen.json").exists()
+        self.scenarios[name] = (
+            check_setting(name, text, self.results) if known else hashlib.sha256(text.encode()).hexdigest()
+        )
 
     def claim(self, id: str, finding: Finding, criterion: Criterion) -> Claim:
         """Make a declared claim.
