@@ -340,3 +340,22 @@ def test_a_changed_scenario_stops_the_run(tmp_path, register):
     register(lambda r: r.scenario(tmp_path / "mine.yaml"))
     with pytest.raises(ScenarioError, match="differs from what was frozen"):
         run.carry_out("demo", tmp_path, tmp_path)
+
+
+def test_a_frozen_setting_may_not_change(tmp_path):
+    with pytest.raises(ScenarioError, match="setting 'ents': is not frozen; run `edgewise freeze ents` once"):
+        frozen.check_setting("ents", "one", tmp_path)
+    digest = frozen.freeze_setting("ents", "one", tmp_path)
+    assert frozen.check_setting("ents", "one", tmp_path) == digest == hashlib.sha256(b"one").hexdigest()
+    with pytest.raises(ScenarioError, match="differs from what was frozen"):
+        frozen.check_setting("ents", "two", tmp_path)
+    with pytest.raises(ScenarioError, match="is frozen since"):
+        frozen.freeze_setting("ents", "two", tmp_path)
+
+
+def test_the_setting_of_ents_is_the_frozen_one():
+    from edgewise.reproduce.cases.ents import setting
+
+    if place.checkout() is None:
+        pytest.skip("results are kept in a checkout only")
+    frozen.check_setting("ents", setting(), place.results_folder())

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from edgewise import api, config, policies
 from edgewise.cli import reproduce as reproducing
+from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
@@ -158,6 +159,7 @@ app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out 
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
 app.add_typer(reproducing.app)
+app.add_typer(streaming.app, name="stream")
 
 
 def _load(scenario: str, changes: list[str] | None) -> Scenario:

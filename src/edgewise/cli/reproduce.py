@@ -91,7 +91,7 @@ def freeze(
 
     what = runs.registered().get(scenario)
     if what is not None and what.setting is not None:
-        digest = frozen.freeze_setting(what.name, what.setting, results_folder())
+        digest = frozen.freeze_setting(what.name, what.setting(), results_folder())
         out.print(f"frozen: {what.name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
         return
     name, digest = frozen.freeze(scenario, results_folder())

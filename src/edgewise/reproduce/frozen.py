@@ -101,13 +101,17 @@ def check_frozen(scenario: Scenario, folder: Path) -> str:
 
 
 def setting_text(setting: Mapping[str, Any]) -> str:
-    """A setting as the text whose SHA-256 is compared."""
+    """Constants as the JSON text whose SHA-256 is compared."""
     return json.dumps(setting, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def freeze_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
-    """Freeze the constants of a reproduction and return their SHA-256.
+def freeze_setting(name: str, text: str, folder: Path) -> str:
+    """Freeze a setting that is no scenario file, such as generated networks; its SHA-256.
 
+    Args:
+        name: of the reproduction.
+        text: JSON of all that defines the setting.
+        folder: of the results.
     Raises:
         ScenarioError: something of that name is frozen already.
         RunError: it cannot be written.
@@ -115,7 +119,6 @@ def freeze_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
     frozen = read_frozen(folder)
     if name in frozen:
         raise ScenarioError(f"setting {name!r}: is frozen since {frozen[name]['date']} and stays as it is")
-    text = setting_text(setting)
     digest = hashlib.sha256(text.encode()).hexdigest()
     entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
     write_whole(folder / "frozen" / f"{name}.json", text, "frozen setting")
@@ -124,7 +127,7 @@ def freeze_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
     return digest
 
 
-def check_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
+def check_setting(name: str, text: str, folder: Path) -> str:
     """The SHA-256 of a setting that is as it was frozen.
 
     Raises:
@@ -134,7 +137,6 @@ def check_setting(name: str, setting: Mapping[str, Any], folder: Path) -> str:
     entry = read_frozen(folder).get(name)
     if entry is None:
         raise ScenarioError(f"setting {name!r}: is not frozen; run `edgewise freeze {name}` once")
-    text = setting_text(setting)
     if hashlib.sha256(text.encode()).hexdigest() == entry["sha256"]:
         return entry["sha256"]
     try:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
@@ -28,7 +27,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Report, Status
-from edgewise.reproduce.frozen import check_frozen, check_setting, setting_text, sha256
+from edgewise.reproduce.frozen import check_frozen, check_setting, sha256
 from edgewise.reproduce.looks import Look, append_look
 from edgewise.reproduce.place import Code, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
@@ -47,7 +46,7 @@ class Reproduction:
         seeds, quick_seeds: how many test seeds a full and a quick run use.
         quick_s: wall-clock budget of a quick run.
         measure: makes the claims.
-        setting: constants that are frozen as scenarios are; None where scenarios say everything.
+        setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Reproduction:
     quick_seeds: int
     quick_s: float
     measure: Callable[[Run], None]
-    setting: Mapping[str, Any] | None = None
+    setting: Callable[[], str] | None = None
 
     def test_seeds(self, quick: bool) -> range:
         """The first seeds of the test range."""
@@ -75,7 +74,7 @@ def reproduction(
     seeds: int = 20,
     quick_seeds: int = 5,
     quick_s: float = 60.0,
-    setting: Mapping[str, Any] | None = None,
+    setting: Callable[[], str] | None = None,
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a function as the reproduction `name`; see `Reproduction` for the arguments."""
 
@@ -162,13 +161,13 @@ class Run:
         """
         if self.what.setting is None:
             return
+        text = self.what.setting()
         known = checkout() is not None or (self.results / "frozen.json").exists()
-        digest = (
-            check_setting(self.what.name, self.what.setting, self.results)
+        self.scenarios[self.what.name] = (
+            check_setting(self.what.name, text, self.results)
             if known
-            else hashlib.sha256(setting_text(self.what.setting).encode()).hexdigest()
+            else hashlib.sha256(text.encode()).hexdigest()
         )
-        self.scenarios[self.what.name] = digest
 
     def claim(self, id: str, finding: Finding, criterion: Criterion) -> Claim:
         """Make a declared claim.

@@ -2,14 +2,13 @@
 
 A task is `def task(input): return True, output`. The first tasks get the sample frame; every other task
 gets the output of its predecessor, or the list of outputs when it has several. Times are the medians of
-repeated calls after a warm-up; an output's size is that of the bytes themselves, or of its pickle.
+repeated calls after a warm-up; an output's size is that of what goes over the wire (`workloads.payload`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from edgewise.errors import ScenarioError
 from edgewise.model.jobs import JobDescription, StreamingJob
 from edgewise.workloads.job_files import task_functions
+from edgewise.workloads.payload import encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _child(folder: Path) -> None:
         if not isinstance(result, tuple) or len(result) != 2 or result[0] is not True:
             sys.exit(f"{name} returned {str(result)[:60]!r}; a task returns True, output")
         output[name] = result[1]
-        size = len(result[1]) if isinstance(result[1], bytes | bytearray) else len(pickle.dumps(result[1]))
+        size = len(encode(result[1])) - 1  # without its kind
         rows.append((name, statistics.median(times[1:]), size))
     (folder / "result.json").write_text(json.dumps(rows))
 

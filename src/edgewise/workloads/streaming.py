@@ -9,8 +9,7 @@ What the paper leaves open is fixed here, each with its reason:
 - Bandwidth: normal around the mean with variance 0.3 at a mean of 1 Mbit/s, and the same relative spread at
   any mean; draws below a tenth of the mean are drawn again.
 - Images between modules are raw, three bytes per pixel, like the 6 MB frames of the paper.
-- Memory: a container with Python, a framework and a ResNet-50 takes 0.9 GB, with MobileNet-V2 0.5 GB; source
-  and tracker need 50 MB.
+- Memory: a container with Python, a framework and a network takes 0.5 GB; source and tracker need 50 MB.
 - Length: 20 s of running. At 0.5 jobs a second ten jobs then run at a time, the largest load at which jobs
   hardly wait on 30 nodes and more, as in the paper's fig. 11.
 """
@@ -43,6 +42,7 @@ RELATIVE_DEVIATION = 0.3**0.5
 LEAST_SHARE = 0.1  # of the mean bandwidth
 MEAN_DEGREE = 3.0
 
+NETWORK_MEMORY_BYTES, SMALL_MEMORY_BYTES = 0.5 * GB, 0.05 * GB
 FRAME_BYTES = 6e6  # 1920 x 1080 x 3
 DETECTOR_INPUT_BYTES = 640 * 360 * 3.0
 CROP_BYTES = 224 * 224 * 3.0
@@ -114,9 +114,12 @@ def _relative_bandwidth(seed: int, links: int) -> NDArray[np.float64]:
 def recognition_graph() -> TaskGraph:
     """Object attribute recognition, ten modules (ENTS fig. 9): source, detector, seven networks, tracker."""
     networks = [f"attribute{i}" for i in range(5)] + ["person-reid", "vehicle-reid"]
-    tasks = [Task("source", RESIZE_OPS, 0.05 * GB), Task("detector", MOBILENET_V2_OPS, 0.5 * GB)]
-    tasks += [Task(name, RESNET50_OPS, 0.9 * GB) for name in networks]
-    tasks += [Task("tracker", KALMAN_OPS, 0.05 * GB)]
+    tasks = [
+        Task("source", RESIZE_OPS, SMALL_MEMORY_BYTES),
+        Task("detector", MOBILENET_V2_OPS, NETWORK_MEMORY_BYTES),
+    ]
+    tasks += [Task(name, RESNET50_OPS, NETWORK_MEMORY_BYTES) for name in networks]
+    tasks += [Task("tracker", KALMAN_OPS, SMALL_MEMORY_BYTES)]
     edges = [Edge("source", "detector", DETECTOR_INPUT_BYTES)]
     edges += [Edge("detector", name, CROP_BYTES) for name in networks]
     edges += [

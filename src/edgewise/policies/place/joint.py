@@ -47,7 +47,7 @@ class Joint:
         self,
         candidates: int = 4,
         floor: float = 0.5,
-        effort: int = 400_000,
+        effort: int = 200_000,
         hosts: int = 24,
         migration_s: float = 2.0,
         horizon_s: float = 20.0,

@@ -10,7 +10,7 @@ from edgewise.core.keyed import Key
 from edgewise.core.placement import JobArrays, NetworkView, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate
-from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume
+from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume, shortest
 from edgewise.policies.place.paths import PathTable
 from edgewise.policies.place.program import FlowProgram
 
@@ -37,9 +37,18 @@ class Otfs(_Reserving):
 
     Running flows keep what they have. A job that fits on no node, or one of whose flows finds no path with
     bandwidth left, waits.
+
+    Args:
+        candidates, cap: as for OTFA.
+        wait: False starts a job whose flows find nothing left all the same; it then gets nothing. The paper
+            does not say which, and its waiting times speak for False.
     """
 
     name = "otfs"
+
+    def __init__(self, candidates: int = 4, cap: bool = False, wait: bool = True) -> None:
+        super().__init__(candidates, cap)
+        self.wait = wait
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of the waiting jobs that start now."""
@@ -59,10 +68,14 @@ class Otfs(_Reserving):
         self, view: NetworkView, job: JobArrays, memory: np.ndarray, link: np.ndarray
     ) -> Placement | None:
         node = allocate(job, self.table, memory, link)
+        if node is None and not self.wait:
+            node = allocate(job, self.table, memory, view.network.bandwidth_bps)
         if node is None:
             return None
         flows = flows_of([(job, node)], self.table)
         chosen = jrba_paths(flows, self.program, link)
+        if chosen is None and not self.wait:
+            chosen = shortest(flows)
         if chosen is None:
             return None
         made = shared_by_volume(flows, self.table, chosen, link)

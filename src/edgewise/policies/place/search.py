@@ -19,6 +19,7 @@ from edgewise.policies.place.allocate import Rows
 HUGE = 1e9
 GAIN = 1e-6  # least relative improvement that counts
 REROUTE, BLOCK = 0.3, 0.65  # 30 % of the moves change a path, 35 % move a block, the others one task
+SPREAD, LEAST_SHARE = 0.5, 0.1
 POLICY = int(Purpose.POLICY)
 
 
@@ -240,10 +241,12 @@ def improve(
     """Local search: keep every random move that raises the value; returns how many were kept.
 
     A move changes the path of one flow, or brings one task, or all tasks of a job that share a node, to
-    the node of a neighbouring task, the source or a host. The search ends when it has looked at `budget`
-    entries of the use of jobs, which bounds its time whatever the size of the network.
+    the node of a neighbouring task, the source or a host; in half of the moves all flows of the job are
+    then spread over what the others leave. The search ends when it has looked at `budget` entries of the
+    use of jobs, which bounds its time whatever the size of the network.
     """
     best = value(plan, limits, jobs)
+    rate, left = _state(plan, limits, jobs)
     kept, spent, step = 0, 0, 0
     entries = plan.uses[:jobs].sum() + 4 * jobs  # looked at for one value
     old_node, old_path = plan.node.copy(), plan.path.copy()
@@ -256,11 +259,14 @@ def improve(
         if not _change(plan, rows, job, hosts, seed, call, 4 * step):
             spent -= entries - 16
             continue
+        if uniform_of(seed, POLICY, call, (1 << 40) + step) < SPREAD:
+            spent += _spread(plan, limits, rows, job, rate, left)
         worth = value(plan, limits, jobs) if measure(plan, limits, rows, job) else -1.0
         if worth > best * (1.0 + GAIN):
             best = worth
             kept += 1
             _keep(plan, job, old_node, old_path)
+            rate, left = _state(plan, limits, jobs)
         else:
             _undo(plan, job, old_node, old_path)
             measure(plan, limits, rows, job)
@@ -278,6 +284,51 @@ def _change(
     if kind < REROUTE:
         return _reroute(plan, rows, job, draw, where)
     return _move(plan, job, draw, where, hosts, kind < BLOCK)
+
+
+@kernel
+def _state(plan: Plan, limits: Limits, jobs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(jobs,) throughput of each job, and (R,) what they leave of each resource."""
+    rate, left = fill(plan, limits, jobs), limits.capacity.copy()
+    for j in range(jobs):
+        for i in range(plan.uses[j]):
+            left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
+    return rate, left
+
+
+@kernel
+def _spread(
+    plan: Plan, limits: Limits, rows: Rows, job: int, rate: NDArray[np.float64], left: NDArray[np.float64]
+) -> int:
+    """Route a job's flows, largest first, over what others leave (at least LEAST_SHARE); links looked at."""
+    a, b = plan.edge_begin[job], plan.edge_begin[job + 1]
+    own = np.zeros(limits.links)
+    looked = limits.links // 8
+    for i in range(plan.uses[job]):  # as it was before the move
+        left[plan.used[job, i]] += plan.amount[job, i] * rate[job]
+    for e in a + np.argsort(-plan.volume[a:b], kind="mergesort"):
+        u = plan.source[job] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
+        v = plan.node[plan.head[e]]
+        if u == v or plan.volume[e] == 0.0:
+            continue
+        best_s, best = np.inf, 0
+        for path in range(rows.k):
+            first, last = rows.start[u, v * rows.k + path], rows.start[u, v * rows.k + path + 1]
+            slowest_s = 0.0 if last > first else np.inf
+            for i in range(rows.offset[u] + first, rows.offset[u] + last):
+                r = rows.links[i]
+                offer = max(left[r], LEAST_SHARE * limits.capacity[r], 1e-300)
+                slowest_s = max(slowest_s, (own[r] + plan.volume[e]) / offer)
+            looked += last - first
+            if slowest_s < best_s * (1.0 - GAIN):
+                best_s, best = slowest_s, path
+        plan.path[e] = best
+        at = v * rows.k + best
+        for i in range(rows.offset[u] + rows.start[u, at], rows.offset[u] + rows.start[u, at + 1]):
+            own[rows.links[i]] += plan.volume[e]
+    for i in range(plan.uses[job]):
+        left[plan.used[job, i]] -= plan.amount[job, i] * rate[job]
+    return looked
 
 
 @kernel

@@ -1,4 +1,5 @@
 """The reproductions that ship, one file each; importing this package registers them."""
 
+from edgewise.reproduce.cases import ents as ents
 from edgewise.reproduce.cases import nona as nona
 from edgewise.reproduce.cases import queues as queues

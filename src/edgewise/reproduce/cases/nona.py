@@ -23,6 +23,7 @@ from edgewise.profiling.dags import light_file, task_graph
 from edgewise.profiling.gpt2 import gpt2
 from edgewise.reproduce.cases.nona_figures import link_figure, load_figure
 from edgewise.reproduce.claims import at_least, at_most, exact, measured, within
+from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
 from edgewise.sim.split import simulate_split, tune_share
@@ -349,7 +350,7 @@ _CLAIMS = (
     seeds=10,
     quick_seeds=4,
     quick_s=60.0,
-    setting=SETTING,
+    setting=lambda: setting_text(SETTING),
 )
 def nona(run: Run) -> None:
     """N1 to N4."""

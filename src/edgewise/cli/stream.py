@@ -1,0 +1,146 @@
+"""`edgewise stream`: streaming jobs on real sockets, measured beside the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from edgewise.errors import EdgewiseError
+
+if TYPE_CHECKING:
+    from edgewise.runtime.streaming.session import JobRates
+    from edgewise.workloads.job_profiler import TaskProfile
+
+app = typer.Typer(help="Streaming jobs on a test bed of real sockets.", no_args_is_help=True)
+out = Console()
+err = Console(stderr=True)
+
+BackendOption = Annotated[
+    str, typer.Option(help="netns: namespaces, real shaping and routing, needs root. local: paced senders.")
+]
+PolicyOption = Annotated[str, typer.Option(help="A placement policy: lr, br, tp, otfs, otfa, joint.")]
+SecondsOption = Annotated[float, typer.Option(help="How long to measure.", min=1, max=3600)]
+
+
+@app.command(
+    epilog="Example: edgewise stream run job.json --code job.py --frame f.bmp --network net.yaml --policy tp"
+)
+def run(
+    job: Annotated[Path, typer.Argument(help="Description of the job, .json or .toml.")],
+    code: Annotated[Path, typer.Option(help="Python file that exports job = [task, ...]; it is run.")],
+    frame: Annotated[list[Path], typer.Option(help="A frame that the source sends; repeatable.")],
+    network: Annotated[Path, typer.Option(help="Nodes and links, YAML or JSON.")],
+    backend: BackendOption = "netns",
+    policy: PolicyOption = "otfa",
+    seconds: SecondsOption = 10.0,
+) -> None:
+    """Profile a job here, place it, run it on a test bed, and measure it beside the plan."""
+    try:
+        from edgewise.policies.place import load_placement
+        from edgewise.runtime.backends import open_backend
+        from edgewise.runtime.streaming.job import live_job
+        from edgewise.runtime.streaming.session import StreamSession
+    except ImportError as error:
+        raise EdgewiseError(f"stream cannot import {error.name}: pip install 'edgewise[place]'") from error
+    from edgewise.workloads.job_files import load_description
+    from edgewise.workloads.job_profiler import profile_job, profiled_job
+    from edgewise.workloads.network_files import load_network
+
+    description, nodes = load_description(job), load_network(network)
+    chosen = load_placement(policy)
+    with err.status("profiling each task on one processor"):
+        sample = _bytes(frame[0])
+        profile = profile_job(description, code, sample, {"here": 1})["here"]
+    fastest = float(nodes.speed_ops.max())  # this machine stands for the fastest node
+    made = profiled_job(description, profile, fastest, source=nodes.names[0], duration_s=1e9)
+    live = live_job(made, description, code, frame)
+    with (
+        err.status(f"{backend}: starting {len(profile) + 1} processes on {len(nodes.names)} nodes") as status,
+        StreamSession(open_backend(backend, nodes), chosen) as session,
+    ):
+        session.submit([live])
+        status.update(f"measuring for {seconds:g} s")
+        rates = session.measure(seconds, settle_s=min(seconds, 3.0))
+    if not rates:
+        raise EdgewiseError(f"job {made.name!r}: policy {policy!r} finds no room; give nodes more memory")
+    for found in rates:
+        _show(found, profile, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
+
+
+@app.command(name="read-text", epilog="Example: sudo edgewise stream read-text --backend netns --policy otfa")
+def read_text(
+    backend: BackendOption = "netns",
+    policy: PolicyOption = "otfa",
+    seconds: SecondsOption = 10.0,
+    folder: Annotated[Path, typer.Option("--out", help="Where job, network and frames go.")] = Path(
+        "runs/read-text"
+    ),
+) -> None:
+    """Read text on frames: detect, classify, recognise with real networks, spread over five nodes."""
+    try:
+        from edgewise.demo import reading
+    except ImportError as error:
+        raise EdgewiseError(f"read-text cannot import {error.name}: pip install 'edgewise[demo]'") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(json.dumps(reading.description(), indent=2) + "\n")
+    (folder / "network.yaml").write_text(json.dumps(reading.network(), indent=2) + "\n")
+    frames = []
+    for i, signs in enumerate(reading.SIGNS):
+        frames.append(folder / f"frame{i}.bmp")
+        frames[-1].write_bytes(reading.frame(signs))
+    code = Path(str(reading.__file__))
+    lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
+    out.print(f"first frame reads: {escape(' | '.join(lines))}")
+    run(folder / "job.json", code, frames, folder / "network.yaml", backend, policy, seconds)
+
+
+@app.command(epilog="Example: sudo edgewise stream clean")
+def clean(
+    everything: Annotated[bool, typer.Option("--all", help="Also those whose maker still runs.")] = False,
+) -> None:
+    """Remove namespaces that a killed run has left, with all that is in them."""
+    from edgewise.runtime.backends import netns
+
+    removed = netns.clean(everything)
+    out.print(f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else ""))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EdgewiseError(f"--frame {path}: cannot be read: {error.strerror}; check the path") from None
+
+
+def _show(
+    rates: JobRates,
+    profile: Sequence[TaskProfile],
+    names: Sequence[str],
+    ends: Sequence[Sequence[int]],
+    title: str,
+) -> None:
+    alone = {row.task: row.time_s for row in profile}
+    tasks = Table(
+        "task", "node", "profiled here ms", "on the node ms", title=f"{rates.name}: {title}", box=None
+    )
+    for name, node in rates.nodes.items():
+        tasks.add_row(name, node, f"{1e3 * alone[name]:.1f}", f"{1e3 * rates.busy_s[name]:.1f}")
+    out.print(tasks)
+    flows = Table("flow", "links", "allowed Mbit/s", "planned Mbit/s", "measured Mbit/s", box=None)
+    for flow in rates.flows:
+        way = ", ".join("-".join(names[node] for node in ends[link]) for link in flow.path)
+        figures = (flow.allowed_bps, flow.planned_bps, flow.measured_bps)
+        flows.add_row(flow.edge, way, *(f"{bps / 1e6:.3f}" for bps in figures))
+    out.print(flows)
+    error = rates.measured_fps / rates.planned_fps - 1 if rates.planned_fps > 0 else float("nan")
+    out.print(
+        f"throughput: planned [bold]{rates.planned_fps:.2f}[/bold], measured "
+        f"[bold]{rates.measured_fps:.2f}[/bold] frames/s ({100 * error:+.1f} %)"
+    )

@@ -1,0 +1,150 @@
+"""Read text on frames as a streaming job: detect → classify → recognise, three real networks.
+
+The networks are those inside the `rapidocr-onnxruntime` package (PaddleOCR, real weights); only the ONNX
+files are used. Each function is a task, as `edgewise stream` runs it: a picture in, lines of text out.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from scipy import ndimage
+
+from edgewise.demo.pictures import HEIGHT, WIDTH, characters, model_file, read
+
+Pixels = NDArray[np.uint8]
+FRAME_WIDTH, FRAME_HEIGHT = 640, 384
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of the detector's training pictures
+TEXT = 0.3  # probability above which a pixel belongs to text
+LEAST_PIXELS = 60  # of a line
+GROW = (
+    0.35,
+    0.8,
+)  # the detector marks the core of a line: grow by these parts of its height, up and sideways
+CLASSIFIED = (48, 192)
+UPSIDE_DOWN = 0.9
+SIGNS = (
+    ("Platform 12", "to Harbour", "delayed 12 min"),
+    ("EXIT 24 B", "speed 80", "toll 3.50"),
+    ("gate C31", "boarding", "seat 18 F"),
+)
+
+
+@cache
+def _session(kind: str) -> Any:
+    import onnxruntime
+
+    file = next(iter(sorted(model_file().parent.glob(f"*{kind}*.onnx"))))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def _run(kind: str, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+    session = _session(kind)
+    (result,) = session.run(None, {session.get_inputs()[0].name: batch})
+    found: NDArray[np.float32] = result
+    return found
+
+
+def detect(input: bytes) -> tuple[bool, dict[str, Pixels]]:
+    """Lines of text in a picture, each cut out as (48, 320, 3)."""
+    image = np.asarray(Image.open(io.BytesIO(input)).convert("RGB"))
+    scaled = (image / 255.0 - np.array(MEAN)) / np.array(DEVIATION)
+    probability = _run("det", scaled.transpose(2, 0, 1)[None].astype(np.float32))[0, 0]
+    labels, _ = ndimage.label(probability > TEXT)
+    crops = [
+        _line(image, rows, columns)
+        for rows, columns in ndimage.find_objects(labels)
+        if (rows.stop - rows.start) * (columns.stop - columns.start) >= LEAST_PIXELS
+    ]
+    return bool(crops), {"lines": np.array(crops, dtype=np.uint8)}
+
+
+def _line(image: Pixels, rows: slice, columns: slice) -> Pixels:
+    up, aside = (int(np.ceil(part * (rows.stop - rows.start))) for part in GROW)
+    top, left = max(rows.start - up, 0), max(columns.start - aside, 0)
+    cut = Image.fromarray(image[top : rows.stop + up, left : columns.stop + aside])
+    width = min(max(round(cut.width * HEIGHT / cut.height), 1), WIDTH)
+    out = np.full((HEIGHT, WIDTH, 3), 255, dtype=np.uint8)
+    out[:, :width] = np.asarray(cut.resize((width, HEIGHT), Image.Resampling.BILINEAR))
+    return out
+
+
+def classify(input: dict[str, Pixels]) -> tuple[bool, dict[str, Pixels]]:
+    """The same lines, those that stand on their head turned."""
+    lines = input["lines"]
+    small = np.stack([_resized(line, CLASSIFIED) for line in lines])
+    turned = _run("cls", _centred(small))[:, 1] > UPSIDE_DOWN
+    return True, {"lines": np.where(turned[:, None, None, None], lines[:, ::-1, ::-1], lines)}
+
+
+def _resized(line: Pixels, shape: tuple[int, int]) -> Pixels:
+    return np.asarray(Image.fromarray(line).resize(shape[::-1], Image.Resampling.BILINEAR))
+
+
+def recognise(input: dict[str, Pixels]) -> tuple[bool, list[str]]:
+    """The text of each line."""
+    scores = _run("rec", _centred(input["lines"]))
+    alphabet = characters(model_file())
+    return True, [read(line, alphabet) for line in scores]
+
+
+def _centred(lines: Pixels) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = ((lines / 255.0 - 0.5) / 0.5).transpose(0, 3, 1, 2).astype(np.float32)
+    return found
+
+
+job = [detect, classify, recognise]
+
+
+def frame(signs: tuple[str, ...]) -> bytes:
+    """A drawn picture with these lines of text, uncompressed."""
+    import matplotlib
+
+    font = ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), 44)
+    image = Image.new("RGB", (FRAME_WIDTH, FRAME_HEIGHT), "#F4F1E8")
+    draw = ImageDraw.Draw(image)
+    for i, text in enumerate(signs):
+        draw.text((40 + 30 * i, 40 + 110 * i), text, font=font, fill="#202020")
+    out = io.BytesIO()
+    image.save(out, "BMP")
+    return out.getvalue()
+
+
+def description() -> list[dict[str, Any]]:
+    """The job as a user would write it."""
+    head = {"job": "read-text", "image": "edgewise/read-text:1", "total_memory_request": "1.5GB",
+            "source": "camera", "input_size": f"{len(frame(SIGNS[0]))}B"}  # fmt: skip
+    names = [function.__name__ for function in job]
+    tasks = [
+        {"id": name, "downstream": names[i + 1 : i + 2], "memory_resource": "500MB"}
+        for i, name in enumerate(names)
+    ]
+    return [head, *tasks]
+
+
+def network() -> dict[str, Any]:
+    """A camera behind two uplinks, a hub and a server; the server is this machine, the others are slower."""
+    return {
+        "nodes": [
+            {"name": "camera", "speed_ops": 2.5e8, "memory": "200MB"},
+            {"name": "street", "speed_ops": 2.5e8, "memory": "200MB"},
+            {"name": "roof", "speed_ops": 2.5e8, "memory": "200MB"},
+            {"name": "hub", "speed_ops": 5e8, "memory": "1.2GB"},
+            {"name": "server", "speed_ops": 1e9, "memory": "700MB"},
+        ],
+        "links": [
+            {"between": ["camera", "street"], "bandwidth_bps": 8e6},
+            {"between": ["camera", "roof"], "bandwidth_bps": 14e6},
+            {"between": ["street", "hub"], "bandwidth_bps": 8e6},
+            {"between": ["roof", "server"], "bandwidth_bps": 14e6},
+            {"between": ["hub", "server"], "bandwidth_bps": 10e6},
+        ],
+    }

@@ -1,0 +1,292 @@
+"""ENTS (Zhang et al.): the experiments of section VI, E1 to E7, and what lies past the paper.
+
+The setting is frozen: constants of `edgewise.workloads.streaming`, and a network and jobs as they come out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
+from edgewise.policies.place import load_placement
+from edgewise.policies.place.exact import optimum
+from edgewise.policies.place.otf import Otfs
+from edgewise.report.figures import legend_below, new_axes
+from edgewise.report.statistics import compare, mean_interval
+from edgewise.reproduce.claims import Finding, at_least, at_most, better_by, compared, measured
+from edgewise.reproduce.run import Run, reproduction
+from edgewise.sim.streaming import simulate_streaming
+from edgewise.workloads import streaming as workload
+from edgewise.workloads.streaming import edge_network, streaming_jobs
+
+Floats = NDArray[np.float64]
+AT_ONCE = "otfs-at-once"  # OTFS that starts jobs for which no bandwidth is left
+POLICIES = ("lr", "br", "tp", "otfs", AT_ONCE, "otfa", "joint")
+NODES, JOBS, MEGABITS = (10, 20, 30, 50, 70), (10, 50, 100), (1, 2, 5, 10, 20)
+NODES_FAST = (10, 30, 70)  # at 10 Mbit/s
+PROCESSES = 2
+SMALL_NODES, SMALL_JOBS, SMALL_GRAPHS, MILP_S = 5, 2, (3, 5), 20.0
+QUICK_MEGABITS = (1, 5, 10)
+
+
+class Point(NamedTuple):
+    """One setting of the paper's figures."""
+
+    nodes: int
+    megabits: int
+    jobs: int
+
+
+BASE = Point(30, 1, 50)
+E1 = tuple(Point(n, 1, 50) for n in NODES)
+E2 = tuple(Point(n, 10, 50) for n in NODES_FAST)
+E4 = tuple(Point(30, 1, j) for j in JOBS)
+E6 = tuple(Point(30, m, 50) for m in MEGABITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy did at one point with one seed."""
+
+    fps: float
+    overall_fps: float
+    waiting_s: float
+
+
+def setting() -> str:
+    """All that defines the networks and jobs, as JSON: constants, points, and hashes of what is generated."""
+    names = ("LOW_OPS", "MEDIUM_OPS", "HIGH_OPS", "PHYSICAL", "VIRTUAL", "DURATION_S", "RELATIVE_DEVIATION",
+             "LEAST_SHARE", "MEAN_DEGREE", "FRAME_BYTES", "DETECTOR_INPUT_BYTES", "CROP_BYTES", "RESIZE_OPS",
+             "MOBILENET_V2_OPS", "RESNET50_OPS", "KALMAN_OPS", "ATTRIBUTE_BYTES", "EMBEDDING_BYTES",
+             "NETWORK_MEMORY_BYTES", "SMALL_MEMORY_BYTES")  # fmt: skip
+    network = edge_network(0, 70, 1e6)
+    made = json.dumps(
+        [
+            network.ends.tolist(),
+            [round(b, 3) for b in network.bandwidth_bps.tolist()],
+            [(job.source, round(job.arrival_s, 6)) for job in streaming_jobs(0, network, 100)],
+        ]
+    )
+    whole = {
+        "constants": {name: getattr(workload, name) for name in names},
+        "points": {"E1": E1, "E2": E2, "E4": E4, "E6": E6},
+        "generated": hashlib.sha256(made.encode()).hexdigest(),
+    }
+    return json.dumps(whole, indent=1, sort_keys=True) + "\n"
+
+
+def make(policy: str) -> PlacementPolicy:
+    """A policy of this study."""
+    return Otfs(wait=False) if policy == AT_ONCE else load_placement(policy)
+
+
+def one(point: Point, policy: str, seed: int) -> Outcome:
+    """Simulate a policy at a point."""
+    network = edge_network(seed, point.nodes, 1e6 * point.megabits)
+    run = simulate_streaming(network, streaming_jobs(seed, network, point.jobs), make(policy), seed)
+    return Outcome(run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s)
+
+
+def _row(task: tuple[Point, int]) -> dict[str, Outcome]:
+    point, seed = task
+    return {policy: one(point, policy, seed) for policy in POLICIES}
+
+
+def at_points(
+    points: Sequence[Point], seeds: Sequence[int], run: Run
+) -> dict[Point, dict[str, list[Outcome]]]:
+    """Outcomes of every policy at every point, in the order of the seeds."""
+    found: dict[Point, dict[str, list[Outcome]]] = {}
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        for point in points:
+            run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.jobs} jobs")
+            rows = list(pool.map(_row, [(point, seed) for seed in seeds]))
+            found[point] = {policy: [row[policy] for row in rows] for policy in POLICIES}
+    return found
+
+
+class Small(NamedTuple):
+    """Total throughput of one small case, relative to the best that is proven possible."""
+
+    joint: float
+    otfa: float
+    solved: bool
+
+
+def small_case(seed: int) -> Small:
+    """Two random jobs on five nodes, all there at once: joint and OTFA against the integer program."""
+    network = edge_network(seed, SMALL_NODES)
+    least, most = SMALL_GRAPHS
+    made = streaming_jobs(seed, network, SMALL_JOBS, kind="random")
+    graphs = [workload.random_graph(seed, i, least, most) for i in range(SMALL_JOBS)]
+    jobs = [
+        arrays_of(type(j)(j.name, g, j.source, j.input_bytes, duration_s=20.0), i, network)
+        for i, (j, g) in enumerate(zip(made, graphs, strict=True))
+    ]
+    best = optimum(network, jobs, time_limit_s=MILP_S)
+    memory, link = free_of(network, [])
+    found = []
+    for name in ("joint", "otfa"):
+        policy = load_placement(name)
+        policy.reset(network, Key(seed))
+        placed = policy.place(NetworkView(0.0, network, memory, link, jobs, ()))
+        found.append(float(throughput(network, placed).sum()) / best.total_fps)
+    return Small(found[0], found[1], best.bound_fps <= best.total_fps * (1 + 1e-4))
+
+
+def values(outcomes: dict[str, list[Outcome]], field: str) -> dict[str, Floats]:
+    """(seeds,) one figure of every policy."""
+    return {policy: np.array([getattr(o, field) for o in rows]) for policy, rows in outcomes.items()}
+
+
+def against(outcomes: dict[str, list[Outcome]], policy: str, rival: str) -> Finding:
+    """Relative gain in mean throughput, paired by seed."""
+    fps = values(outcomes, "fps")
+    (row,) = compare({policy: fps[policy], rival: fps[rival]}, rival=rival, ratio=True)
+    waits = values(outcomes, "waiting_s")
+    detail = f"waiting {waits[policy].mean():.2f} s and {waits[rival].mean():.2f} s"
+    return compared(row, detail)
+
+
+_CLAIMS = {
+    "E1-otfa-tp": "1 Mbit/s, 30 nodes: OTFA has a higher average throughput than TP",
+    "E1-otfs-tp": "1 Mbit/s, 30 nodes: OTFS has a higher average throughput than TP",
+    "E1-otfa-otfs": "1 Mbit/s, 30 nodes: OTFA has a higher average throughput than OTFS",
+    "E1-otfa-at-once": "the same against OTFS that starts jobs for which no bandwidth is left",
+    "E1-tp-lr": "1 Mbit/s, 30 nodes: TP has at least twice the average throughput of LR",
+    "E1-lr-low": "1 Mbit/s, 30 nodes: the average throughput of LR stays below 1 frame/s",
+    "E2-otfa-tp": "10 Mbit/s, 30 nodes: OTFA has a higher average throughput than TP",
+    "E2-growth": "10 Mbit/s: OTFA gains at least half from 10 to 70 nodes",
+    "E3-wait": "30 nodes: OTFA waits at most 1 s on average",
+    "E3-few": "20 nodes: LR waits longer than OTFA",
+    "E3-many": "70 nodes: OTFA waits at most 2.5 s on average",
+    "E4-margin": "the margin of OTFA over LR is larger with 100 jobs than with 10",
+    "E5-wait": "100 jobs: LR waits longer than OTFA",
+    "E6-low": "2 Mbit/s: OTFA is ahead of TP",
+    "E6-five": "5 Mbit/s: OTFA is ahead of TP",
+    "E6-alike": "20 Mbit/s: OTFA within 10 % of TP, the advantage is gone",
+    "E7-43": "1 Mbit/s, 30 nodes: OTFA is at least 43 % above the best of LR and BR",
+    "joint-otfa": "1 Mbit/s, 30 nodes: joint is at least 10 % above OTFA",
+    "joint-otfs": "1 Mbit/s, 30 nodes: joint is ahead of OTFS, which lets jobs wait",
+    "joint-milp": "small cases: joint reaches at least 95 % of the optimum on average",
+    "otfa-milp": "small cases: OTFA reaches at most 95 % of the optimum, so there is a gap to close",
+}
+
+
+@reproduction(
+    "ents",
+    setting=setting,
+    paper="ENTS: An Edge-native Task Scheduling System for Collaborative Edge Computing (Zhang et al.)",
+    claims=_CLAIMS,
+    seeds=20,
+    quick_seeds=5,
+    quick_s=60.0,
+)
+def ents(run: Run) -> None:
+    """Throughput and waiting over nodes, bandwidth and jobs; distance to the optimum."""
+    points = [Point(30, m, 50) for m in QUICK_MEGABITS] if run.quick else dict.fromkeys((*E1, *E2, *E4, *E6))
+    found = at_points(list(points), run.seeds, run)
+    _order(run, found)
+    if run.quick:
+        run.figure("e6", curves(found, [Point(30, m, 50) for m in QUICK_MEGABITS], "megabits", "fps"))
+        return
+    _waiting_and_growth(run, found)
+    _past_the_paper(run, found)
+    for stem, chosen, axis, field in (
+        ("e1", E1, "nodes", "fps"), ("e2", E2, "nodes", "fps"), ("e3", E1, "nodes", "waiting_s"),
+        ("e4", E4, "jobs", "fps"), ("e5", E4, "jobs", "waiting_s"), ("e6", E6, "megabits", "fps"),
+        ("e6-since-submission", E6, "megabits", "overall_fps"),
+    ):  # fmt: skip
+        run.figure(stem, curves(found, chosen, axis, field))
+
+
+def _order(run: Run, found: dict[Point, dict[str, list[Outcome]]]) -> None:
+    base, ten = found[BASE], found[Point(30, 10, 50)]
+    run.claim("E1-otfa-tp", against(base, "otfa", "tp"), better_by(0.01))
+    run.claim("E1-otfs-tp", against(base, "otfs", "tp"), better_by(0.01))
+    run.claim("E1-otfa-otfs", against(base, "otfa", "otfs"), better_by(0.01))
+    run.claim("E1-otfa-at-once", against(base, "otfa", AT_ONCE), better_by(0.01))
+    run.claim("E1-tp-lr", against(base, "tp", "lr"), at_least(1.0))
+    run.claim("E1-lr-low", measured(values(base, "fps")["lr"]), at_most(1.0))
+    run.claim("E2-otfa-tp", against(ten, "otfa", "tp"), better_by(0.01))
+    run.claim("E6-five", against(found[Point(30, 5, 50)], "otfa", "tp"), better_by(0.01))
+    run.claim(
+        "E3-wait", measured(values(base, "waiting_s")["otfa"], "simulated; decisions take ms"), at_most(1.0)
+    )
+    fps = values(base, "fps")
+    best = max(("lr", "br"), key=lambda policy: float(fps[policy].mean()))
+    run.claim("E7-43", against(base, "otfa", best), at_least(0.43))
+    run.claim("joint-otfa", against(base, "joint", "otfa"), at_least(0.10))
+    run.claim("joint-otfs", against(base, "joint", "otfs"), better_by(0.01))
+
+
+def _waiting_and_growth(run: Run, found: dict[Point, dict[str, list[Outcome]]]) -> None:
+    def waits(point: Point, policy: str) -> Floats:
+        return values(found[point], "waiting_s")[policy]
+
+    def gain(point: Point) -> Floats:
+        fps = values(found[point], "fps")
+        return fps["otfa"] / fps["lr"]
+
+    ends = [values(found[Point(n, 10, 50)], "fps")["otfa"] for n in (10, 70)]
+    run.claim("E2-growth", measured(ends[1] / ends[0] - 1.0), at_least(0.5))
+    few = Point(20, 1, 50)
+    run.claim("E3-few", measured(waits(few, "lr") - waits(few, "otfa"), "seconds more"), better_by(0.1))
+    run.claim("E3-many", measured(waits(Point(70, 1, 50), "otfa")), at_most(2.5))
+    larger = gain(Point(30, 1, 100)) - gain(Point(30, 1, 10))
+    run.claim("E4-margin", measured(larger, "difference of the ratios OTFA / LR"), better_by(0.01))
+    many = Point(30, 1, 100)
+    run.claim("E5-wait", measured(waits(many, "lr") - waits(many, "otfa"), "seconds more"), better_by(0.1))
+    run.claim("E6-low", against(found[Point(30, 2, 50)], "otfa", "tp"), better_by(0.01))
+    run.claim("E6-alike", against(found[Point(30, 20, 50)], "otfa", "tp"), at_most(0.10))
+
+
+def _past_the_paper(run: Run, found: dict[Point, dict[str, list[Outcome]]]) -> None:
+    run.step("small cases against the integer program")
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        cases = [case for case in pool.map(small_case, run.seeds) if case.solved]
+    detail = f"{len(cases)} of {len(run.seeds)} cases solved to optimality within {MILP_S:g} s each"
+    if cases:
+        run.claim("joint-milp", measured([case.joint for case in cases], detail), at_least(0.95))
+        run.claim("otfa-milp", measured([case.otfa for case in cases], detail), at_most(0.95))
+
+
+_LABELS = {"nodes": "edge nodes", "jobs": "submitted jobs", "megabits": "mean bandwidth (Mbit/s)"}
+_WHAT = {
+    "fps": "average throughput (frames/s)",
+    "overall_fps": "frames / time since submission (frames/s)",
+    "waiting_s": "average waiting time (s)",
+}
+_STYLE = (("#999999", "v"), ("#B8A800", "^"), ("#E69F00", "s"), ("#56B4E9", "D"), ("#0072B2", "P"),
+          ("#009E73", "o"), ("#D55E00", "*"))  # fmt: skip
+
+
+def curves(
+    found: dict[Point, dict[str, list[Outcome]]], points: Sequence[Point], axis: str, field: str
+) -> Figure:
+    """One curve for each policy with its 95 % intervals, as in the paper's fig. 11."""
+    drawn, axes = new_axes(6.4, 4.4, f"{_WHAT[field]} over {_LABELS[axis]}")
+    x = [getattr(point, axis) for point in points]
+    for policy, (colour, marker) in zip(POLICIES, _STYLE, strict=True):
+        rows = [mean_interval(values(found[point], field)[policy]) for point in points]
+        error = [0.0 if row.high is None else row.high - row.mean for row in rows]
+        axes.errorbar(
+            x, [row.mean for row in rows], error, marker=marker, color=colour, capsize=3, label=policy
+        )
+    if field == "waiting_s":
+        axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_xlabel(_LABELS[axis], fontsize=9)
+    axes.set_ylabel(_WHAT[field], fontsize=9)
+    axes.grid(color="#E3E3E3", linewidth=0.8)
+    legend_below(axes, 4)
+    return drawn

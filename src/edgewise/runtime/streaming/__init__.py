@@ -1,0 +1,10 @@
+"""The data-flow runtime of streaming jobs (ENTS), on a backend that gives nodes and shaped links.
+
+task      a process for each task: frames in over TCP, the user's function, frames out
+wire      frames with their length before them, counters, and the token bucket of the `local` backend
+job       a job that can run: its model, its code and its frames
+session   the scheduler and compute controller: decides, starts processes, applies flows, measures
+
+Profiler: `edgewise.workloads.job_profiler`. Network manager: `edgewise.runtime.backends.shaping`.
+Forbidden here: simulating.
+"""

@@ -1,0 +1,81 @@
+"""Reading text on frames: the three networks in this process, and as a streaming job by one command."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+pytest.importorskip("onnxruntime")
+reading = pytest.importorskip("edgewise.demo.reading")
+from edgewise.cli import app  # noqa: E402
+from edgewise.demo.pictures import model_file  # noqa: E402
+from edgewise.errors import EdgewiseError  # noqa: E402
+
+try:
+    model_file()
+except EdgewiseError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+pytestmark = pytest.mark.live
+
+
+def letters(lines):
+    return [text.replace(" ", "").lower() for text in lines]
+
+
+def test_detect_classify_recognise_read_what_was_drawn():
+    right = total = 0
+    for signs in reading.SIGNS:
+        found, lines = reading.detect(reading.frame(signs))
+        assert found and lines["lines"].shape == (len(signs), 48, 320, 3)
+        _, upright = reading.classify(lines)
+        _, text = reading.recognise(upright)
+        right += sum(a == b for a, b in zip(letters(text), letters(signs), strict=True))
+        total += len(signs)
+    assert right >= total - 2
+
+
+def test_what_stands_on_its_head_is_turned():
+    _, lines = reading.detect(reading.frame(("boarding now", "to Harbour", "delayed 12 min")))
+    upside_down = {"lines": np.ascontiguousarray(lines["lines"][:, ::-1, ::-1])}
+    _, turned = reading.classify(upside_down)
+    same = (turned["lines"] == lines["lines"]).all(axis=(1, 2, 3))
+    assert same.sum() >= 2
+
+
+def test_an_empty_picture_drops_the_frame(tmp_path):
+    Image.new("RGB", (640, 384), "white").save(tmp_path / "empty.bmp")
+    found, _ = reading.detect((tmp_path / "empty.bmp").read_bytes())
+    assert found is False
+
+
+def test_one_command_runs_and_measures_it(tmp_path):
+    done = CliRunner().invoke(
+        app, ["stream", "read-text", "--backend", "local", "--seconds", "4", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "throughput: planned" in done.output and "source->detect" in done.output
+    planned, measured = _figures(done.output)
+    assert measured == pytest.approx(planned, rel=0.3)  # the networks share this machine's processors
+
+
+def _figures(text):
+    words = text.split("throughput: planned")[1].replace(",", " ").split()
+    return float(words[0]), float(words[2])
+
+
+def test_policies_and_frames_that_do_not_exist_are_named(tmp_path):
+    (tmp_path / "job.json").write_text("[]")
+    common = [
+        "stream",
+        "run",
+        str(tmp_path / "job.json"),
+        "--code",
+        "x.py",
+        "--frame",
+        "none",
+        "--network",
+        "n",
+    ]
+    done = CliRunner().invoke(app, common)
+    assert isinstance(done.exception, EdgewiseError) and "needs a list: first the job" in str(done.exception)

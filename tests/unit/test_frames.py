@@ -1,0 +1,65 @@
+"""Frames on the engine: what leaves a job agrees with the analytic throughput, under every policy."""
+
+import numpy as np
+import pytest
+from streaming_example import example_job, example_network, place_by_hand, small_case, view_of
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import arrays_of, throughput
+from edgewise.policies.place import POLICIES
+from edgewise.sim.frames import simulate_frames
+from edgewise.workloads.streaming import edge_network, streaming_jobs
+
+WITHIN = 0.02
+
+
+@pytest.mark.parametrize(
+    ("width", "fps"), [((5.0, 5.0), 2.5), ((10 / 3, 20 / 3), 10 / 3), ((6.0, 10.0), 4.0)]
+)
+def test_the_worked_example_frame_by_frame(width, fps):
+    network = example_network()
+    ways = {"b": ["e4", "e3", "e1"] if width[0] == 6.0 else ["e4", "e2", "e1"], "c": ["e4", "e2", "e1"]}
+    flows = {name: (ways[name], w) for name, w in zip("bc", width, strict=True)}
+    placed = place_by_hand(network, example_job(), {"a": "e4", "b": "e1", "c": "e1"}, flows)
+    assert throughput(network, [placed]) == pytest.approx([fps])
+    assert simulate_frames(network, [placed]).throughput_fps == pytest.approx([fps], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("kind", ["random", "recognition"])
+def test_frames_leave_at_the_analytic_rate_within_two_percent(name, kind):
+    compared = 0
+    for seed in range(6):
+        if kind == "random":
+            network, jobs = small_case(seed, 14, 8)
+        else:
+            network = edge_network(seed, 20)
+            jobs = [arrays_of(j, i, network) for i, j in enumerate(streaming_jobs(seed, network, 6))]
+        policy = POLICIES[name]()
+        policy.reset(network, Key(seed))
+        placed = list(policy.place(view_of(network, jobs)))
+        expected = throughput(network, placed)
+        measured = simulate_frames(network, placed).throughput_fps
+        assert measured == pytest.approx(expected, rel=WITHIN)
+        compared += len(placed)
+    assert compared >= 6 or (name in ("lr", "br"))
+
+
+def test_a_slow_flow_stops_the_tasks_before_it():
+    network = example_network()
+    flows = {"b": (["e4", "e2", "e1"], 0.1), "c": (["e4", "e2", "e1"], 9.0)}
+    placed = place_by_hand(network, example_job(), {"a": "e4", "b": "e1", "c": "e1"}, flows)
+    run = simulate_frames(network, [placed], frames=20)
+    assert run.throughput_fps == pytest.approx([0.1], rel=1e-6)
+    assert np.diff(run.done_s[0]) == pytest.approx(np.full(19, 10.0))
+
+
+def test_what_cannot_be_measured_is_refused():
+    network = example_network()
+    flows = {"b": (["e4", "e2", "e1"], 0.0), "c": (["e4", "e2", "e1"], 9.0)}
+    placed = place_by_hand(network, example_job(), {"a": "e4", "b": "e1", "c": "e1"}, flows)
+    with pytest.raises(ValueError, match="edge 1 has data and no bandwidth"):
+        simulate_frames(network, [placed])
+    with pytest.raises(ValueError, match="frames is 3"):
+        simulate_frames(network, [], frames=3)
+    assert simulate_frames(network, []).throughput_fps.size == 0
