@@ -39,7 +39,7 @@ def as_dicts(worlds, w):
         worlds.submitted[w], worlds.earliest[w], worlds.latest[w], worlds.duration[w], worlds.demand[w],
         strict=True,
     )  # fmt: skip
-    rows = [dict(g=g, e=e, l=l, d=d, c=c.tolist()) for g, e, l, d, c in columns]
+    rows = [{**dict(zip("geld", row[:4], strict=True)), "c": row[4].tolist()} for row in columns]
     return rows[: worlds.count[w]]
 
 

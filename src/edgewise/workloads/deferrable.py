@@ -57,15 +57,15 @@ class DeferralPattern:
     jobs_per_slot: float = 10.0
     cores: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     core_shares: tuple[float, ...] = CORE_CASES[0]
-    durations: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
+    durations: tuple[int, ...] = (1, 2, 4, 6, 8, 12)
     duration_shares: tuple[float, ...] = DURATION_CASES[2]
-    lead_most: int = 2
-    window_most: int = 2
+    lead_most: int = 4
+    window_most: int = 1
     total_cores: float = 100.0
-    load_mean: float = 0.65
+    load_mean: float = 0.657
     load_swing: float = 0.05
     load_noise: float = 0.02
-    load_memory: float = 0.98
+    load_memory: float = 0.95
     memory_bytes_per_core: float = 0.0
 
     def __post_init__(self) -> None:

@@ -1,0 +1,1 @@
+"""Learning: environments over the simulators, trainers, and export to ONNX. The only place that imports torch."""
