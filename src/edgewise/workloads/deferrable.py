@@ -100,19 +100,45 @@ def generate(pattern: DeferralPattern, seeds: Sequence[int]) -> Trajectories:
     Returns:
         Worlds with jobs sorted by submission.
     """
-    drawn = [_jobs(pattern, seed) for seed in seeds]
-    most = max(1, max(table.shape[0] for table, _ in drawn))
-    whole = np.zeros((4, len(drawn), most), dtype=np.int64)
-    kinds = 2 if pattern.memory_bytes_per_core else 1
-    demand = np.zeros((len(drawn), most, kinds))
-    for world, (table, needs) in enumerate(drawn):
+    cores = np.array([left_over_cores(pattern, seed) for seed in seeds])
+    per_core = np.array([1.0, pattern.memory_bytes_per_core][: _kinds(pattern)])
+    return gather(pattern, [_jobs(pattern, seed) for seed in seeds], cores[:, :, None] * per_core)
+
+
+def gather(pattern: DeferralPattern, jobs: Sequence[tuple[Ints, Floats]], left_over: Floats) -> Trajectories:
+    """Worlds from their jobs, one pair of arrays each as `to_windows` gives them, and (W, T, R) capacity."""
+    most, kinds = max(1, max(table.shape[0] for table, _ in jobs)), _kinds(pattern)
+    whole = np.zeros((4, len(jobs), most), dtype=np.int64)
+    demand = np.zeros((len(jobs), most, kinds))
+    for world, (table, needs) in enumerate(jobs):
         whole[:, world, : table.shape[0]] = table.T
         demand[world, : table.shape[0]] = needs[:, :kinds]
-    count = np.array([table.shape[0] for table, _ in drawn], dtype=np.int64)
-    cores = np.array([left_over_cores(pattern, seed) for seed in seeds])
-    per_core = np.array([1.0, pattern.memory_bytes_per_core][:kinds])
-    left = cores[:, :, None] * per_core
-    return Trajectories(count, *whole, demand, left, pattern.total_cores * per_core, pattern.slot_s)
+    count = np.array([table.shape[0] for table, _ in jobs], dtype=np.int64)
+    total = pattern.total_cores * np.array([1.0, pattern.memory_bytes_per_core][:kinds])
+    return Trajectories(count, *whole, demand, left_over, total, pattern.slot_s)
+
+
+def to_windows(
+    pattern: DeferralPattern, earliest: Ints, duration: Ints, leads: Floats, windows: Floats, demand: Floats
+) -> tuple[Ints, Floats]:
+    """Jobs with lead and window, sorted by submission; those that might not end in the world are left out.
+
+    Args:
+        leads, windows: (J,) draws in (0, 1).
+        demand: (J, R).
+    Returns:
+        (J', 4) submitted, earliest, latest, duration, and (J', R) demand.
+    """
+    submitted = np.maximum(0, earliest - (leads * (pattern.lead_most + 1)).astype(np.int64))
+    latest = earliest + (windows * (pattern.window_most + 1)).astype(np.int64)
+    table = np.stack([submitted, earliest, latest, duration], axis=1)
+    kept = np.flatnonzero(latest + duration <= pattern.slots)
+    order = kept[np.argsort(submitted[kept], kind="stable")]
+    return table[order], demand[order]
+
+
+def _kinds(pattern: DeferralPattern) -> int:
+    return 2 if pattern.memory_bytes_per_core else 1
 
 
 def left_over_cores(pattern: DeferralPattern, seed: int) -> Floats:
@@ -143,13 +169,8 @@ def _jobs(pattern: DeferralPattern, seed: int) -> tuple[Ints, Floats]:
 
     cores = np.array(pattern.cores)[_classes(pattern.core_shares, draw(CORES))]
     duration = np.array(pattern.durations)[_classes(pattern.duration_shares, draw(DURATIONS))]
-    submitted = np.maximum(0, earliest - (draw(LEADS) * (pattern.lead_most + 1)).astype(np.int64))
-    latest = earliest + (draw(WINDOWS) * (pattern.window_most + 1)).astype(np.int64)
-    memory = cores * pattern.memory_bytes_per_core * (0.5 + draw(MEMORY))
-    table = np.stack([submitted, earliest, latest, duration], axis=1)
-    kept = np.flatnonzero(latest + duration <= pattern.slots)
-    order = kept[np.argsort(submitted[kept], kind="stable")]
-    return table[order], np.stack([cores, memory], axis=1)[order]
+    demand = np.stack([cores, cores * pattern.memory_bytes_per_core * (0.5 + draw(MEMORY))], axis=1)
+    return to_windows(pattern, earliest, duration, draw(LEADS), draw(WINDOWS), demand)
 
 
 def _classes(shares: Sequence[float], draws: Floats) -> Ints:
