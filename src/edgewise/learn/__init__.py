@@ -1,1 +1,1 @@
-"""Learning: environments over the simulators, trainers, and export to ONNX. The only place that imports torch."""
+"""Learning: environments over the simulators, trainers, export to ONNX. Only here is torch imported."""

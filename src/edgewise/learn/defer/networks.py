@@ -85,6 +85,23 @@ class Pointer(nn.Module):
         return pointed
 
 
+class Past(nn.Module):
+    """Gated recurrent unit (Cho et al. 2014), written out so that it exports to ONNX."""
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__()
+        self.input, self.hidden = nn.Linear(inputs, 3 * size), nn.Linear(size, 3 * size)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        """(B, S), (B, H) → (B, H)."""
+        reset_x, keep_x, new_x = self.input(x).chunk(3, dim=1)
+        reset_h, keep_h, new_h = self.hidden(memory).chunk(3, dim=1)
+        keep = torch.sigmoid(keep_x + keep_h)
+        fresh = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
+        after: Tensor = (1.0 - keep) * fresh + keep * memory
+        return after
+
+
 class Auxiliary(nn.Module):
     """Predicts the next slot's capacity, mean cores, mean duration and violation       (section 4.2.2).
 
@@ -96,7 +113,7 @@ class Auxiliary(nn.Module):
 
     def __init__(self, size: int = 5) -> None:
         super().__init__()
-        self.past = nn.GRUCell(SUMMARY, self.memory)
+        self.past = Past(SUMMARY, self.memory)
         self.shared, self.task = nn.Linear(self.memory, size), nn.Linear(size, size)
         self.predict = nn.Linear(size, TARGETS)
 

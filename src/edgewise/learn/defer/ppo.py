@@ -176,7 +176,10 @@ class Trainer:
         self.agent, self.iterations = agent, iterations
         value = list(network.value.parameters())
         rest = [p for name, p in network.named_parameters() if not name.startswith("value.")]
-        groups = [{"params": rest, "rates": config.policy_rate}, {"params": value, "rates": config.value_rate}]
+        groups = [
+            {"params": rest, "rates": config.policy_rate},
+            {"params": value, "rates": config.value_rate},
+        ]
         self.adam = torch.optim.Adam(groups, lr=config.policy_rate[0])
         self.auxiliary_adam = (
             None
@@ -213,7 +216,9 @@ class Trainer:
 
     def _reinforce(self, batch: Batch) -> None:
         """Monte-Carlo returns, less their mean over the worlds in the same slot (Williams 1992)."""
-        gain, _ = advantages(batch._replace(value=torch.zeros_like(batch.value)), self.agent.config.gamma, 1.0)
+        gain, _ = advantages(
+            batch._replace(value=torch.zeros_like(batch.value)), self.agent.config.gamma, 1.0
+        )
         gain = (gain - gain.mean(dim=1, keepdim=True)) / gain.std().clamp_min(1e-6)
         jobs, extra, startable, action, gains = (
             x.flatten(0, 1) for x in (batch.jobs, batch.extra, batch.startable, batch.action, gain)
@@ -268,7 +273,9 @@ def train(
         ValueError: the run would leave the training seeds.
     """
     if not 0 <= seed < 25 or iterations * config.workers > SEEDS_OF_A_RUN:
-        raise ValueError(f"seed {seed}, {iterations} iterations: need seed 0 … 24 and at most 1250 iterations")
+        raise ValueError(
+            f"seed {seed}, {iterations} iterations: need seed 0 … 24 and at most 1250 iterations"
+        )
     started, agent = time.perf_counter(), Agent(config, seed)
     trainer, curve = Trainer(agent, iterations), []
     for iteration in range(iterations):
@@ -283,7 +290,10 @@ def train(
 
 
 def evaluate(
-    agent: Agent, pattern: DeferralPattern, seeds: range, objective: Objective = Objective()  # noqa: B008
+    agent: Agent,
+    pattern: DeferralPattern,
+    seeds: range,
+    objective: Objective = Objective(),  # noqa: B008
 ) -> Outcome:
     """Mean scores, without exploration noise, on each seed."""
     policy = agent.policy("learned")

@@ -35,7 +35,9 @@ SUMMARY_FEATURES = (
     "cores in use",
     "startable jobs",
 )
-TARGETS = 4  # the first so many features of the next slot's summary are the auxiliary tasks (OSDEC section 4.2.2)
+TARGETS = (
+    4  # the first so many features of the next slot's summary are the auxiliary tasks (OSDEC section 4.2.2)
+)
 
 
 class Scale(NamedTuple):
