@@ -40,7 +40,7 @@ def as_dicts(worlds, w):
         strict=True,
     )  # fmt: skip
     rows = [{**dict(zip("geld", row[:4], strict=True)), "c": row[4].tolist()} for row in columns]
-    return rows[: worlds.count[w]]
+    return rows[: worlds.jobs[w]]
 
 
 @pytest.mark.parametrize("name", RANKS)

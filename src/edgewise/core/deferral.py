@@ -45,7 +45,7 @@ class Trajectories(NamedTuple):
     """W worlds of T slots with up to J jobs each, sorted by submission.
 
     Attributes:
-        count: (W,) jobs of each world; rows beyond are unused.
+        jobs: (W,) number of jobs of each world; rows beyond are unused.
         submitted, earliest, latest, duration: (W, J) in slots.
         demand: (W, J, R) of each resource; the first one is cores.
         left_over: (W, T, R) capacity that other work leaves.
@@ -53,7 +53,7 @@ class Trajectories(NamedTuple):
         slot_s: length of a slot.
     """
 
-    count: Ints
+    jobs: Ints
     submitted: Ints
     earliest: Ints
     latest: Ints
@@ -66,12 +66,12 @@ class Trajectories(NamedTuple):
     @property
     def worlds(self) -> int:
         """W."""
-        return self.count.size
+        return int(self.jobs.size)
 
     @property
     def slots(self) -> int:
         """T."""
-        return self.left_over.shape[1]
+        return int(self.left_over.shape[1])
 
 
 def check(worlds: Trajectories) -> None:
@@ -80,9 +80,9 @@ def check(worlds: Trajectories) -> None:
     Raises:
         ValueError: names the first rule that is broken.
     """
-    real = np.arange(worlds.submitted.shape[1]) < worlds.count[:, None]
-    both = real[:, 1:]
-    rules = {
+    real: Bools = np.arange(worlds.submitted.shape[1]) < worlds.jobs[:, None]
+    both: Bools = real[:, 1:]
+    rules: dict[str, Bools] = {
         "needs submitted <= earliest <= latest": (worlds.submitted <= worlds.earliest)
         & (worlds.earliest <= worlds.latest),
         "needs duration >= 1 slot": worlds.duration >= 1,

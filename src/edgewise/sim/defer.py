@@ -143,7 +143,8 @@ class DeferralWorlds:
         self.now += 1
         if not self.done:
             self._refresh()
-        return sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
+        reward: Floats = sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
+        return reward
 
     def outcome(self) -> Outcome:
         """What the schedule came to so far."""
@@ -157,7 +158,7 @@ class DeferralWorlds:
             reward,
             started,
             self._lost.copy(),
-            self.worlds.count,
+            self.worlds.jobs,
             self.start.copy(),
         )
 
@@ -188,7 +189,7 @@ def simulate(
 def pool_size(worlds: Trajectories) -> int:
     """Most jobs that can be in one pool at once, whatever the policy: submitted, and not yet surely gone."""
     gone = worlds.latest + worlds.duration
-    real = np.arange(gone.shape[1]) < worlds.count[:, None]
+    real = np.arange(gone.shape[1]) < worlds.jobs[:, None]
     change = np.zeros((worlds.worlds, int(gone[real].max(initial=0)) + 1), dtype=np.int64)
     world = np.nonzero(real)[0]
     np.add.at(change, (world, worlds.submitted[real]), 1)
@@ -210,7 +211,7 @@ def _refresh(now: int, worlds: Trajectories, size: Ints, following: Ints, lost: 
                 if ends < 0 and pool.earliest[w, kept] <= now:
                     pool.state[w, kept] = STARTABLE
                 kept += 1
-        while following[w] < worlds.count[w] and worlds.submitted[w, following[w]] <= now:
+        while following[w] < worlds.jobs[w] and worlds.submitted[w, following[w]] <= now:
             _enter(now, w, following[w], kept, worlds, pool)
             following[w] += 1
             kept += 1

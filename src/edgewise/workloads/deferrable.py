@@ -115,7 +115,10 @@ def gather(pattern: DeferralPattern, jobs: Sequence[tuple[Ints, Floats]], left_o
         demand[world, : table.shape[0]] = needs[:, :kinds]
     count = np.array([table.shape[0] for table, _ in jobs], dtype=np.int64)
     total = pattern.total_cores * np.array([1.0, pattern.memory_bytes_per_core][:kinds])
-    return Trajectories(count, *whole, demand, left_over, total, pattern.slot_s)
+    submitted, earliest, latest, duration = whole
+    return Trajectories(
+        count, submitted, earliest, latest, duration, demand, left_over, total, pattern.slot_s
+    )
 
 
 def to_windows(

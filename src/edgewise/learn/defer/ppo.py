@@ -6,6 +6,7 @@ are updated on minibatches of 64 steps. Worlds are whole, so nothing is bootstra
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from edgewise.policies.defer.learned import LearnedDeferral
 from edgewise.sim.defer import DeferralWorlds, Outcome, simulate
 from edgewise.workloads.deferrable import DeferralPattern, generate
 
+HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
 
 
@@ -144,8 +146,10 @@ def rollout(agent: Agent, loop: DeferralWorlds, unit: float) -> Batch:
 
 def log_chance(mean: Tensor, deviation: Tensor, action: Tensor, startable: Tensor) -> Tensor:
     """(B,) log-density of the scores of startable jobs; the others decide nothing."""
-    density = torch.distributions.Normal(mean, deviation, validate_args=False).log_prob(action)
-    return (density * startable).sum(dim=1)
+    off = (action - mean) / deviation
+    density = -0.5 * off.square() - deviation.log() - HALF_LOG_TAU
+    total: Tensor = (density * startable).sum(dim=1)
+    return total
 
 
 def advantages(batch: Batch, gamma: float, trace: float) -> tuple[Tensor, Tensor]:
@@ -206,7 +210,9 @@ class Trainer:
         gain = (gain - gain.mean()) / gain.std().clamp_min(1e-6)
         flat = [x.flatten(0, 1) for x in (*batch[:5], gain, target)]
         for _ in range(config.epochs):
-            for chosen in torch.randperm(flat[0].shape[0]).split(config.minibatch):
+            for chosen in torch.randperm(flat[0].shape[0]).chunk(
+                math.ceil(flat[0].shape[0] / config.minibatch)
+            ):
                 jobs, extra, startable, action, before, gains, targets = (x[chosen] for x in flat)
                 mean, deviation, value = self.agent.network(jobs, extra)
                 ratio = (log_chance(mean, deviation, action, startable) - before).exp()
@@ -223,7 +229,9 @@ class Trainer:
         jobs, extra, startable, action, gains = (
             x.flatten(0, 1) for x in (batch.jobs, batch.extra, batch.startable, batch.action, gain)
         )
-        for chosen in torch.randperm(gains.shape[0]).split(self.agent.config.minibatch):
+        for chosen in torch.randperm(gains.shape[0]).chunk(
+            math.ceil(gains.shape[0] / self.agent.config.minibatch)
+        ):
             mean, deviation, _ = self.agent.network(jobs[chosen], extra[chosen])
             chance = log_chance(mean, deviation, action[chosen], startable[chosen])
             self._descend(-(chance * gains[chosen]).mean())

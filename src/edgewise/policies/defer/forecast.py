@@ -60,7 +60,7 @@ class Forecast:
     @property
     def ahead(self) -> int:
         """K: slots covered, the present one included."""
-        return self.persistence.shape[0]
+        return int(self.persistence.shape[0])
 
     def expected(self, view: CapacityView) -> Floats:
         """(W, K, R) expected left-over capacity of this slot and the next ones."""

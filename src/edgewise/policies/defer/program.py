@@ -106,7 +106,7 @@ def hindsight(
         whole: False takes the linear bound, for worlds too large to solve.
         gap: relative; `bound` stays valid.
     """
-    jobs = slice(0, int(worlds.count[world]))
+    jobs = slice(0, int(worlds.jobs[world]))
     first, last = worlds.earliest[world, jobs], np.minimum(worlds.latest[world, jobs], worlds.slots - 1)
     share = worlds.total[0] / worlds.total
     demand, duration = worlds.demand[world, jobs], worlds.duration[world, jobs]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -202,7 +203,7 @@ def _beyond(run: Run, outcomes: dict[str, Outcome]) -> None:
         run.step(f"rolling horizon and hindsight: {done + 1} of {len(seeds)}")
         ours.append(_run(PAPER, [seed], horizon))
         bounds.append(hindsight(worlds, done).bound)
-    outcome = Outcome(*(_joined([getattr(each, name) for each in ours]) for name in Outcome._fields))
+    outcome = _joined(ours)
     n = len(ours)
     for rival, least in (("fifo", 1.0195), ("osdec", 1.01)):
         if rival in outcomes:
@@ -214,9 +215,14 @@ def _beyond(run: Run, outcomes: dict[str, Outcome]) -> None:
         outcomes["horizon"] = outcome
 
 
-def _joined(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
-    """Worlds one after the other; starts have as many columns as each world has jobs, and are left out."""
-    return np.concatenate(parts) if parts[0].ndim == 1 else np.zeros((len(parts), 0), dtype=np.int64)
+def _joined(parts: Sequence[Outcome]) -> Outcome:
+    """Worlds one after the other; starts, of which each world has as many as jobs, are left out."""
+
+    def join(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    names = [name for name in Outcome._fields if name != "start"]
+    return Outcome(**{name: join(name) for name in names}, start=np.zeros((len(parts), 0), dtype=np.int64))
 
 
 def _figure(totals: Mapping[str, Floats]) -> Figure:
