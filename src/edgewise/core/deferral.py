@@ -86,7 +86,7 @@ def check(worlds: Trajectories) -> None:
         "needs submitted <= earliest <= latest": (worlds.submitted <= worlds.earliest)
         & (worlds.earliest <= worlds.latest),
         "needs duration >= 1 slot": worlds.duration >= 1,
-        "needs demand >= 0": (worlds.demand >= 0).all(axis=2),
+        "needs demand >= 0": np.all(worlds.demand >= 0, axis=2),
     }
     for rule, kept in rules.items():
         if not kept[real].all():

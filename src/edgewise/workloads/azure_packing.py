@@ -167,7 +167,9 @@ def worlds_of(
         high = _resample(trace, trace.on_demand, seed, 0, int(trace.on_demand.sum()))
         left.append(_left_over(trace, high, pattern, length_s))
         low = _resample(trace, ~trace.on_demand, seed, 1, int(rate * pattern.slots))
-        start_s = trace.start_s[low] / length_s * span_s  # the trace's day is stretched over the world
+        start_s = (
+            trace.start_s[low] % length_s / length_s * span_s
+        )  # the trace's day is stretched over the world
         duration = np.ceil((trace.end_s[low] - trace.start_s[low]) / pattern.slot_s)
         fits = np.flatnonzero(duration <= pattern.slots)
         earliest = np.minimum((start_s[fits] / pattern.slot_s).astype(np.int64), pattern.slots - 1)
@@ -198,7 +200,7 @@ def _left_over(trace: AzureTrace, rows: Ints, pattern: DeferralPattern, length_s
     slot_s = length_s / pattern.slots
     start = trace.start_s[rows]
     lives = np.minimum(trace.end_s[rows], length_s + start) - start  # a day at most: then it is always on
-    first = np.minimum((start / slot_s).astype(np.int64), pattern.slots - 1)
+    first = np.floor(start / slot_s).astype(np.int64) % pattern.slots  # starts before the trace wrap too
     slots = np.maximum(1, np.minimum(np.ceil(lives / slot_s), pattern.slots)).astype(np.int64)
     change = np.zeros(2 * pattern.slots + 1)
     np.add.at(change, first, trace.cores[rows])
