@@ -198,7 +198,7 @@ def _beyond(run: Run, outcomes: dict[str, Outcome]) -> None:
     ours, bounds = [], []
     worlds = generate(PAPER, seeds)
     for done, seed in enumerate(seeds):
-        if done >= 2 and not run.affordable(SECONDS_OF_A_PROGRAM_WORLD):
+        if done >= 2 and not run.affordable(4.0 * SECONDS_OF_A_PROGRAM_WORLD):
             break
         run.step(f"rolling horizon and hindsight: {done + 1} of {len(seeds)}")
         ours.append(_run(PAPER, [seed], horizon))
