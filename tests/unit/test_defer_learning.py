@@ -109,3 +109,13 @@ def test_features_do_not_see_the_future():
 def test_a_run_that_would_leave_its_training_seeds_is_refused():
     with pytest.raises(ValueError, match="seed 0 … 24"):
         ppo.train(ppo.VARIANTS["osdec"], SMALL, 25, 1)
+
+
+def test_the_shipped_policy_loads_on_the_frozen_pattern_and_an_unknown_one_is_named():
+    pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
+    out = simulate(generate(SMALL, range(2)), export.load("osdec"))
+    assert (out.started > 0).all()
+    card = json.loads((export.SHIPPED / "osdec.json").read_text())
+    assert card["pattern_sha256"] == PAPER.sha256()
+    with pytest.raises(PolicyError, match="shipped are: osdec"):
+        export.load("osdek")
