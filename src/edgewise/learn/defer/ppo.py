@@ -275,14 +275,14 @@ def train(
     """Train one run.
 
     Args:
-        seed: of the run, 0 … 24; its worlds are training seeds that no other run uses.
+        seed: of the run, 0 … 19; its worlds are training seeds that no other run uses.
         iterations: of `workers` worlds each.
     Raises:
         ValueError: the run would leave the training seeds.
     """
-    if not 0 <= seed < 25 or iterations * config.workers > SEEDS_OF_A_RUN:
+    if not 0 <= seed < 20 or iterations * config.workers > SEEDS_OF_A_RUN:
         raise ValueError(
-            f"seed {seed}, {iterations} iterations: need seed 0 … 24 and at most 1250 iterations"
+            f"seed {seed}, {iterations} iterations: need seed 0 … 19 and at most 1250 iterations"
         )
     started, agent = time.perf_counter(), Agent(config, seed)
     trainer, curve = Trainer(agent, iterations), []
