@@ -1,6 +1,7 @@
 """Deferrable jobs and left-over capacity, drawn from a pattern.
 
-`PAPER` is calibrated on FIFO's, SJF's and Tetris's figures in OSDEC's table 1, FIFO's first; it was fixed, with its hash, before any policy was trained on it (docs/deferrable.md).
+`PAPER` is calibrated on FIFO's, SJF's and Tetris's figures in OSDEC's table 1, FIFO's first; it was
+fixed, with its hash, before any policy was trained on it (docs/deferrable.md).
 Every draw is a hash of (seed, purpose, entity): worlds of a seed are the same under every policy.
 """
 

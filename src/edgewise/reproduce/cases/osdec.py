@@ -40,8 +40,8 @@ SECONDS_OF_A_PROGRAM_WORLD = 4.0
 CLAIMS = {
     "fifo-utilisation": "O1: FIFO's utilisation is the paper's 3602 (ratio; calibrated)",
     "fifo-delay": "O1: FIFO's delay is the paper's 194 (ratio; calibrated)",
-    "sjf-utilisation": "O1: SJF uses 0.940 of what FIFO uses, ± 0.03 (paper: 3387 / 3602; looked at in calibration)",
-    "tetris-utilisation": "O1: Tetris uses 1.024 of what FIFO uses, ± 0.02 (paper: 3690 / 3602; looked at in calibration)",
+    "sjf-utilisation": "O1: SJF uses 0.940 of what FIFO uses, ± 0.03 (paper: 3387 / 3602; calibrated)",
+    "tetris-utilisation": "O1: Tetris uses 1.024 of what FIFO uses, ± 0.02 (paper: 3690 / 3602; calibrated)",
     "osdec-fifo": "O1: OSDEC's total reward is at least 1.0195 of FIFO's",
     "osdec-tetris": "O1: OSDEC's total reward is at least 1.020 of Tetris's",
     "osdec-sjf": "O1: OSDEC's total reward is at least 1.061 of SJF's",
