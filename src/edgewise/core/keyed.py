@@ -32,6 +32,8 @@ class Purpose(IntEnum):
     ROLLOUT = 8
     PHASE = 9
     QUERY = 10
+    DEFERRABLE = 20
+    ON_DEMAND = 21
 
 
 class Key(NamedTuple):

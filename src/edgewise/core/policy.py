@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.core.deferral import CapacityView as CapacityView
+from edgewise.core.deferral import DeferralPolicy as DeferralPolicy
 from edgewise.core.feasibility import NO_NUMBER, assess, least, refusal
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
@@ -20,7 +22,6 @@ from edgewise.core.placement import Placement as Placement
 from edgewise.core.placement import PlacementPolicy as PlacementPolicy
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
 from edgewise.core.world import World
-from edgewise.model.work import DeferrableJob
 
 
 class DispatchPolicy(Protocol):
@@ -45,26 +46,11 @@ class OrchestrationPolicy(Protocol):
         """Replicas to add or remove now."""
 
 
-class DeferralPolicy(Protocol):
-    """Deferrable jobs → start slots in left-over capacity, in minutes to hours."""
-
-    def start(self, view: CapacityView) -> Sequence[int]:
-        """Ids of the jobs to start now."""
-
-
 class ClusterView(Protocol):
     """What orchestration sees: the ledger's left-over and the replicas on each node."""
 
     now_s: float
     ledger: NodeLedger
-
-
-class CapacityView(Protocol):
-    """What deferral sees: (N, R) left-over resources now, and the jobs that may start."""
-
-    now_s: float
-    left_over: NDArray[np.float64]
-    startable: Sequence[DeferrableJob]
 
 
 class Scaling(Protocol):

@@ -2,4 +2,5 @@
 
 from edgewise.reproduce.cases import ents as ents
 from edgewise.reproduce.cases import nona as nona
+from edgewise.reproduce.cases import osdec as osdec
 from edgewise.reproduce.cases import queues as queues

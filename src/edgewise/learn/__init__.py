@@ -1,0 +1,1 @@
+"""Learning: environments over the simulators, trainers, export to ONNX. Only here is torch imported."""

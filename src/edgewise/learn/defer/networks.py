@@ -1,0 +1,148 @@
+"""Networks: a pool of jobs in, mean and deviation of every job's confidence score and a value out.
+
+Three bodies: `Attention` takes any number of jobs, `FixedLength` the first N places, `Pointer` reads them
+in sequence. `Auxiliary` predicts the next slot's summary from the past.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, TARGETS
+
+FEATURES, SUMMARY = len(JOB_FEATURES), len(SUMMARY_FEATURES)
+LEAST_DEVIATION = 0.05
+
+
+class Block(nn.Module):
+    """Transformer encoder layer with one head                        (Vaswani et al. 2017, section 3)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, present: Tensor) -> Tensor:
+        """(B, P, D) rows that have seen each other; padding is not looked at."""
+        weights = self.query(x) @ self.key(x).transpose(1, 2) / x.shape[-1] ** 0.5
+        weights = weights.masked_fill(present[:, None, :] < 0.5, -1e9).softmax(dim=-1)
+        x = self.norm1(x + weights @ self.value(x))
+        seen: Tensor = self.norm2(x + self.feed(x))
+        return seen
+
+
+class Attention(nn.Module):
+    """Shared encoder of OSDEC (section 4.2.3): the same weights for each job, any number of jobs."""
+
+    def __init__(self, inputs: int, width: int, layers: int = 2) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+
+    def forward(self, x: Tensor, present: Tensor) -> Tensor:
+        """(B, P, D)."""
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x, present)
+        return x
+
+
+class FixedLength(nn.Module):
+    """A perceptron over the first `places` jobs; later ones get nothing (the paper's "PPO")."""
+
+    def __init__(self, inputs: int, width: int, places: int = 64) -> None:
+        super().__init__()
+        self.places, self.width = places, width
+        self.body = nn.Sequential(
+            nn.Linear(places * inputs, 128), nn.ReLU(), nn.Linear(128, places * width), nn.ReLU()
+        )
+
+    def forward(self, x: Tensor, present: Tensor) -> Tensor:
+        """(B, P, D)."""
+        batch, jobs, _ = x.shape
+        fixed = nn.functional.pad(x, (0, 0, 0, max(0, self.places - jobs)))[:, : self.places]
+        rows = self.body(fixed.flatten(1)).reshape(batch, self.places, self.width)
+        return nn.functional.pad(rows, (0, 0, 0, max(0, jobs - self.places)))[:, :jobs]
+
+
+class Pointer(nn.Module):
+    """Pointer network (Vinyals et al. 2015): a recurrent encoder, and one query that points at the jobs.
+
+    All scores come from a single query, not from a sequence of picks: one slot, one action.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.encoder = nn.LSTM(inputs, width, batch_first=True)
+        self.rows, self.query = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, present: Tensor) -> Tensor:
+        """(B, P, D)."""
+        encoded, (last, _) = self.encoder(x)
+        pointed: Tensor = torch.tanh(self.rows(encoded) + self.query(last[0])[:, None])
+        return pointed
+
+
+class Past(nn.Module):
+    """Gated recurrent unit (Cho et al. 2014), written out so that it exports to ONNX."""
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__()
+        self.input, self.hidden = nn.Linear(inputs, 3 * size), nn.Linear(size, 3 * size)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        """(B, S), (B, H) → (B, H)."""
+        reset_x, keep_x, new_x = self.input(x).chunk(3, dim=1)
+        reset_h, keep_h, new_h = self.hidden(memory).chunk(3, dim=1)
+        keep = torch.sigmoid(keep_x + keep_h)
+        fresh = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
+        after: Tensor = (1.0 - keep) * fresh + keep * memory
+        return after
+
+
+class Auxiliary(nn.Module):
+    """Predicts the next slot's capacity, mean cores, mean duration and violation       (section 4.2.2).
+
+    A GRU over the summaries of past slots, a shared layer (low-level information) and a task layer
+    (high-level information), both of dimension 5.
+    """
+
+    memory = 16
+
+    def __init__(self, size: int = 5) -> None:
+        super().__init__()
+        self.past = Past(SUMMARY, self.memory)
+        self.shared, self.task = nn.Linear(self.memory, size), nn.Linear(size, size)
+        self.predict = nn.Linear(size, TARGETS)
+
+    def forward(self, summary: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(B, S), (B, H) → low (B, 5), high (B, 5), prediction (B, 4), memory (B, H)."""
+        memory = self.past(summary, memory)
+        low = torch.tanh(self.shared(memory))
+        high = torch.tanh(self.task(low))
+        return low, high, self.predict(high), memory
+
+
+class Network(nn.Module):
+    """Body and heads: μ through tanh, σ through softplus, the value a mean over jobs."""
+
+    def __init__(self, body: str = "attention", extra: int = 0, width: int = 32) -> None:
+        super().__init__()
+        bodies = {"attention": Attention, "fixed": FixedLength, "pointer": Pointer}
+        if body not in bodies:
+            raise ValueError(f"body {body!r}: use one of {', '.join(bodies)}")
+        self.body = bodies[body](FEATURES + extra, width)
+        self.mean, self.deviation = nn.Linear(width, 1), nn.Linear(width, 1)
+        self.value = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, jobs: Tensor, extra: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, P, F), (B, E) → μ (B, P), σ (B, P), value (B,)."""
+        present = (jobs[:, :, 5:8].sum(dim=2) > 0.5).to(jobs.dtype)
+        rows = torch.cat([jobs, extra[:, None].expand(-1, jobs.shape[1], -1)], dim=2)
+        seen = self.body(rows, present)
+        mean = torch.tanh(self.mean(seen)).squeeze(2)
+        deviation = nn.functional.softplus(self.deviation(seen)).squeeze(2) + LEAST_DEVIATION
+        value = (self.value(seen).squeeze(2) * present).sum(dim=1) / present.sum(dim=1).clamp_min(1.0)
+        return mean, deviation, value

@@ -1,0 +1,94 @@
+"""Policies that look ahead: a safety layer for any score, and a rolling-horizon program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgewise.core.deferral import CapacityView, Objective
+from edgewise.core.keyed import Key
+from edgewise.policies.defer.choose import Bools, choose
+from edgewise.policies.defer.forecast import Forecast
+from edgewise.policies.defer.program import Known, solve
+from edgewise.policies.defer.rules import ScoreDeferral
+
+
+class Safe:
+    """A safety layer: a job starts only if it fits, but for a chance of `chance`, in each slot it runs in.
+
+    The bound is per slot and resource: when this policy decides, the running jobs exceed the capacity of
+    a later slot with at most this probability, as far as the forecast's residuals are exchangeable with
+    those it was fitted on. Jobs longer than the forecast are checked over its length.
+
+    Args:
+        policy: whose order is kept.
+        forecast: fitted on other worlds.
+        chance: in (0, 1).
+    """
+
+    def __init__(self, policy: ScoreDeferral, forecast: Forecast, chance: float = 0.05) -> None:
+        if not 0.0 < chance < 1.0:
+            raise ValueError(f"chance is {chance}; it must be between 0 and 1, for example 0.05")
+        self.name = f"safe-{policy.name}"
+        self._policy, self._forecast, self._chance = policy, forecast, chance
+
+    def reset(self, key: Key) -> None:
+        """Start the inner policy anew."""
+        self._policy.reset(key)
+
+    def start(self, view: CapacityView) -> Bools:
+        """Jobs to start now."""
+        room = self._forecast.surely(view, self._chance) - view.used(self._forecast.ahead)
+        return choose(view, self._policy.score(view), room=room, skip=self._policy.skip)
+
+
+class Horizon:
+    """Rolling horizon: in each slot solve the program over the known jobs and forecast capacity.
+
+    Only what starts now is carried out. Jobs not yet submitted are not foreseen.
+
+    Args:
+        forecast: of left-over capacity; its length is the horizon.
+        objective: what is maximised.
+        chance: plan with capacity that is there but for this chance; None plans with the mean.
+        time_limit_s, gap: of each program.
+    """
+
+    name = "horizon"
+
+    def __init__(
+        self,
+        forecast: Forecast,
+        objective: Objective = Objective(),  # noqa: B008
+        chance: float | None = None,
+        time_limit_s: float = 5.0,
+        gap: float = 1e-3,
+    ) -> None:
+        self._forecast, self._objective, self._chance = forecast, objective, chance
+        self._limit_s, self._gap = time_limit_s, gap
+
+    def reset(self, key: Key) -> None:
+        """Nothing to forget."""
+
+    def start(self, view: CapacityView) -> Bools:
+        """Jobs to start now; each world is a program of its own."""
+        ahead = self._forecast.ahead
+        chance = self._chance
+        capacity = self._forecast.expected(view) if chance is None else self._forecast.surely(view, chance)
+        capacity[:, 0] = view.left_over
+        room = np.maximum(capacity - view.used(ahead), 0.0)
+        out = np.zeros(view.state.shape, dtype=np.bool_)
+        for world in np.flatnonzero(view.startable.any(axis=1)):
+            jobs = np.flatnonzero((view.state[world] > 0) & (view.ends[world] < 0))
+            earliest = view.earliest[world, jobs] - view.now
+            known = Known(
+                view.demand[world, jobs],
+                view.duration[world, jobs],
+                earliest,
+                np.maximum(earliest, 0),
+                view.latest[world, jobs] - view.now,
+                room[world],
+                view.total[0] / view.total,
+            )
+            plan = solve(known, self._objective, time_limit_s=self._limit_s, gap=self._gap)
+            out[world, jobs[plan.start == 0]] = True
+        return out

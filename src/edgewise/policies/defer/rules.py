@@ -1,0 +1,164 @@
+"""Heuristics for deferrable jobs: one score each, the same in simulation and live.
+
+A rule is one function of the view, `score(view) -> (W, P)`, larger first. A new one is a subclass of
+`ScoreDeferral` with that function and the decorator `@deferral_policy("name")`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.deferral import CapacityView, DeferralPolicy
+from edgewise.core.keyed import Key
+from edgewise.errors import PolicyError
+from edgewise.policies.defer.choose import Bools, Floats, choose
+
+P = TypeVar("P", bound=type)
+_registered: dict[str, type] = {}
+
+
+def deferral_policy(name: str) -> Callable[[P], P]:
+    """Register a class as the deferral policy `name`.
+
+    Raises:
+        PolicyError: another class has that name.
+    """
+
+    def register(cls: P) -> P:
+        other = _registered.get(name)
+        if other is not None and other.__qualname__ != cls.__qualname__:
+            raise PolicyError(f"deferral policy {name!r} is taken by {other.__module__}.{other.__qualname__}")
+        cls.name = name  # type: ignore[attr-defined]
+        _registered[name] = cls
+        return cls
+
+    return register
+
+
+def names() -> list[str]:
+    """Every deferral policy that `load` finds, sorted."""
+    return sorted(_registered)
+
+
+def load(name: str) -> DeferralPolicy:
+    """A new deferral policy.
+
+    Raises:
+        PolicyError: nothing has that name.
+    """
+    if name not in _registered:
+        near = difflib.get_close_matches(name, names(), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise PolicyError(f"no deferral policy {name!r}{hint} Have: {', '.join(names())}")
+    policy: DeferralPolicy = _registered[name]()
+    return policy
+
+
+class ScoreDeferral:
+    """Base of rules: by falling score, start what fits now.
+
+    Attributes:
+        skip: go on past a job that does not fit; False stops there, as OSDEC does.
+    """
+
+    name: str = ""
+    skip: bool = False
+
+    def reset(self, key: Key) -> None:
+        """Nothing to forget: a score depends on the view alone."""
+
+    def score(self, view: CapacityView) -> Floats:
+        """(W, P) worth of starting each job now; only startable jobs are read."""
+        raise NotImplementedError(f"{type(self).__name__} must define score(view)")
+
+    def start(self, view: CapacityView) -> Bools:
+        """Jobs to start now."""
+        return choose(view, self.score(view), skip=self.skip)
+
+
+@deferral_policy("fifo")
+class Fifo(ScoreDeferral):
+    """First in, first out: by submission."""
+
+    def score(self, view: CapacityView) -> Floats:
+        """-g_i."""
+        return -view.submitted.astype(np.float64)
+
+
+@deferral_policy("sjf")
+class ShortestJobFirst(ScoreDeferral):
+    """Shortest job first."""
+
+    def score(self, view: CapacityView) -> Floats:
+        """-d_i."""
+        return -view.duration.astype(np.float64)
+
+
+@deferral_policy("earliest-deadline")
+class EarliestDeadline(ScoreDeferral):
+    """The job whose window closes first."""
+
+    def score(self, view: CapacityView) -> Floats:
+        """-l_i."""
+        return -view.latest.astype(np.float64)
+
+
+@deferral_policy("hrrn")
+class HighestResponseRatio(ScoreDeferral):
+    """Highest response ratio next: waiting raises a job's turn, and more so a short one's."""
+
+    def score(self, view: CapacityView) -> Floats:
+        """(w + d) / d with w = t - e_i."""
+        wait = np.maximum(view.now - view.earliest, 0)
+        return (wait + view.duration) / np.maximum(view.duration, 1)
+
+
+@deferral_policy("tetris")
+class Tetris(ScoreDeferral):
+    """Packing score of Tetris (Grandl et al. 2014, section 3.2): demand aligned with what is free.
+
+    Both are shares of the platform. Jobs that do not fit are passed over, as there.
+    """
+
+    skip = True
+
+    def score(self, view: CapacityView) -> Floats:
+        """Σ_r demand_r free_r."""
+        free = np.maximum(view.free, 0.0) / view.total
+        aligned: Floats = np.einsum("wpr,wr->wp", view.demand / view.total, free)
+        return aligned
+
+
+@deferral_policy("best-fit")
+class BestFit(ScoreDeferral):
+    """The job that would leave least: smallest norm of what stays free, among those that fit."""
+
+    skip = True
+
+    def score(self, view: CapacityView) -> Floats:
+        """-‖free - demand‖², as shares of the platform."""
+        rest = (view.free[:, None, :] - view.demand) / view.total
+        norm: Floats = -(rest * rest).sum(axis=2)
+        return norm
+
+
+@deferral_policy("random")
+class Random(ScoreDeferral):
+    """A random order, keyed by world, place in the pool and slot."""
+
+    def __init__(self) -> None:
+        self._key = Key(0)
+
+    def reset(self, key: Key) -> None:
+        """Draw from `key`."""
+        self._key = key
+
+    def score(self, view: CapacityView) -> Floats:
+        """Uniform."""
+        places: NDArray[np.int64] = np.arange(view.state.size).reshape(view.state.shape)
+        return self._key.uniform(places, view.now)

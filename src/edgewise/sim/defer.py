@@ -1,0 +1,280 @@
+"""The slot loop for deferrable jobs: thousands of worlds in step, on arrays.
+
+In each slot: jobs are submitted; those whose window has closed are lost; those that are done leave;
+the policy sees the pool and starts jobs; running cores beyond C_t are a violation. A job started in
+slot s runs in slots s … s + d - 1 (the paper's sum from t - d counts one slot too many).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.compiled import kernel
+from edgewise.core.deferral import (
+    Bools,
+    CapacityView,
+    DeferralPolicy,
+    Floats,
+    Ints,
+    JobState,
+    Objective,
+    Trajectories,
+    check,
+)
+from edgewise.core.keyed import Key
+from edgewise.errors import PolicyError
+
+FUTURE, STARTABLE, RUNNING = int(JobState.FUTURE), int(JobState.STARTABLE), int(JobState.RUNNING)
+
+
+class Outcome(NamedTuple):
+    """What a schedule came to, per world; every array is (W,) but `start`.
+
+    Attributes:
+        revenue: Σ c d of the jobs that started, in core-slots ("utilisation" in the paper).
+        delay: Σ (start - e) in slots.
+        violation: Σ_t v_t, in cores; of other resources in the cores that are the same share of the platform.
+        reward: revenue - ω1 delay - ω2 violation.
+        started, lost, jobs: numbers of jobs; what is neither has its window open at the end.
+        start: (W, J) slot in which each job started, -1 if it did not.
+    """
+
+    revenue: Floats
+    delay: Floats
+    violation: Floats
+    reward: Floats
+    started: Ints
+    lost: Ints
+    jobs: Ints
+    start: Ints
+
+
+class _Pool(NamedTuple):
+    """(W, P) arrays of the pool, as in `CapacityView`; `row` is the index of the job in its world."""
+
+    row: Ints
+    state: NDArray[np.int8]
+    demand: Floats
+    duration: Ints
+    submitted: Ints
+    earliest: Ints
+    latest: Ints
+    ends: Ints
+
+
+class DeferralWorlds:
+    """W worlds that go through their slots together.
+
+    Args:
+        worlds: jobs and left-over capacity.
+        objective: weights of delay and violation.
+    Raises:
+        ValueError: the worlds break a rule; see `core.deferral.check`.
+    """
+
+    def __init__(self, worlds: Trajectories, objective: Objective = Objective()) -> None:  # noqa: B008
+        check(worlds)
+        self.worlds, self.objective = worlds, objective
+        self._share = worlds.total[0] / worlds.total  # of each resource, in cores
+        most = pool_size(worlds)
+        shape = (worlds.worlds, most)
+        whole = [np.zeros(shape, dtype=np.int64) for _ in range(6)]
+        state = np.zeros(shape, dtype=np.int8)
+        demand = np.zeros((*shape, worlds.demand.shape[2]))
+        self._pool = _Pool(whole[0], state, demand, *whole[1:])
+        self.reset()
+
+    def reset(self) -> CapacityView:
+        """Back to slot 0; returns what is seen there."""
+        count = self.worlds.worlds
+        self.now = 0
+        self.start = np.full(self.worlds.submitted.shape, -1, dtype=np.int64)
+        self._pool.row[:] = -1
+        self._pool.state[:] = 0
+        self._pool.ends[:] = -1
+        self._size = np.zeros(count, dtype=np.int64)
+        self._next = np.zeros(count, dtype=np.int64)
+        self._lost = np.zeros(count, dtype=np.int64)
+        self._sums = np.zeros((count, 3))  # revenue, delay, violation
+        self._refresh()
+        return self.view()
+
+    @property
+    def done(self) -> bool:
+        """Whether all slots have passed."""
+        return self.now >= self.worlds.slots
+
+    def view(self) -> CapacityView:
+        """What a policy sees in this slot; its arrays hold until the next `step`."""
+        p = self._pool
+        past = self.worlds.left_over[:, : self.now + 1]
+        fields = (p.row, p.state, p.demand, p.duration, p.submitted, p.earliest, p.latest, p.ends)
+        return CapacityView(self.now, past, self.worlds.total, *fields, self.worlds.slot_s)
+
+    def step(self, starts: Bools) -> Floats:
+        """Start jobs and let the slot pass.
+
+        R_t = Σ a (r - ω1 p) - ω2 v                                                  (OSDEC eq. 6)
+
+        Args:
+            starts: (W, P) jobs to start, by their place in the pool.
+        Returns:
+            (W,) reward of the slot.
+        Raises:
+            PolicyError: a job that is not startable was to be started; nothing has changed then.
+        """
+        if self.done:
+            raise PolicyError(f"all {self.worlds.slots} slots have passed; call reset()")
+        if starts.shape != self._pool.state.shape or starts.dtype != np.bool_:
+            raise PolicyError(
+                f"starts must be booleans of shape {self._pool.state.shape}, got {starts.shape}"
+            )
+        wrong = starts & (self._pool.state != STARTABLE)
+        if wrong.any():
+            world, place = np.argwhere(wrong)[0]
+            raise PolicyError(f"world {world}, slot {self.now}: the job in place {place} is not startable")
+        sums = np.zeros((self.worlds.worlds, 3))
+        left = self.worlds.left_over[:, self.now]
+        _start(self.now, starts, self._pool, left, self._share, self.start, sums)
+        self._sums += sums
+        self.now += 1
+        if not self.done:
+            self._refresh()
+        reward: Floats = sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
+        return reward
+
+    def outcome(self) -> Outcome:
+        """What the schedule came to so far."""
+        revenue, delay, violation = self._sums.T.copy()
+        reward = revenue - self.objective.delay * delay - self.objective.violation * violation
+        started = (self.start >= 0).sum(axis=1)
+        return Outcome(
+            revenue,
+            delay,
+            violation,
+            reward,
+            started,
+            self._lost.copy(),
+            self.worlds.jobs,
+            self.start.copy(),
+        )
+
+    def _refresh(self) -> None:
+        _refresh(self.now, self.worlds, self._size, self._next, self._lost, self._pool)
+
+
+def simulate(
+    worlds: Trajectories,
+    policy: DeferralPolicy,
+    objective: Objective = Objective(),  # noqa: B008
+    seed: int = 0,
+) -> Outcome:
+    """Run a policy through every slot of every world.
+
+    Args:
+        seed: keys the policy's own draws.
+    Raises:
+        PolicyError: the policy starts a job that is not startable.
+    """
+    loop = DeferralWorlds(worlds, objective)
+    policy.reset(Key(seed))
+    while not loop.done:
+        loop.step(policy.start(loop.view()))
+    return loop.outcome()
+
+
+def pool_size(worlds: Trajectories) -> int:
+    """Most jobs that can be in one pool at once, whatever the policy: submitted, and not yet surely gone."""
+    gone = worlds.latest + worlds.duration
+    real = np.arange(gone.shape[1]) < worlds.jobs[:, None]
+    change = np.zeros((worlds.worlds, int(gone[real].max(initial=0)) + 1), dtype=np.int64)
+    world = np.nonzero(real)[0]
+    np.add.at(change, (world, worlds.submitted[real]), 1)
+    np.add.at(change, (world, gone[real]), -1)
+    return max(1, int(np.cumsum(change, axis=1).max()))
+
+
+@kernel
+def _refresh(now: int, worlds: Trajectories, size: Ints, following: Ints, lost: Ints, pool: _Pool) -> None:
+    """Let jobs in and out of every pool. Order of submission is kept."""
+    for w in range(size.size):
+        kept = 0
+        for place in range(size[w]):
+            ends = pool.ends[w, place]
+            if ends < 0 and pool.latest[w, place] < now:
+                lost[w] += 1
+            elif ends < 0 or ends > now:
+                _move(w, place, kept, pool)
+                if ends < 0 and pool.earliest[w, kept] <= now:
+                    pool.state[w, kept] = STARTABLE
+                kept += 1
+        while following[w] < worlds.jobs[w] and worlds.submitted[w, following[w]] <= now:
+            _enter(now, w, following[w], kept, worlds, pool)
+            following[w] += 1
+            kept += 1
+        for place in range(kept, size[w]):
+            pool.row[w, place] = -1
+            pool.state[w, place] = 0
+            pool.ends[w, place] = -1
+        size[w] = kept
+
+
+@kernel
+def _move(w: int, source: int, target: int, pool: _Pool) -> None:
+    """Close a gap in a pool."""
+    if source == target:
+        return
+    pool.row[w, target] = pool.row[w, source]
+    pool.state[w, target] = pool.state[w, source]
+    pool.duration[w, target] = pool.duration[w, source]
+    pool.submitted[w, target] = pool.submitted[w, source]
+    pool.earliest[w, target] = pool.earliest[w, source]
+    pool.latest[w, target] = pool.latest[w, source]
+    pool.ends[w, target] = pool.ends[w, source]
+    for kind in range(pool.demand.shape[2]):
+        pool.demand[w, target, kind] = pool.demand[w, source, kind]
+
+
+@kernel
+def _enter(now: int, w: int, job: int, place: int, worlds: Trajectories, pool: _Pool) -> None:
+    """A job is submitted."""
+    pool.row[w, place] = job
+    pool.state[w, place] = STARTABLE if worlds.earliest[w, job] <= now else FUTURE
+    pool.duration[w, place] = worlds.duration[w, job]
+    pool.submitted[w, place] = worlds.submitted[w, job]
+    pool.earliest[w, place] = worlds.earliest[w, job]
+    pool.latest[w, place] = worlds.latest[w, job]
+    pool.ends[w, place] = -1
+    for kind in range(worlds.demand.shape[2]):
+        pool.demand[w, place, kind] = worlds.demand[w, job, kind]
+
+
+@kernel
+def _start(
+    now: int, starts: Bools, pool: _Pool, left: Floats, share: Floats, start: Ints, sums: Floats
+) -> None:
+    """Start jobs; add revenue, delay and violation of this slot to `sums`."""
+    for w in range(starts.shape[0]):
+        _start_world(now, w, starts, pool, left, share, start, sums)
+
+
+@kernel
+def _start_world(
+    now: int, w: int, starts: Bools, pool: _Pool, left: Floats, share: Floats, start: Ints, sums: Floats
+) -> None:
+    use = np.zeros(share.size)
+    for place in range(starts.shape[1]):
+        if starts[w, place]:
+            start[w, pool.row[w, place]] = now
+            pool.state[w, place] = RUNNING
+            pool.ends[w, place] = now + pool.duration[w, place]
+            sums[w, 0] += pool.demand[w, place, 0] * pool.duration[w, place]
+            sums[w, 1] += now - pool.earliest[w, place]
+        if pool.state[w, place] == RUNNING:
+            for kind in range(share.size):
+                use[kind] += pool.demand[w, place, kind]
+    for kind in range(share.size):
+        sums[w, 2] += max(0.0, use[kind] - left[w, kind]) * share[kind]

@@ -1,0 +1,199 @@
+"""Deferrable jobs: optimum, forecast, safety, data, and the same policies on a live ledger."""
+
+import gzip
+import itertools
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgewise.core.deferral import Objective, Trajectories, left_over_of, view_of
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.resources import Resources
+from edgewise.model.topology import Node
+from edgewise.model.work import DeferrableJob
+from edgewise.policies import defer
+from edgewise.policies.defer.careful import Horizon, Safe
+from edgewise.policies.defer.forecast import Forecast
+from edgewise.policies.defer.program import hindsight
+from edgewise.policies.defer.rules import Fifo, Tetris
+from edgewise.sim.defer import simulate
+from edgewise.workloads.azure_packing import read_azure_packing, worlds_of
+from edgewise.workloads.deferrable import PAPER, DeferralPattern, generate
+
+SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
+FROZEN = Path(__file__).parents[2] / "docs" / "results" / "frozen.json"
+
+
+def one_world(jobs, left_over):
+    """jobs: (g, e, l, d, c) rows."""
+    table = np.array([row[:4] for row in jobs], dtype=np.int64)
+    demand = np.array([[row[4]] for row in jobs], dtype=float)[None]
+    columns = (table[None, :, k] for k in range(4))
+    left = np.array(left_over, dtype=float)[None, :, None]
+    return Trajectories(np.array([len(jobs)]), *columns, demand, left, np.array([10.0]), 1.0)
+
+
+def worth(jobs, starts, left_over, objective):
+    value = sum(
+        c * d - objective.delay * (s - e) for (_, e, _, d, c), s in zip(jobs, starts, strict=True) if s >= 0
+    )
+    for t, capacity in enumerate(left_over):
+        use = sum(j[4] for j, s in zip(jobs, starts, strict=True) if 0 <= s <= t < s + j[3])
+        value -= objective.violation * max(0.0, use - capacity)
+    return value
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_hindsight_is_the_best_of_all_schedules(seed):
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for g in sorted(rng.integers(0, 4, 5).tolist()):
+        e = g + int(rng.integers(0, 2))
+        jobs.append((g, e, e + int(rng.integers(0, 3)), int(rng.integers(1, 4)), int(rng.integers(1, 5))))
+    left_over = rng.integers(0, 8, 9).tolist()
+    objective = Objective(delay=2.0, violation=float(rng.choice([0.3, 10.0])))
+    windows = [[-1, *range(e, last + 1)] for _, e, last, _, _ in jobs]
+    best = max(worth(jobs, starts, left_over, objective) for starts in itertools.product(*windows))
+    found = hindsight(one_world(jobs, left_over), 0, objective, gap=1e-9)
+    assert found.value == pytest.approx(best) and found.bound >= best - 1e-6
+    assert worth(jobs, found.start.tolist(), left_over, objective) == pytest.approx(best)
+    assert hindsight(one_world(jobs, left_over), 0, objective, whole=False).bound >= best - 1e-6
+
+
+def test_no_policy_beats_the_hindsight_bound_and_the_horizon_beats_fifo():
+    worlds = generate(SMALL, range(6))
+    forecast = Forecast.fit(generate(SMALL, range(100, 130)).left_over, 12)
+    bound = np.array([hindsight(worlds, w).bound for w in range(6)])
+    rewards = {name: simulate(worlds, defer.load(name)).reward for name in defer.names()}
+    rewards["horizon"] = simulate(worlds, Horizon(forecast)).reward
+    assert all((reward <= bound + 1e-6).all() for reward in rewards.values())
+    assert rewards["horizon"].mean() > rewards["fifo"].mean()
+
+
+def test_two_resources_bind():
+    pattern = replace(SMALL, memory_bytes_per_core=4e9)
+    worlds = generate(pattern, range(4))
+    assert worlds.demand.shape[2] == 2
+    out, cores_only = simulate(worlds, Tetris()), simulate(generate(SMALL, range(4)), Tetris())
+    assert (
+        out.violation <= cores_only.violation + 1e-9
+    ).all() and out.revenue.sum() < cores_only.revenue.sum()
+    memory = worlds.left_over.copy()
+    memory[:, :, 1] = 0.0
+    assert simulate(worlds._replace(left_over=memory), Tetris()).started.sum() == 0
+
+
+def test_forecast_finds_a_known_process():
+    rng = np.random.default_rng(0)
+    series = np.full((400, 40), 50.0)
+    for t in range(1, 40):
+        series[:, t] = 50.0 + 0.8 * (series[:, t - 1] - 50.0) + rng.normal(size=400)
+    forecast = Forecast.fit(series[:, :, None], 4)
+    np.testing.assert_allclose(forecast.persistence[:, 0], 0.8 ** np.arange(4), atol=0.03)
+    with pytest.raises(ValueError, match="2 series"):
+        Forecast.fit(series[:1, :, None], 4)
+
+
+def test_safety_layer_bounds_the_chance_of_violation():
+    """Volatile capacity: what starts must exceed it later no more often than asked, and FIFO does."""
+    pattern = replace(
+        PAPER, slots=48, load_noise=0.08, load_memory=0.7, duration_shares=(0.1, 0.1, 0.2, 0.2, 0.2, 0.2)
+    )
+    forecast = Forecast.fit(generate(pattern, range(1000, 1100)).left_over, 12)
+    worlds, chance = generate(pattern, range(60)), 0.05
+    bare, safe = simulate(worlds, Fifo()), simulate(worlds, Safe(Fifo(), forecast, chance))
+    assert safe.violation.mean() < 0.2 * bare.violation.mean() and (safe.started > 0).all()
+    assert _violated(worlds, safe.start) <= chance < _violated(worlds, bare.start)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Safe(Fifo(), forecast, 1.0)
+
+
+def _violated(worlds, start):
+    slots = np.arange(worlds.slots)[None, :, None]
+    runs = (start[:, None] >= 0) & (start[:, None] <= slots) & (slots < (start + worlds.duration)[:, None])
+    return float(((runs * worlds.demand[:, None, :, 0]).sum(axis=2) > worlds.left_over[:, :, 0]).mean())
+
+
+def test_left_over_comes_from_the_ledger_and_the_same_rule_decides_live():
+    ledger = NodeLedger([Node("a", "c", Resources(8.0)), Node("b", "c", Resources(4.0))])
+    ledger.reserve(Reservation("inference", "a", Resources(5.0), priority=2))
+    ledger.reserve(Reservation("job-9", "b", Resources(2.0), priority=0, preemptible=True))
+    left = left_over_of(ledger)
+    assert left.tolist() == [7.0]  # 12 - 5: a deferrable job does not count
+    jobs = [
+        DeferrableJob(9, Resources(2.0), 1200.0, 0.0, 0.0, 0.0),
+        DeferrableJob(1, Resources(4.0), 600.0, 0.0, 600.0, 1200.0),
+        DeferrableJob(2, Resources(2.0), 600.0, 10.0, 600.0, 1200.0),
+        DeferrableJob(3, Resources(1.0), 600.0, 20.0, 1200.0, 1200.0),
+    ]
+    view = view_of(jobs, {9: 0.0}, np.array([[7.0], [7.0]]), np.array([12.0]), 600.0, 600.0)
+    assert view.free.tolist() == [[5.0]]
+    started = {name: view.job[defer.load(name).start(view)].tolist() for name in ("fifo", "tetris", "sjf")}
+    assert started == {
+        "fifo": [1],
+        "tetris": [1],
+        "sjf": [1],
+    }  # 4 of 5 cores; job 2 does not fit, 3 is too early
+
+
+def test_pattern_is_as_it_was_frozen_and_seeds_are_worlds():
+    assert PAPER.sha256() == json.loads(FROZEN.read_text())["osdec-paper"]["sha256"]
+    a, b = generate(PAPER, [7]), generate(PAPER, [3, 7])
+    n = a.jobs[0]
+    assert b.jobs[1] == n and (a.demand[0, :n] == b.demand[1, :n]).all()
+    assert (a.left_over[0] == b.left_over[1]).all() and (a.latest + a.duration <= PAPER.slots).all()
+    with pytest.raises(ValueError, match="core_shares"):
+        DeferralPattern(core_shares=(0.5, 0.5))
+
+
+def test_generated_classes_have_their_shares():
+    worlds = generate(PAPER, range(40))
+    real = np.arange(worlds.demand.shape[1]) < worlds.jobs[:, None]
+    cores = worlds.demand[:, :, 0][real]
+    shares = [(cores == c).mean() for c in PAPER.cores]
+    np.testing.assert_allclose(shares, PAPER.core_shares, atol=0.01)
+
+
+HEADER = "vmId,tenantId,vmTypeId,priority,starttime_s,endtime_s\n"
+ROWS = "1,1,5,0,0,100\n2,1,5,1,50,4000\n3,2,6,0,9,5\n4,2,6,7,9,50\n2,1,5,1,50,90\n5,x,6,0,9,50\n6,3,6,0,10,\n"
+
+
+def test_azure_extract_is_read_and_bad_rows_are_counted(tmp_path):
+    path = tmp_path / "vm.csv.gz"
+    path.write_bytes(gzip.compress((HEADER + ROWS).encode()))
+    trace = read_azure_packing(path)
+    assert trace.start_s.tolist() == [0.0, 10.0, 50.0] and np.isinf(trace.end_s[1])
+    assert sum(trace.bad.values()) == 4 and trace.bad["ends before it starts"] == 1
+    path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    with pytest.raises(ScenarioError, match="column 'vmId' is missing"):
+        read_azure_packing(path)
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        read_azure_packing(tmp_path / "none.csv")
+
+
+def test_azure_sqlite_gives_cores_as_shares_of_a_machine(tmp_path):
+    path = tmp_path / "trace.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE vm (vmId, tenantId, vmTypeId, priority, starttime, endtime)")
+        database.execute("CREATE TABLE vmType (vmTypeId, machineId, core, memory)")
+        database.executemany(
+            "INSERT INTO vmType VALUES (?, ?, ?, ?)", [(1, 1, 0.25, 0.1), (1, 2, 0.125, 0.1)]
+        )
+        database.executemany(
+            "INSERT INTO vm VALUES (?,?,?,?,?,?)", [(1, 1, 1, 0, -0.5, 0.5), (2, 1, 1, 1, 0.1, None)]
+        )
+    database.close()
+    trace = read_azure_packing(path, machine_cores=40.0)
+    assert trace.cores.tolist() == [10.0, 10.0] and trace.start_s.tolist() == [-43200.0, 8640.0]
+    worlds = worlds_of(trace, SMALL, [0, 1], jobs_per_slot=1.0)
+    assert worlds.left_over.shape == (2, 24, 1)
+
+
+def test_unknown_policy_names_the_nearest():
+    with pytest.raises(PolicyError, match="did you mean 'tetris'"):
+        defer.load("tetriss")

@@ -1,0 +1,121 @@
+"""Features, environment, trainer, export: small runs that can go wrong."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra `learn` is not installed")
+pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+from edgewise.core.deferral import Objective  # noqa: E402
+from edgewise.errors import PolicyError  # noqa: E402
+from edgewise.learn.defer import export, ppo  # noqa: E402
+from edgewise.learn.defer.env import DeferralEnv  # noqa: E402
+from edgewise.policies.defer import load  # noqa: E402
+from edgewise.sim.defer import DeferralWorlds, simulate  # noqa: E402
+from edgewise.workloads.deferrable import PAPER, generate  # noqa: E402
+
+SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
+
+
+def test_environment_keeps_gymnasiums_contract_and_its_reward_is_the_loops():
+    env = DeferralEnv(SMALL, places=64)
+    check_env(env, skip_render_check=True)
+    env.reset(seed=3)
+    rewards, done, info = [], False, {}
+    while not done:
+        _, reward, done, _, info = env.step(np.linspace(1, -1, 64, dtype=np.float32))
+        rewards.append(reward)
+    assert sum(rewards) == pytest.approx(info["reward"][0]) and len(rewards) == SMALL.slots
+    with pytest.raises(ValueError, match="places is 2"):
+        DeferralEnv(SMALL, places=2).reset(seed=0)
+
+
+@pytest.mark.parametrize("name", ppo.VARIANTS)
+def test_every_variant_trains_a_little_and_keeps_capacity(name):
+    config = replace(ppo.VARIANTS[name], workers=2, epochs=1)
+    agent, curve = ppo.train(config, SMALL, 0, 2)
+    before = ppo.Agent(config, 0).network.state_dict()
+    moved = [
+        not torch.equal(a, b)
+        for a, b in zip(before.values(), agent.network.state_dict().values(), strict=True)
+    ]
+    assert len(curve) == 2 and any(moved)
+    out = ppo.evaluate(agent, SMALL, range(500_000, 500_003))
+    assert (out.started > 0).all() and np.isfinite(out.reward).all()
+
+
+def test_training_finds_the_only_order_that_pays():
+    """Delay is so dear that starting long-waiting jobs loses: the reward must rise well above its start."""
+    config = replace(ppo.VARIANTS["ppo-att"], workers=8, policy_rate=(3e-3, 3e-3), value_rate=(3e-3, 3e-3))
+    pattern = replace(SMALL, window_most=3, jobs_per_slot=8.0)
+    objective = Objective(delay=8.0)
+    untrained = ppo.evaluate(ppo.Agent(config, 1), pattern, range(500_000, 500_030), objective)
+    agent, _ = ppo.train(config, pattern, 1, 12, objective)
+    trained = ppo.evaluate(agent, pattern, range(500_000, 500_030), objective)
+    assert trained.reward.mean() > untrained.reward.mean() + 3 * trained.reward.std() / 30**0.5
+
+
+def test_advantages_match_the_definition():
+    rng = np.random.default_rng(0)
+    reward, value = torch.tensor(rng.random((5, 2))), torch.tensor(rng.random((5, 2)))
+    batch = ppo.Batch(*[None] * 5, value, reward, None)._replace(value=value, reward=reward)
+    got, target = ppo.advantages(batch, 0.9, 0.8)
+    following = torch.cat([value[1:], torch.zeros(1, 2)])
+    delta = reward + 0.9 * following - value
+    for t in range(5):
+        wanted = sum((0.9 * 0.8) ** k * delta[t + k] for k in range(5 - t))
+        torch.testing.assert_close(got[t], wanted)
+    torch.testing.assert_close(target, got + value)
+
+
+@pytest.mark.parametrize("name", ["osdec", "ppo-att", "ppo-mlp", "pointer-net"])
+def test_exported_policy_decides_like_the_agent_and_changed_files_are_refused(name, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
+    agent = ppo.Agent(ppo.VARIANTS[name], 0)
+    path = export.export(agent, tmp_path, name, {"command": "none"})
+    worlds = generate(SMALL, range(3))
+    mine, theirs = simulate(worlds, agent.policy("x")), simulate(worlds, export.load(path))
+    np.testing.assert_array_equal(mine.start, theirs.start)
+    card = json.loads(path.with_suffix(".json").read_text())
+    card["golden"]["scores"][0][0] += 0.1
+    path.with_suffix(".json").write_text(json.dumps(card))
+    with pytest.raises(PolicyError, match="other scores"):
+        export.load(path)
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(PolicyError, match="is not the file"):
+        export.load(path)
+
+
+def test_features_do_not_see_the_future():
+    """Two sets of worlds that agree up to slot 10 and differ later give the same decisions up to there."""
+    worlds = generate(SMALL, range(2))
+    later = worlds.left_over.copy()
+    later[:, 11:] = 1.0
+    agent = ppo.Agent(ppo.VARIANTS["osdec"], 0)
+    for policy in (agent.policy("osdec"), load("tetris")):
+        loops = [DeferralWorlds(w) for w in (worlds, worlds._replace(left_over=later))]
+        for loop in loops:
+            policy.reset((0, 7))
+            for _ in range(11):
+                loop.step(policy.start(loop.view()))
+        np.testing.assert_array_equal(loops[0].start, loops[1].start)
+
+
+def test_a_run_that_would_leave_its_training_seeds_is_refused():
+    with pytest.raises(ValueError, match="seed 0 … 19"):
+        ppo.train(ppo.VARIANTS["osdec"], SMALL, 20, 1)
+
+
+def test_the_shipped_policy_loads_on_the_frozen_pattern_and_an_unknown_one_is_named():
+    pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
+    out = simulate(generate(SMALL, range(2)), export.load("osdec"))
+    assert (out.started > 0).all()
+    card = json.loads((export.SHIPPED / "osdec.json").read_text())
+    assert card["pattern_sha256"] == PAPER.sha256()
+    with pytest.raises(PolicyError, match="shipped are: osdec"):
+        export.load("osdek")
