@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
+from edgewise.cli import live
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
@@ -156,6 +157,7 @@ def demo(
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.add_typer(reproducing.app)
+app.add_typer(live.app)
 
 
 def _load(scenario: str, changes: list[str] | None) -> Scenario:

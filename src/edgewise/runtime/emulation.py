@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from edgewise.core.keyed import Purpose, normal_pair_of
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
@@ -33,12 +35,14 @@ class Ways:
     world: World
     seed: int = 0
 
-    def delays_s(self, site: int, worker: int, size_bytes: float, stream: int, number: int) -> tuple[float, float]:
+    def delays_s(
+        self, site: int, worker: int, size_bytes: float, stream: int, number: int
+    ) -> tuple[float, float]:
         """Delay of a query there, and of its answer back."""
         world = self.world
         cluster = world.cluster[worker]
         mean_s, deviation_s = world.delay_s[site, cluster], world.deviation_s[site, cluster]
-        up, down = normal_pair_of(self.seed, int(Purpose.NETWORK), stream, number)
+        up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), stream, number)
         rate_bps = min(world.uplink_bps[site], world.bandwidth_bps[site, cluster])
         access_s = world.access_delay_s[site]
         there_s = access_s + max(mean_s + deviation_s * up, 0.0) + size_bytes * 8.0 / rate_bps
@@ -76,7 +80,7 @@ class SlowModel(OnnxModel):
         started_s = time.perf_counter()
         answers = super().run_batch(requests)
         size = max(sum(array.nbytes for array in request.inputs.values()) for request in requests)
-        noise, _ = normal_pair_of(self._seed, int(Purpose.SERVICE), self._entity, self._batches)
+        noise, _ = normal_pair_of(np.uint64(self._seed), int(Purpose.SERVICE), self._entity, self._batches)
         self._batches += 1
         mean_s = self.profile.delay_s(size, len(requests))
         left_s = mean_s * max(1.0 + self.profile.deviation * noise, 0.0) - (time.perf_counter() - started_s)

@@ -97,7 +97,7 @@ class Granting:
             await self._ask(held, "DELETE", f"/{stream_id}", None)
 
     async def _ask(self, worker: int, method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of a worker's answer; status 0 when it gave none, 200 where it knows none of this."""
+        """Status and JSON of an answer; status 0 when there was none, 200 without reservations."""
         if worker in self._without:
             return 200, {}
         data = b"" if body is None else json.dumps(body).encode()

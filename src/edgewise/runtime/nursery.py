@@ -1,4 +1,4 @@
-"""The root of a live system: it has everything loaded, forks processes in milliseconds, and keeps a controller.
+"""The root of a live system: has everything loaded, forks in milliseconds, keeps a controller.
 
     nursery ──forks──▶ controller, restarted when it dies
        ▲  └──forks──▶ workers, gateways, when the controller asks over a socket pair

@@ -225,7 +225,10 @@ def _admin_paths() -> Schema:
         "/v1/admin/shadow": {
             "get": _operation("What a second policy would have done", {200: {"type": "object"}}, ()),
             "put": _operation(
-                "Let a second policy watch; an empty name ends it", {200: {"type": "object"}}, (400, 413), (),
+                "Let a second policy watch; an empty name ends it",
+                {200: {"type": "object"}},
+                (400, 413),
+                (),
                 _object({"policy": TEXT}, "policy"),
             ),
         },

@@ -37,7 +37,7 @@ def prepare(
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
-        models: holds VARIANT.onnx or MODEL.onnx; a variant without any gets a stand-in that returns its input.
+        models: holds VARIANT.onnx or MODEL.onnx; others get a stand-in that returns its input.
         gateways: how many; None for one at each site.
         emulate: links and workers take the scenario's time; without, their own.
         port: of the first gateway, the others follow; 0 takes free ones.
@@ -50,7 +50,7 @@ def prepare(
     count = len(scenario.topology.sites) if gateways is None else gateways
     if world.workers + count > MOST_PROCESSES:
         raise ScenarioError(
-            f"workers: {world.workers} workers and {count} gateways are more than {MOST_PROCESSES} processes; "
+            f"workers: {world.workers} and {count} gateways are more than {MOST_PROCESSES} processes; "
             "use a smaller scenario, or --gateways 1"
         )
     store = Store(folder / DATABASE)

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, normal_pair_of
@@ -43,13 +45,13 @@ def world_of(folder: Path) -> tuple[Scenario, World]:
 
 
 def warm(folder: Path, policy: str) -> None:
-    """Load and compile everything that a worker or gateway needs, so that forks of this process start at once."""
-    scenario, world = world_of(folder)
+    """Load and compile what workers and gateways need, so that forks of this process start at once."""
+    _, world = world_of(folder)
     session = Session(world, policies.load(policy), 0, time.monotonic)
     stated = {"task": world.task_names[0], "rate_qps": 1e-9, "size_bytes": 1, "deadline_s": 1e6}
     session.open_stream(needs.to_stream(stated, 0, world, session.clock()))
     session.tick()
-    normal_pair_of(0, int(Purpose.NETWORK), 0, 0)
+    normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
 
 
 def main(folder: Path, process: Process) -> None:
@@ -136,7 +138,9 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     gateway.restore()
     if shadow := store.get("shadow"):
         session.watch_with(policies.load(shadow))
-    where = Listen(port=process.port, token=store.get("token"), admin_token=store.get("controller")["admin_token"])
+    where = Listen(
+        port=process.port, token=store.get("token"), admin_token=store.get("controller")["admin_token"]
+    )
     await run_gateway(gateway, where, settings["telemetry_period_s"])
     store.close()
 

@@ -98,7 +98,9 @@ class Reservations:
         granted, others_qps = self.grant(gateway, stream, load_qps), self.others_qps(gateway)
         if granted:
             return http.as_json({"others_qps": others_qps})
-        reason = f"load_qps: {load_qps:g} does not fit; {self.total_qps():g} of {self.capacity_qps:g} is granted"
+        reason = (
+            f"load_qps: {load_qps:g} does not fit; {self.total_qps():g} of {self.capacity_qps:g} is granted"
+        )
         return http.failure(409, reason, others_qps=others_qps)
 
     def _of(self, gateway: str) -> dict[str, float]:

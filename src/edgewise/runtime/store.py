@@ -129,7 +129,8 @@ class Store:
             self._db.execute(f"UPDATE process SET wanted = 0 WHERE name NOT IN ({marks})", names)
             for p in processes:
                 self._db.execute(
-                    "INSERT INTO process (name, kind, port, cores, settings, wanted) VALUES (?, ?, ?, ?, ?, ?)"
+                    "INSERT INTO process (name, kind, port, cores, settings, wanted)"
+                    " VALUES (?, ?, ?, ?, ?, ?)"
                     " ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, port = excluded.port,"
                     " cores = excluded.cores, settings = excluded.settings, wanted = excluded.wanted",
                     (p.name, p.kind, p.port, json.dumps(p.cores), json.dumps(p.settings), p.wanted),
