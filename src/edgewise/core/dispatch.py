@@ -349,6 +349,8 @@ class DispatchCore:
         if worker is None:
             return []
         choose.release(self.world.tables, self._load, worker, self._items[stream_id][0])
+        if self._load.streams[worker] == 0:
+            self._load.load_qps[worker] = self._elsewhere_qps[worker]
         return [Release(stream_id, worker)]
 
     def _decide(self, item: Item) -> tuple[int, int]:

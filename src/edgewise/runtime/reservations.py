@@ -104,6 +104,7 @@ class Reservations:
         return http.failure(409, reason, others_qps=others_qps)
 
     def _of(self, gateway: str) -> dict[str, float]:
+        self._expire()
         self._heard_s[gateway] = self._clock()
         return self._loads.setdefault(gateway, {})
 
