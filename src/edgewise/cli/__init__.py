@@ -131,29 +131,6 @@ def schema() -> None:
     print(json.dumps(config.scenario_schema(), indent=2))
 
 
-@app.command(epilog="Example: edgewise demo --seconds 10")
-def demo(
-    seconds: Annotated[float, typer.Option(help="How long the live part lasts.", min=2, max=600)] = 10.0,
-    folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
-) -> None:
-    """Send real pictures through gateway, core and an ONNX model; then compare two policies."""
-    try:
-        from edgewise import demo as live
-    except ImportError as error:
-        raise EdgewiseError(f"the demo cannot import {error.name}: pip install 'edgewise[demo]'") from error
-    live.run(seconds, out, folder / "live")
-    numbers = range(5)
-    listed = ["closest", "least-impedance"]
-    with _progress() as bar:
-        task = bar.add_task("simulating", total=len(numbers) * len(listed))
-        comparison = api.compare(
-            "three-tier", listed, numbers, progress=lambda: bar.advance(task), command="edgewise demo"
-        )
-    _print_summary(comparison.result)
-    _print_comparison(comparison)
-    _save(comparison.result, folder / "simulated")
-
-
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.add_typer(reproducing.app)

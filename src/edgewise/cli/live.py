@@ -220,6 +220,19 @@ def gateway(
     serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))
 
 
+@app.command(epilog="Example: edgewise demo --seconds 10")
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long each policy runs.", min=5, max=600)] = 15.0,
+    folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
+) -> None:
+    """Run three tiers live under three policies in turn, and set them beside their simulation."""
+    try:
+        from edgewise import demo as live
+    except ImportError as error:
+        raise EdgewiseError(f"the demo cannot import {error.name}: pip install 'edgewise[demo]'") from error
+    live.run(seconds, out, folder)
+
+
 def _want(folder: Path, name: str, wanted: bool) -> None:
     from urllib.parse import quote
 
