@@ -31,7 +31,8 @@ from edgewise.runtime.store import Store
 from edgewise.runtime.traffic import Seen, Traffic
 from edgewise.sim.simulate import Simulation
 
-POLICIES = ("closest", "load-balancing", "least-impedance")
+POLICIES = ("closest", "load-balancing", "farthest")
+CLIENT_S = 0.002
 TOLERANCE = 0.05  # measured and simulated shares should not differ by more
 READY_S = 90.0
 
@@ -66,7 +67,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     screen.explain(out, costs, factor, streams, world)
     state = world.folder_of(folder)
     shutil.rmtree(state, ignore_errors=True)
-    prepare(state, scenario, gateways=2, seed=seed).close()
+    prepare(state, scenario, gateways=2, seed=seed, client_s=CLIENT_S).close()
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.nursery", str(state)])
     try:
         measured = asyncio.run(_measure(state, streams, out, seed))

@@ -27,16 +27,17 @@ FIND, READ = "find-text", "read-text"
 READERS = ("workout", "face", "assembly", "cars")  # applications that wait longer read; the others find
 # variant: task, accuracy (COCO AP50 of the detector it emulates), delay of that detector there, queries/s
 VARIANTS: dict[str, tuple[str, float, float, float]] = {
-    "finder-tpu": (FIND, 34.3, 0.0065, 130),
-    "finder-gpu": (FIND, 55.3, 0.0094, 100),
+    "finder-edge": (FIND, 55.3, 0.0094, 90),
+    "finder-office": (FIND, 34.3, 0.0065, 130),
     "finder-cloud": (FIND, 55.3, 0.0070, 140),
-    "reader-cpu": (READ, 34.3, 0.036, 25),
-    "reader-gpu": (READ, 55.3, 0.020, 48),
+    "reader-edge": (READ, 55.3, 0.036, 25),
+    "reader-office": (READ, 34.3, 0.020, 40),
     "reader-cloud": (READ, 55.3, 0.016, 60),
 }
 WORKERS = (
-    ("finder-tpu", "edge-0"), ("finder-tpu", "edge-1"), ("reader-cpu", "edge-0"), ("reader-cpu", "edge-1"),
-    ("finder-gpu", "office"), ("reader-gpu", "office"), ("finder-cloud", "cloud"), ("reader-cloud", "cloud"),
+    ("finder-edge", "edge-0"), ("finder-edge", "edge-1"), ("reader-edge", "edge-0"), ("reader-edge", "edge-1"),
+    ("finder-office", "office"), ("reader-office", "office"), ("finder-cloud", "cloud"),
+    ("reader-cloud", "cloud"),
 )  # fmt: skip
 STREAMS = 40
 SHARE = 0.35  # of this machine's cores that the networks may take; the rest is for gateways and clients
@@ -131,7 +132,7 @@ def scenario(factor: float, seconds: float) -> Scenario:
             {"name": name, "tier": tier, "nodes": [{"name": f"{name}-node", "resources": gear}]}
             for name, tier in places.items()
         ],
-        "sites": [{"name": "site", "count": 2, "access_delay_s": 0.001, "uplink_bps": 1e9}],
+        "sites": [{"name": "site", "count": 2, "access_delay_s": 0.003, "uplink_bps": 1e9}],
         "links": [
             {"site": f"site-{s}", "cluster": f"edge-{c}", "delay_s": 0.0003 if s == c else 0.006,
              "deviation_s": 0.00005 if s == c else 0.0005}

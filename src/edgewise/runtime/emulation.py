@@ -30,10 +30,14 @@ class Ways:
     Args:
         world: δ, d, σ and u of each site and cluster.
         seed: keys the draws, one pair for each (stream, query number).
+        client_s: time that clients here take themselves; deducted from the ways.
+
+    Real time between a gateway and its workers counts as part of the emulated ways.
     """
 
     world: World
     seed: int = 0
+    client_s: float = 0.0
 
     def delays_s(
         self, site: int, worker: int, size_bytes: float, stream: int, number: int

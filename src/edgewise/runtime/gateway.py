@@ -31,7 +31,7 @@ from edgewise.runtime import http, needs, upstream
 from edgewise.runtime.books import Book, Counting, Key
 from edgewise.runtime.emulation import Ways, pass_time
 from edgewise.runtime.granting import Granting
-from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, TRACE, VARIANT, WORKER, remaining_s
+from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, TOOK, TRACE, VARIANT, WORKER, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics, page
 from edgewise.runtime.openapi import gateway_document
@@ -333,7 +333,7 @@ class Gateway:
         headers = {name: request.headers[name] for name in PASSED if name in request.headers}
         if stream.priority:
             headers[PRIORITY] = str(stream.priority)
-        query = _Query(stream_id, request.body, headers, expires_s, session.clock())
+        query = _Query(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
         self._in_flight += 1
         try:
             if self.ways is not None:
@@ -351,8 +351,9 @@ class Gateway:
         )
         await pass_time(there_s)
         now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
-        answer = await self._send(query, worker if now is None else now, back_s)
-        await pass_time(back_s)
+        query.ways_s = there_s + back_s - self.ways.client_s
+        answer = await self._send(query, worker if now is None else now)
+        await pass_time(query.home_s - time.monotonic())
         return answer
 
     def _reject(self, stream_id: int) -> http.Response:
@@ -361,7 +362,7 @@ class Gateway:
         status = 503 if reason == REASONS[Violation.DOWN] else 409
         return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
 
-    async def _send(self, query: _Query, worker: int, back_s: float = 0.0) -> http.Response:
+    async def _send(self, query: _Query, worker: int) -> http.Response:
         """Send a query to its stream's worker, and once elsewhere when that one is lost."""
         session, answered = self.session, False
         session.query_sent(worker)
@@ -377,8 +378,11 @@ class Gateway:
                     self.metrics.retried()
                     answer, lost = await self._forward(query, worker)
             answered = answer.status == 200
+            if query.ways_s is not None:
+                query.home_s = query.received_s + query.ways_s + _took_s(answer)
         finally:
-            session.query_done(query.stream_id, worker, query.sent_s, answered, back_s)
+            left_s = max(query.home_s - time.monotonic(), 0.0)
+            session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
         self.metrics.answered(worker, session.clock() - query.sent_s)
         return self._reported(answer, worker)
 
@@ -426,13 +430,27 @@ class Gateway:
 
 @dataclass(slots=True)
 class _Query:
-    """A query on its way; `expires_s` on the monotonic clock, `sent_s` on the session's."""
+    """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
+
+    ways_s: emulated time of both ways together; home_s: when its answer may be given.
+    """
 
     stream_id: int
     body: bytes
     headers: dict[str, str]
     expires_s: float
     sent_s: float
+    received_s: float
+    ways_s: float | None = None
+    home_s: float = 0.0
+
+
+def _took_s(answer: http.Response) -> float:
+    """Time at the worker, as it says; what really passed beyond it counts as part of the emulated ways."""
+    try:
+        return float(answer.headers.get(TOOK, 0.0))
+    except ValueError:
+        return 0.0
 
 
 def _write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:

@@ -31,6 +31,7 @@ def prepare(
     emulate: bool = True,
     port: int = 0,
     seed: int = 0,
+    client_s: float = 0.0,
     token: str | None = None,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about.
@@ -42,6 +43,7 @@ def prepare(
         emulate: links and workers take the scenario's time; without, their own.
         port: of the first gateway, the others follow; 0 takes free ones.
         seed: keys the emulated delays and the policy.
+        client_s: time that clients on this machine take themselves; deducted from the emulated ways.
         token: that clients of the gateways and the controller must show.
     Raises:
         ScenarioError: too many workers for one machine, or a model's file is missing.
@@ -63,7 +65,7 @@ def prepare(
     ]
     settings = {
         "workers": [{"url": p.url, "model": p.settings["model"]} for p in workers],
-        "emulate": emulate, "seed": seed, "telemetry_period_s": scenario.telemetry_period_s,
+        "emulate": emulate, "seed": seed, "client_s": client_s, "telemetry_period_s": scenario.telemetry_period_s,
     }  # fmt: skip
     fronts = []
     for g in range(count):

@@ -132,7 +132,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         patience=PATIENCE,
         book=Stored(store, process.name),
         name=process.name,
-        ways=Ways(world, settings["seed"]) if settings["emulate"] else None,
+        ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
     )
     gateway.restore()

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.batching import Batcher
-from edgewise.runtime.headers import priority, remaining_s
+from edgewise.runtime.headers import TOOK, priority, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics, page
 from edgewise.runtime.onnx_model import OnnxModel
@@ -148,6 +149,7 @@ class Worker:
         answer = await self._batcher.submit(tensors, request.received_s + left_s, priority(request.headers))
         as_json = (array for name, array in answer.outputs.items() if not tensors.wants_binary(name))
         headers, body = await _where(sum(array.nbytes for array in as_json), _encode, answer, tensors)
+        headers[TOOK] = f"{time.monotonic() - request.received_s:.6f}"
         return http.Response(200, body, headers)
 
 
