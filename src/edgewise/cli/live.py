@@ -220,6 +220,56 @@ def gateway(
     serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))
 
 
+@app.command(epilog="Example: edgewise record runs/recorded --last 600")
+def record(
+    target: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    folder: Folder = DEFAULT,
+    last_s: Annotated[
+        float | None, typer.Option("--last", help="Only what opened in so many last seconds.")
+    ] = None,
+) -> None:
+    """Write the live traffic as a scenario with a trace of its streams; the system may be running."""
+    made = _import("recording").record(folder, target, last_s)
+    out.print(f"{made.streams} streams over {made.duration_s:.0f} s: {target}")
+
+
+@app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
+def replay(
+    source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
+    chosen: Annotated[str, typer.Option("--policies", help="For simulation, comma-separated.")] = "",
+    live: Annotated[bool, typer.Option("--live", help="Play it against the system that is up.")] = False,
+    folder: Folder = DEFAULT,
+    seed: Annotated[int, typer.Option(help="Keys delays and phases.")] = 0,
+    target: Annotated[Path | None, typer.Option("--out", help="Output folder of the simulation.")] = None,
+) -> None:
+    """Play recorded traffic again: in simulation under any policies, or live."""
+    from edgewise import api
+
+    table = Table("policy", "queries", "ok", "failed", "rejected", box=None)
+    if live:
+        found = _call(folder, "GET", "/v1/status")
+        seen = _import("replaying").play(folder, source, seed)
+        table.add_row(f"{found['policy']}, live", *_counts([vars_of(s) for s in seen]))
+    else:
+        names = [name.strip() for name in chosen.split(",") if name.strip()] or ["least-impedance"]
+        result = api.replay(source, names, seed, command=f"edgewise replay {source}")
+        for name in result.policies:
+            rows = [row for row in result.streams.to_pylist() if row["policy"] == name]
+            table.add_row(name, *_counts(rows))
+        result.save(target or Path("runs") / f"{result.scenario.name}-replay")
+    out.print(table)
+
+
+def vars_of(seen: Any) -> dict[str, int]:
+    """Counts of one stream's queries."""
+    return {name: getattr(seen, name) for name in ("ok", "failed", "rejected")}
+
+
+def _counts(rows: list[dict[str, Any]]) -> list[str]:
+    totals = [sum(row[name] for row in rows) for name in ("ok", "failed", "rejected")]
+    return [str(sum(totals)), *map(str, totals)]
+
+
 @app.command(epilog="Example: edgewise demo --seconds 10")
 def demo(
     seconds: Annotated[float, typer.Option(help="How long each policy runs.", min=5, max=600)] = 15.0,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 KINDS = ("ok", "failed", "rejected")
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}
 BAR = 40
+BUSY = 1.2
 
 
 def explain(out: Console, costs: Any, factor: float, streams: Sequence[Stream], world: Any) -> None:
@@ -32,10 +33,15 @@ def explain(out: Console, costs: Any, factor: float, streams: Sequence[Stream], 
         f"mix, on {len(world.WORKERS)} workers at two access sites, a central office and a cloud."
     )
     out.print(
-        f"Real: text detection ({1e3 * costs.find_s:.1f} ms of CPU here) and recognition "
+        f"Real: text detection ({1e3 * costs.find_s:.1f} ms here) and recognition "
         f"({1e3 * costs.read_s:.1f} ms) on pictures drawn here; processes, HTTP, decisions. "
         "Emulated: links, and the delays and accuracies of the devices."
     )
+    if costs.busy > BUSY:
+        out.print(
+            f"[yellow]Other programs use this machine: work takes {costs.busy:.1f} times its CPU time. "
+            "Expect answers later than simulated.[/yellow]"
+        )
     out.print(
         f"Rates and capacities are [bold]× {factor:.2f}[/bold] so that this machine carries them: "
         f"{rate:.0f} queries/s when all streams are open."
