@@ -107,16 +107,6 @@ class System:
             self.nursery.wait(30)
         self.store.close()
 
-    def end_everything(self):
-        """What is left after a nursery died."""
-        for name in ("controller", *(r.process.name for r in self.store.processes())):
-            handle = self.store.get("controller_handle") if name == "controller" else self.of(name).handle
-            if handle:
-                try:
-                    os.kill(int(handle.split(":")[0]), signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-
 
 async def open_stream(client, **changes):
     needs = {"task": "score", "rate_qps": 10, "size_bytes": 100, "deadline_s": 5.0} | changes

@@ -8,6 +8,8 @@ import signal
 import pytest
 from running_system import System, infer, open_stream, small_scenario
 
+from edgewise.runtime.backends import LocalBackend
+
 pytestmark = pytest.mark.live
 KILLS = 18
 HANG_S = 30.0  # a generous limit; recovery is reported, not asserted to the millisecond
@@ -90,7 +92,10 @@ def test_a_system_without_its_nursery_goes_on_and_a_new_one_takes_over(tmp_path)
     system.start()
     try:
         asyncio.run(asyncio.wait_for(run(system), 90))
-        system.stop()
+        handles = [r.handle for r in system.store.processes()]
+        system.stop()  # at once, while the new controller may still be starting
+        backend = LocalBackend(tmp_path)
+        assert not any(backend.alive(handle) for handle in handles)
     finally:
         if system.nursery.poll() is None:
             system.nursery.kill()

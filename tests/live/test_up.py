@@ -2,28 +2,30 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-import numpy as np
 import pytest
 from running_system import infer, small_scenario
+from typer.testing import CliRunner
 
+from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime import http
 from edgewise.workloads import read_streams_csv
 
 pytestmark = pytest.mark.live
+ROOT = Path(__file__).parents[2]
 
 
 def edgewise(*arguments, folder, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "edgewise.cli", *arguments], cwd=folder, capture_output=True, text=True, timeout=120,
-        env={**__import__("os").environ, "COLUMNS": "200"},
-    )  # fmt: skip
+    command, wide = [sys.executable, "-m", "edgewise.cli", *arguments], {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=wide)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -62,9 +64,9 @@ def wait_until(condition, limit_s=60):
         time.sleep(0.1)
 
 
-def test_the_client_of_the_tutorial_gets_its_answer(up, repository):
+def test_the_client_of_the_tutorial_gets_its_answer(up):
     folder, url = up
-    page = (repository / "docs/tutorials/live-system.md").read_text()
+    page = (ROOT / "docs/tutorials/live-system.md").read_text()
     client = re.search(r"```python\n(# client.py.*?)```", page, re.S).group(1)
     assert len(client.strip().splitlines()) <= 11
     code = client.replace("http://localhost:8000", url)
@@ -91,7 +93,7 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
     asyncio.run(use())
     report = edgewise("shadow", "report", folder=folder)
     assert re.search(r"other worker\s+3\b", report) and "far-node" in report
-    assert "3 streams" in edgewise("record", "recorded", "--last", "60", folder=folder) or True
+    assert "streams over" in edgewise("record", "recorded", folder=folder)
     scenario = load_scenario(folder / "recorded/scenario.yaml")
     trace = read_streams_csv(folder / "recorded/streams.csv", scenario)
     mine = [s for s in trace if s.application.startswith("app-")]
@@ -102,13 +104,10 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
     simulated = edgewise("replay", "recorded", "--policies", "closest,farthest", "--out", "x", folder=folder)
     assert "closest" in simulated and "farthest" in simulated and (folder / "x/report.html").is_file()
     live = edgewise("replay", "recorded", "--live", folder=folder)
-    counts = {
-        line.split()[0].strip(","): line.split()[-4:]
-        for line in (simulated + live).splitlines()
-        if line[:1].isalpha()
-    }
-    assert counts["closest"][0] == counts["least-impedance"][0] != "0"  # as many queries live as simulated
-    assert counts["least-impedance"][3] == "0"
+    expected = re.search(r"closest\s+(\d+)", simulated).group(1)
+    queries, ok, _, rejected = re.search(r"live\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", live).groups()
+    assert (queries, rejected) == (expected, "0")  # as many queries live as simulated
+    assert int(ok) > 0
 
 
 def test_commands_steer_the_system(up):
@@ -128,21 +127,24 @@ def test_commands_steer_the_system(up):
 
 
 def test_without_a_system_there_is_one_line_of_help(tmp_path):
-    for command in (("status",), ("streams",), ("workers",), ("drain", "x"), ("record", "y")):
-        assert "edgewise up" in edgewise(*command, folder=tmp_path, code=2) or command[0] == "record"
-    assert "wait" in edgewise("gateway", "tiny", "--worker", "x", folder=tmp_path, code=2) or True
+    for command in (("status",), ("drain", "x")):
+        assert "edgewise up" in edgewise(*command, folder=tmp_path, code=2)
+    assert "--state" in edgewise("record", "y", folder=tmp_path, code=2)
+    message = edgewise("gateway", "tiny", "--worker", "x", folder=tmp_path, code=2)
+    assert "1 given, the scenario has 2" in message
 
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "down", "status", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi", "record", "replay",
-     "demo", "policy set", "shadow set", "shadow report"],
+    ["up", "down", "status", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi",
+     "record", "replay", "demo", "policy set", "shadow set", "shadow report"],
 )  # fmt: skip
-def test_help_has_an_example(tmp_path, command):
-    assert f"edgewise {command}" in edgewise(*command.split(), "--help", folder=tmp_path)
+def test_help_has_an_example(command):
+    shown = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert shown.exit_code == 0 and f"edgewise {command}" in shown.stdout
 
 
 def test_openapi_of_each_interface(tmp_path):
     for which, path in (("gateway", "/v1/streams"), ("worker", "/v2"), ("controller", "/v1/shadow")):
         assert path in json.loads(edgewise("openapi", which, folder=tmp_path))["paths"]
-    assert np.all([which in edgewise("openapi", "x", folder=tmp_path, code=2) for which in ("gateway",)])
+    assert "controller" in edgewise("openapi", "x", folder=tmp_path, code=2)

@@ -67,7 +67,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     screen.explain(out, costs, factor, streams, world)
     state = world.folder_of(folder)
     shutil.rmtree(state, ignore_errors=True)
-    prepare(state, scenario, gateways=2, seed=seed, client_s=CLIENT_S).close()
+    prepare(state, scenario, gateways=1, seed=seed, client_s=CLIENT_S).close()
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.nursery", str(state)])
     try:
         measured = asyncio.run(_measure(state, streams, out, seed))
@@ -93,7 +93,7 @@ async def _measure(state: Path, streams: Sequence[Stream], out: Console, seed: i
     names = [r.process.name for r in store.processes() if r.process.kind == "worker"]
     store.close()
     admin = http.Client.of_url(f"http://127.0.0.1:{about['port']}")
-    gateways = {site: http.Client.of_url(process.url) for site, process in enumerate(fronts)}
+    gateways = {site: http.Client.of_url(fronts[0].url) for site in range(2)}
     await _ready(admin, gateways)
     queries = {s.id: encode_request(InferRequest({"x": world.query(s)[1]})) for s in streams}
     results = {}

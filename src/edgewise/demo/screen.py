@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KINDS = ("ok", "failed", "rejected")
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}
+FILLS = {"ok": "#4c9f70", "failed": "#c8553d", "rejected": "#e0b34c"}
 BAR = 40
 BUSY = 1.2
 
@@ -29,8 +30,8 @@ def explain(out: Console, costs: Any, factor: float, streams: Sequence[Stream], 
     """Say what is real, what is emulated, and how rates were scaled."""
     rate = sum(stream.rate_qps for stream in streams)
     out.print(
-        f"[bold]Live:[/bold] {len(streams)} streams of the ten reference applications, with their deadlines and "
-        f"mix, on {len(world.WORKERS)} workers at two access sites, a central office and a cloud."
+        f"[bold]Live:[/bold] {len(streams)} streams of the ten reference applications, with their deadlines "
+        f"and mix, on {len(world.WORKERS)} workers at two access sites, a central office and a cloud."
     )
     out.print(
         f"Real: text detection ({1e3 * costs.find_s:.1f} ms here) and recognition "
@@ -116,7 +117,7 @@ def figure(live: Sequence[Shares], simulated: Sequence[Shares], tolerance: float
         base = np.zeros(len(live))
         for kind in KINDS:
             height = np.array([100 * getattr(s, kind) for s in shares])
-            axes.bar(at + shift, height, width, base, color={"ok": "#4c9f70", "failed": "#c8553d", "rejected": "#e0b34c"}[kind],
+            axes.bar(at + shift, height, width, base, color=FILLS[kind],
                      hatch=hatch, edgecolor="white", label=kind if not hatch else None)  # fmt: skip
             base += height
     axes.set_xticks(at, [s.policy for s in live])

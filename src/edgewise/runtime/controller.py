@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +31,7 @@ from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
-from edgewise.runtime.serving import Listen, listen, run
+from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.store import Running, Store
 
 log = logging.getLogger("edgewise.controller")
@@ -244,9 +243,7 @@ async def _run(controller: Controller) -> None:
     about, store = controller.store.get("controller"), controller.store
     token = store.get("token")
     listening = await listen(controller.handle, Listen(port=about["port"], token=token))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, controller.ending.set)
+    when_told(controller.ending.set)
     checking = asyncio.create_task(controller.check())
     await controller.keep()
     checking.cancel()

@@ -26,6 +26,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.runtime import controller, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
 from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.serving import TOLD
 from edgewise.runtime.store import Process, Store, as_json, from_json
 
 LONGEST_WAIT_S = 5.0
@@ -52,7 +53,7 @@ class Nursery:
         _end_former(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:
             if self._controller is None and time.monotonic() >= self._next_s:
@@ -128,8 +129,10 @@ class _Asking:
 def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket | None) -> int:
     """Fork a process in its own session that is `be` and logs to its file."""
     log = log_file(folder, name).open("ab")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # kept until it listens for them
     number = os.fork()
     if number:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         log.close()
         return number
     status = 1
@@ -137,7 +140,7 @@ def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket |
         os.setsid()
         if pair is not None:
             pair.close()
-        for told in (signal.SIGTERM, signal.SIGINT):
+        for told in TOLD:
             signal.signal(told, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log.fileno(), 1)

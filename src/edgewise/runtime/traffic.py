@@ -68,7 +68,7 @@ class Traffic:
         self._began_s = 0.0
 
     async def play(self) -> list[Seen]:
-        """Play everything to its end; a stream that is refused sends nothing, and its queries are rejected."""
+        """Play everything to its end; what a refused stream would have sent counts as rejected."""
         self._began_s = time.monotonic()
         await asyncio.gather(*(self._stream(seen) for seen in self.seen))
         return self.seen
@@ -160,5 +160,7 @@ async def zeros(client: http.Client, task: str) -> tuple[dict[str, str], bytes]:
         free = [1] + [FREE_SIZE] * (len(tensor["shape"]) - 1)
         shape = [size if size > 0 else other for size, other in zip(tensor["shape"], free, strict=True)]
         dtype = DTYPES[tensor["datatype"]]
-        tensors[tensor["name"]] = np.full(shape, b"", object) if dtype == object else np.zeros(shape, dtype)
+        tensors[tensor["name"]] = (
+            np.full(shape, b"", object) if tensor["datatype"] == "BYTES" else np.zeros(shape, dtype)
+        )
     return encode_request(InferRequest(tensors))
