@@ -57,7 +57,7 @@ def scene(text: str, x: int, y: int) -> NDArray[np.float32]:
     image = Image.new("RGB", (width, height), (150, 160, 170))
     ImageDraw.Draw(image).text((x, y), text, "black", _font(18))
     pixels = (np.asarray(image) / 255.0 - MEAN) / DEVIATION
-    return pixels.transpose(2, 0, 1)[None].astype(np.float32)
+    return np.asarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
 
 
 def found(heat: NDArray[np.float32]) -> tuple[int, int, int, int] | None:

@@ -35,9 +35,9 @@ VARIANTS: dict[str, tuple[str, float, float, float]] = {
     "reader-cloud": (READ, 55.3, 0.016, 60),
 }
 WORKERS = (
-    ("finder-edge", "edge-0"), ("finder-edge", "edge-1"), ("reader-edge", "edge-0"), ("reader-edge", "edge-1"),
-    ("finder-office", "office"), ("reader-office", "office"), ("finder-cloud", "cloud"),
-    ("reader-cloud", "cloud"),
+    ("finder-edge", "edge-0"), ("finder-edge", "edge-1"), ("reader-edge", "edge-0"),
+    ("reader-edge", "edge-1"), ("finder-office", "office"), ("reader-office", "office"),
+    ("finder-cloud", "cloud"), ("reader-cloud", "cloud"),
 )  # fmt: skip
 STREAMS = 40
 SHARE = 0.35  # of this machine's cores that the networks may take; the rest is for gateways and clients
@@ -94,7 +94,7 @@ def streams(seconds: float, seed: int, count: int = STREAMS) -> list[Stream]:
     edges = np.cumsum([kind.weight for kind in kinds])
     draws = uniform(seed, Purpose.APPLICATION, np.arange(count)[:, None], np.arange(4))
     which = np.searchsorted(edges / edges[-1], draws[:, 0])
-    made = []
+    made: list[Stream] = []
     for i in np.argsort(draws[:, 1]):
         kind = kinds[which[i]]
         rate, deadline = (low + draws[i, 2] * (high - low) for low, high in (kind.rate_qps, kind.deadline_s))
@@ -124,7 +124,10 @@ def scenario(factor: float, seconds: float) -> Scenario:
     data: dict[str, Any] = {
         "name": "demo", "duration_s": seconds, "window_s": min(5.0, seconds), "telemetry": {"period_s": 1},
         "catalog": {
-            "models": [{"name": f"{v}-model", "task": t, "accuracy": a} for v, (t, a, _, _) in VARIANTS.items()],
+            "models": [
+                {"name": f"{v}-model", "task": task, "accuracy": accuracy}
+                for v, (task, accuracy, _, _) in VARIANTS.items()
+            ],
             "variants": [
                 {"name": v, "model": f"{v}-model", "resources": {"cpu_cores": 1}, "file": files[task],
                  "profile": {"fixed_s": delay_s, "deviation": 0.05, "source": "emulated device"},

@@ -17,7 +17,6 @@ opened by the first and closed when idle.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -30,39 +29,28 @@ from edgewise.model.work import Stream
 from edgewise.runtime import http, needs, upstream
 from edgewise.runtime.books import Book, Counting, Key
 from edgewise.runtime.emulation import Ways, pass_time
+from edgewise.runtime.forwarding import (
+    DROPPED,
+    LONGEST_S,
+    LOST,
+    OUTCOME,
+    PASSED,
+    Patience,
+    Query,
+    took_s,
+    where_is,
+    write_parameters,
+)
 from edgewise.runtime.granting import Granting
-from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, TOOK, TRACE, VARIANT, WORKER, remaining_s
+from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, VARIANT, WORKER, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics, page
 from edgewise.runtime.openapi import gateway_document
 from edgewise.runtime.session import Session
 from edgewise.runtime.upstream import Upstream
 
+__all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
-PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
-DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
-LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
-LONGEST_S = 600.0  # nobody is waited for longer
-OUTCOME = ("queries", "ok", "failed", "rejected", "delay_mean_s")
-LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a gateway waits for what.
-
-    Attributes:
-        late_s: for an answer after the deadline; it is passed on and counted as failed.
-        idle_stream_s: before a stream opened by headers is closed.
-        health_period_s, health_timeout_s: between health checks, and for one.
-        health_misses: checks without an answer before a worker is down; a refused connection is enough.
-    """
-
-    late_s: float = 5.0
-    idle_stream_s: float = 30.0
-    health_period_s: float = 1.0
-    health_timeout_s: float = 1.0
-    health_misses: int = 2
 
 
 @dataclass(slots=True)
@@ -86,7 +74,7 @@ class Gateway:
     clients: list[http.Client]
     models: Sequence[str]
     default_needs: dict[str, Any] | None = None
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
     max_streams: int = 10_000
     book: Book = field(default_factory=Counting)
     name: str | None = None
@@ -157,7 +145,7 @@ class Gateway:
         if self.upstreams[worker].up == up:
             return
         self.upstreams[worker].up = up
-        log.warning("worker %s", "up" if up else "down", extra=self._where(worker))
+        log.warning("worker %s", "up" if up else "down", extra=where_is(self.session.world, worker))
         self.session.worker_changed(worker, up)
         if up:
             for stream_id in list(self.session.core.refused):
@@ -243,7 +231,7 @@ class Gateway:
             reason = core.refused.get(stream_id, REASONS[Violation.POLICY])
             log.info("stream refused", extra={"stream": stream_id, "reason": reason})
             return http.failure(409, f"refused: {reason}", stream=stream_id, reason=reason)
-        where = self._where(worker)
+        where = where_is(self.session.world, worker)
         log.info("stream bound", extra={"stream": stream_id, **where})
         return http.as_json({"stream": stream_id, **where}, 201)
 
@@ -333,7 +321,7 @@ class Gateway:
         headers = {name: request.headers[name] for name in PASSED if name in request.headers}
         if stream.priority:
             headers[PRIORITY] = str(stream.priority)
-        query = _Query(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
+        query = Query(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
         self._in_flight += 1
         try:
             if self.ways is not None:
@@ -342,7 +330,7 @@ class Gateway:
         finally:
             self._in_flight -= 1
 
-    async def _travel(self, query: _Query, worker: int, stream: Stream) -> http.Response:
+    async def _travel(self, query: Query, worker: int, stream: Stream) -> http.Response:
         """Send a query over the emulated way to its worker and back."""
         assert self.ways is not None
         self._travelled += 1
@@ -362,7 +350,7 @@ class Gateway:
         status = 503 if reason == REASONS[Violation.DOWN] else 409
         return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
 
-    async def _send(self, query: _Query, worker: int) -> http.Response:
+    async def _send(self, query: Query, worker: int) -> http.Response:
         """Send a query to its stream's worker, and once elsewhere when that one is lost."""
         session, answered = self.session, False
         session.query_sent(worker)
@@ -379,14 +367,14 @@ class Gateway:
                     answer, lost = await self._forward(query, worker)
             answered = answer.status == 200
             if query.ways_s is not None:
-                query.home_s = query.received_s + query.ways_s + _took_s(answer)
+                query.home_s = query.received_s + query.ways_s + took_s(answer)
         finally:
             left_s = max(query.home_s - time.monotonic(), 0.0)
             session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
         self.metrics.answered(worker, session.clock() - query.sent_s)
         return self._reported(answer, worker)
 
-    async def _forward(self, query: _Query, worker: int) -> tuple[http.Response, bool]:
+    async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
         """The worker's answer, or ours in its place; and whether the worker is lost."""
         target, name = self.upstreams[worker], self.session.world.worker_names[worker]
         left_s = query.expires_s - time.monotonic()
@@ -412,58 +400,9 @@ class Gateway:
         headers[WORKER], headers[VARIANT] = who, variant
         answer.headers = headers
         if answer.status == 200:
-            _write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
+            write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
         return answer
 
     def _serving(self, task: str) -> list[int]:
         world = self.session.world
         return [worker for worker in range(world.workers) if world.task_names[world.task[worker]] == task]
-
-    def _where(self, worker: int) -> dict[str, str]:
-        world = self.session.world
-        return {
-            "worker": world.worker_names[worker],
-            "variant": world.variant_names[worker],
-            "cluster": world.cluster_names[world.cluster[worker]],
-        }
-
-
-@dataclass(slots=True)
-class _Query:
-    """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
-
-    ways_s: emulated time of both ways together; home_s: when its answer may be given.
-    """
-
-    stream_id: int
-    body: bytes
-    headers: dict[str, str]
-    expires_s: float
-    sent_s: float
-    received_s: float
-    ways_s: float | None = None
-    home_s: float = 0.0
-
-
-def _took_s(answer: http.Response) -> float:
-    """Time at the worker, as it says; what really passed beyond it counts as part of the emulated ways."""
-    try:
-        return float(answer.headers.get(TOOK, 0.0))
-    except ValueError:
-        return 0.0
-
-
-def _write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
-    stated = answer.headers.get("inference-header-content-length")
-    length = int(stated) if stated and stated.isdigit() else len(answer.body)
-    if length > LARGE_JSON_BYTES:
-        return
-    try:
-        head = json.loads(answer.body[:length])
-        head["parameters"] = {**(head.get("parameters") or {}), **parameters}
-    except (ValueError, TypeError, AttributeError):
-        return  # whatever a foreign server sent: passed on as it is
-    text = json.dumps(head, separators=(",", ":")).encode()
-    answer.body = b"".join((text, memoryview(answer.body)[length:]))
-    if stated:
-        answer.headers["inference-header-content-length"] = str(len(text))

@@ -65,7 +65,8 @@ def prepare(
     ]
     settings = {
         "workers": [{"url": p.url, "model": p.settings["model"]} for p in workers],
-        "emulate": emulate, "seed": seed, "client_s": client_s, "telemetry_period_s": scenario.telemetry_period_s,
+        "emulate": emulate, "seed": seed, "client_s": client_s,
+        "telemetry_period_s": scenario.telemetry_period_s,
     }  # fmt: skip
     fronts = []
     for g in range(count):

@@ -131,7 +131,8 @@ class Traffic:
 
 def send_times_s(stream: Stream, seed: int) -> list[float]:
     """When a stream's queries are sent: periodic from a random phase, or with exponential gaps."""
-    gap_s, times = 1.0 / stream.rate_qps, []
+    gap_s = 1.0 / stream.rate_qps
+    times: list[float] = []
     at_s, number = stream.open_s, 0
     if stream.arrivals != "poisson":
         at_s += gap_s * uniform(seed, Purpose.PHASE, stream.id)
