@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgewise.core.world import World
 from edgewise.runtime import http
-from edgewise.runtime.headers import TOOK, TRACE
+from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
 DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
@@ -84,3 +84,14 @@ def where_is(world: World, worker: int) -> dict[str, str]:
         "variant": world.variant_names[worker],
         "cluster": world.cluster_names[world.cluster[worker]],
     }
+
+
+def reported(answer: http.Response, world: World, worker: int) -> http.Response:
+    """The answer with its worker and variant in its headers, and in its parameters unless it is large."""
+    who, variant = world.worker_names[worker], world.variant_names[worker]
+    headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
+    headers[WORKER], headers[VARIANT] = who, variant
+    answer.headers = headers
+    if answer.status == 200:
+        write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
+    return answer

@@ -30,19 +30,18 @@ from edgewise.runtime import http, needs, upstream
 from edgewise.runtime.books import Book, Counting, Key
 from edgewise.runtime.emulation import Ways, pass_time
 from edgewise.runtime.forwarding import (
-    DROPPED,
     LONGEST_S,
     LOST,
     OUTCOME,
     PASSED,
     Patience,
     Query,
+    reported,
     took_s,
     where_is,
-    write_parameters,
 )
 from edgewise.runtime.granting import Granting
-from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, VARIANT, WORKER, remaining_s
+from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics, page
 from edgewise.runtime.openapi import gateway_document
@@ -372,7 +371,7 @@ class Gateway:
             left_s = max(query.home_s - time.monotonic(), 0.0)
             session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
         self.metrics.answered(worker, session.clock() - query.sent_s)
-        return self._reported(answer, worker)
+        return reported(answer, session.world, worker)
 
     async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
         """The worker's answer, or ours in its place; and whether the worker is lost."""
@@ -391,17 +390,6 @@ class Gateway:
             return http.failure(502, f"worker {name} did not answer: {error}"), True
         except TimeoutError as error:
             return http.failure(504, f"worker {name}: {error}"), False
-
-    def _reported(self, answer: http.Response, worker: int) -> http.Response:
-        """The answer with the worker and variant in its headers, and in its parameters unless it is large."""
-        world = self.session.world
-        who, variant = world.worker_names[worker], world.variant_names[worker]
-        headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
-        headers[WORKER], headers[VARIANT] = who, variant
-        answer.headers = headers
-        if answer.status == 200:
-            write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
-        return answer
 
     def _serving(self, task: str) -> list[int]:
         world = self.session.world
