@@ -78,7 +78,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
     fine = screen.compare(out, live, simulated, TOLERANCE)
     _save(folder, live, simulated)
-    screen.figure(live, simulated, TOLERANCE, folder / "measured-and-simulated.png")
+    screen.figure(live, simulated, folder / "measured-and-simulated.png")
     out.print(f"figure and figures: [bold]{folder}[/bold]")
     return fine
 

@@ -109,7 +109,7 @@ def compare(out: Console, live: Sequence[Shares], simulated: Sequence[Shares], t
     return fine
 
 
-def figure(live: Sequence[Shares], simulated: Sequence[Shares], tolerance: float, file: Path) -> None:
+def figure(live: Sequence[Shares], simulated: Sequence[Shares], file: Path) -> None:
     """Bars of measured and simulated shares, side by side, for each policy."""
     drawing, axes = new_axes(7.0, 3.6, "Queries of the demo: measured (left) and simulated (right)")
     at, width = np.arange(len(live)), 0.36
