@@ -24,6 +24,7 @@ from edgewise.report import records
 from edgewise.report.schema import STREAMS, WINDOWS
 from edgewise.report.summary import by_seed
 from edgewise.sim import simulate as sim
+from edgewise.workloads import read_streams_csv
 
 if TYPE_CHECKING:
     from edgewise.report import statistics
@@ -166,6 +167,29 @@ def compare(
         raise PolicyError(f"rival: {rival!r} is not among {', '.join(result.policies)}")
     result = replace(result, rival=rival or result.policies[0])
     return Comparison(result, tuple(statistics.compare(result.success(), result.rival)))
+
+
+def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, command: str = "") -> Result:
+    """Simulate recorded traffic under each policy.
+
+    Args:
+        folder: has scenario.yaml and streams.csv, as `edgewise record` writes them.
+        seed: keys delays and phases; openings are as recorded.
+    Raises:
+        ScenarioError, PolicyError: something cannot be read or loaded.
+    """
+    folder = Path(folder)
+    scenario = load_scenario(folder / "scenario.yaml")
+    trace = read_streams_csv(folder / "streams.csv", scenario, seed)
+    names, streams, windows = [], [], []
+    for make in [maker(policy) for policy in policies]:
+        outcome = sim.Simulation(scenario, make(), seed, streams=trace).run()
+        names.append(outcome.core.policy.name)
+        streams.append(pa.table(outcome.streams, schema=STREAMS))
+        windows.append(pa.table(outcome.windows, schema=WINDOWS))
+    return Result(
+        scenario, tuple(names), (seed,), pa.concat_tables(streams), pa.concat_tables(windows), command
+    )
 
 
 def maker(policy: Policy) -> Callable[[], DispatchPolicy]:

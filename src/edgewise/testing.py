@@ -2,6 +2,8 @@
 
 from edgewise.testing import check_policy
 check_policy(lambda: MyPolicy())
+
+`check_backend` does the same for what the live system runs its processes on.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +31,9 @@ from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
 from edgewise.model.work import Stream
+
+if TYPE_CHECKING:
+    from edgewise.runtime.backends.base import Backend
 
 BUDGET_S = 0.05
 
@@ -51,6 +58,21 @@ class VirtualClock:
             raise ValueError(f"time must not go back: by_s={by_s}")
         self.now_s += by_s
         return self.now_s
+
+
+def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s: float = 60.0) -> None:
+    """Start, watch, kill, start again and end a real worker through a backend (extra `live`).
+
+    Args:
+        make_backend: makes a backend that keeps its files in a folder.
+        folder: an empty one.
+        limit_s: for each step.
+    Raises:
+        AssertionError: says which part of the contract of `edgewise.runtime.backends.Backend` is broken.
+    """
+    from edgewise.runtime.backends import conformance  # an extra
+
+    conformance.check(make_backend, folder, limit_s)
 
 
 def small_world(workers: int = 6, sites: int = 2) -> World:

@@ -16,8 +16,11 @@ from edgewise.model.topology import Cluster, Link, Node, Site, Topology
 from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import grpc_server, http
 from edgewise.runtime.admin import with_admin
+from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.controller import Controller
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.session import Session
+from edgewise.runtime.store import Store
 from edgewise.runtime.worker import OnnxModel, Worker
 
 ECHO = {
@@ -99,12 +102,16 @@ class Running:
         clients = [http.Client(servers[0].host, servers[0].port) for _ in range(2)]
         self.gateway = Gateway(session, clients, ["dense", "dense"])
         front = await http.serve(with_admin(self.gateway))
+        store = Store(self._folder / "state.sqlite")
+        store.put("policy", "closest")
+        controller = await http.serve(Controller(store, LocalBackend(self._folder)).handle)
         grpcs = [await grpc_server.serve_grpc(h) for h in (dense.handle, echo.handle, self.gateway.handle)]
-        self.http = {"dense": servers[0].port, "echo": servers[1].port, "score": front.port}
+        self.http = {"dense": servers[0].port, "echo": servers[1].port, "score": front.port,
+                     "controller": controller.port}  # fmt: skip
         self.grpc = dict(zip(("dense", "echo", "score"), (g.port for g in grpcs), strict=True))
         self._started.set()
         await self._stop.wait()
-        for server in (*servers, front, *grpcs):
+        for server in (*servers, front, controller, *grpcs):
             await server.close(0.1)
         session.core.validate()
 

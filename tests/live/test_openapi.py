@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from live_system import Running
 
-from edgewise.runtime.openapi import gateway_document, worker_document
+from edgewise.runtime.openapi import controller_document, gateway_document, worker_document
 
 schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
@@ -33,7 +33,11 @@ def takes_input(operation):
 
 CASES = [
     pytest.param(server, operation, mode, id=f"{server}-{operation.label}-{mode.value}")
-    for server, document in (("score", gateway_document()), ("dense", worker_document()))
+    for server, document in (
+        ("score", gateway_document()),
+        ("dense", worker_document()),
+        ("controller", controller_document()),
+    )
     for operation in operations(document)
     for mode in MODES
     if mode == MODES[0] or takes_input(operation)
@@ -74,7 +78,10 @@ def test_a_fuzzed_gateway_still_serves(running):
     client.close()
 
 
-@pytest.mark.parametrize(("name", "document"), [("gateway", gateway_document), ("worker", worker_document)])
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [("gateway", gateway_document), ("worker", worker_document), ("controller", controller_document)],
+)
 def test_committed_documents_are_up_to_date(name, document):
     shown = json.loads((SHOWN / f"openapi-{name}.json").read_text())
     assert shown == document(), (

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
+from edgewise.cli import live
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
@@ -132,34 +133,12 @@ def schema() -> None:
     print(json.dumps(config.scenario_schema(), indent=2))
 
 
-@app.command(epilog="Example: edgewise demo --seconds 10")
-def demo(
-    seconds: Annotated[float, typer.Option(help="How long the live part lasts.", min=2, max=600)] = 10.0,
-    folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
-) -> None:
-    """Send real pictures through gateway, core and an ONNX model; then compare two policies."""
-    try:
-        from edgewise import demo as live
-    except ImportError as error:
-        raise EdgewiseError(f"the demo cannot import {error.name}: pip install 'edgewise[demo]'") from error
-    live.run(seconds, out, folder / "live")
-    numbers = range(5)
-    listed = ["closest", "least-impedance"]
-    with _progress() as bar:
-        task = bar.add_task("simulating", total=len(numbers) * len(listed))
-        comparison = api.compare(
-            "three-tier", listed, numbers, progress=lambda: bar.advance(task), command="edgewise demo"
-        )
-    _print_summary(comparison.result)
-    _print_comparison(comparison)
-    _save(comparison.result, folder / "simulated")
-
-
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
+app.add_typer(live.app)
 
 
 def _load(scenario: str, changes: list[str] | None) -> Scenario:

@@ -30,6 +30,7 @@ from edgewise.core.events import (
     Measured,
     Refuse,
     Release,
+    ReservedElsewhere,
     StreamClosed,
     StreamOpened,
     Tick,
@@ -99,6 +100,7 @@ class DispatchCore:
         self._load = Load(
             np.zeros(workers), np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
         )
+        self._elsewhere_qps = np.zeros(workers)  # granted to other cores; part of the load
         self._measured = choose.Measured(*(np.zeros(workers) for _ in range(4)))
         self._measured_s = -np.inf
         self._links = Links(*(array.copy() for array in world.links))
@@ -276,6 +278,12 @@ class DispatchCore:
         return self._move([stream for stream, worker in self.bindings.items() if worker == event.worker])
 
     @_on.register
+    def _reserved_elsewhere(self, event: ReservedElsewhere) -> list[Command]:
+        self._load.load_qps[event.worker] += event.load_qps - self._elsewhere_qps[event.worker]
+        self._elsewhere_qps[event.worker] = event.load_qps
+        return []
+
+    @_on.register
     def _link_changed(self, event: LinkChanged) -> list[Command]:
         where = (event.site, event.cluster)
         for name in Links._fields:
@@ -351,6 +359,9 @@ class DispatchCore:
         if worker is None:
             return []
         choose.release(self.world.tables, self._load, worker, self._item(stream_id))
+        choose.release(self.world.tables, self._load, worker, self._items[stream_id][0])
+        if self._load.streams[worker] == 0:
+            self._load.load_qps[worker] = self._elsewhere_qps[worker]
         return [Release(stream_id, worker)]
 
     def _decide(self, item: Item) -> tuple[int, int]:
@@ -396,7 +407,8 @@ class DispatchCore:
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
             assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
             assert self._load.up[worker], "bound to a worker that is down"
-        assert np.allclose(load, self._load.load_qps), "load differs from the sum of the bindings"
+        known = load + self._elsewhere_qps
+        assert np.allclose(known, self._load.load_qps), "load differs from the sum of the bindings"
         assert (streams == self._load.streams).all(), "stream count differs from the bindings"
         assert (load <= self.world.capacity_qps * (1 + 2 * TOLERANCE)).all(), "a worker is over capacity"
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"

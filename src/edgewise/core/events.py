@@ -65,6 +65,19 @@ class WorkerChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedElsewhere:
+    """A worker told how much of its capacity it has granted to others than this core.
+
+    Attributes:
+        load_qps: normalised load; replaces what was told before.
+    """
+
+    time_s: float
+    worker: int
+    load_qps: float
+
+
+@dataclass(frozen=True, slots=True)
 class LinkChanged:
     """The way from a site to a cluster was seen to change; None leaves a figure as it is.
 
@@ -89,7 +102,7 @@ class Measured:
     telemetry: Telemetry
 
 
-Event = StreamOpened | StreamClosed | Tick | WorkerChanged | LinkChanged | Measured
+Event = StreamOpened | StreamClosed | Tick | WorkerChanged | ReservedElsewhere | LinkChanged | Measured
 
 
 @dataclass(frozen=True, slots=True)

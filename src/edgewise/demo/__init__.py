@@ -1,4 +1,4 @@
-"""The live part of `edgewise demo`: real pictures, a real network, streams that are bound or refused."""
+"""`edgewise demo`: three tiers live on this machine under three policies, beside their simulation."""
 
 from edgewise.demo.live import run
 

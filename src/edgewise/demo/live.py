@@ -1,251 +1,171 @@
-"""Starts a worker and a gateway in this process and lets clients send pictures through them.
-
-The worker's profile is measured here first, so the core decides with this machine's figures.
-"""
+"""The demo: the three tiers live under three policies in turn, then the same streams in simulation."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import csv
+import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
+from rich.live import Live
 
 from edgewise import policies
-from edgewise.config import dump_scenario
-from edgewise.core import keyed
-from edgewise.core.world import World
-from edgewise.demo.pictures import characters, model_file, picture, read
-from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.report import records
-from edgewise.report.schema import STREAMS, WINDOWS
+from edgewise.demo import screen, world
+from edgewise.demo.pictures import characters, found, model_file, read
+from edgewise.errors import RunError
+from edgewise.model.scenario import Scenario
+from edgewise.model.work import Stream
 from edgewise.runtime import http
-from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.asking import ask
+from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.store import Store
+from edgewise.runtime.traffic import Seen, Traffic
+from edgewise.sim.simulate import Simulation
 
-MODEL = "text-recogniser"
-LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz0123456789"
-PICTURE_BYTES = 3 * 48 * 320 * 4
-
-
-@dataclass(slots=True)
-class DemoClient:
-    """A client: what it needs, and what it got."""
-
-    application: str
-    words: str
-    rate_qps: float
-    deadline_s: float
-    task: str = "read-text"
-    min_accuracy: float = 0.0
-    answer: str = ""
-    where: str = ""
-    delays_s: list[float] = field(default_factory=list)
-    right: int = 0
+POLICIES = ("closest", "load-balancing", "farthest")
+CLIENT_S = 0.002
+TOLERANCE = 0.05  # measured and simulated shares should not differ by more
+READY_S = 90.0
 
 
-def clients(service_s: float) -> list[DemoClient]:
-    """Clients with different needs; deadlines in multiples of this machine's own delay."""
-    return [
-        DemoClient("scoreboard", "Home 3 : 1 Away", 2.0, 12 * service_s),
-        DemoClient("subtitles", "edge and cloud", 3.0, 10 * service_s),
-        DemoClient("number plate", "KA 42 EW 7", 4.0, 6 * service_s),
-        DemoClient("reflex game", "press now", 5.0, 0.5 * service_s),
-        DemoClient("archive", "year 1984", 1.0, 20 * service_s, min_accuracy=99.0),
-        DemoClient("translator", "guten Tag", 1.0, 20 * service_s, task="translate"),
-        DemoClient("camera wall", "gate 12", 0.9 / service_s, 10 * service_s),
-    ]
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares of the queries of one policy's streams, measured or simulated."""
+
+    policy: str
+    queries: int
+    ok: float
+    failed: float
+    rejected: float
 
 
-def measure_s(model: OnnxModel, repeats: int = 15) -> float:
-    """Median delay of one picture through ONNX Runtime here; the first three runs warm up."""
-    (name,) = model.inputs
-    request = InferRequest({name: picture("measure me")})
-    taken = []
-    for _ in range(repeats + 3):
-        started = time.perf_counter()
-        model.run(request)
-        taken.append(time.perf_counter() - started)
-    return float(np.median(taken[3:]))
+def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
+    """Run the demo, print its tables, save figure and figures.
 
-
-def accuracy_percent(model: OnnxModel, alphabet: tuple[str, ...], count: int = 20) -> float:
-    """Share of `count` drawn random words that the model reads without any mistake, in %."""
-    (name,) = model.inputs
-    right = 0
-    for i in range(count):
-        draws = keyed.uniform(0, keyed.Purpose.QUERY, i, np.arange(8))
-        word = "".join(LETTERS[int(u * len(LETTERS))] for u in draws)
-        (scores,) = model.run(InferRequest({name: picture(word)})).outputs.values()
-        right += read(scores[0], alphabet) == word
-    return 100.0 * right / count
-
-
-def small_scenario(service_s: float, accuracy: float) -> Scenario:
-    """One site and one node with the recogniser, described as any scenario is."""
-    data = {
-        "name": "demo-live",
-        "duration_s": 60,
-        "catalog": {
-            "models": [{"name": MODEL, "task": "read-text", "accuracy": accuracy}],
-            "variants": [
-                {
-                    "name": f"{MODEL}-cpu",
-                    "model": MODEL,
-                    "resources": {"cpu_cores": 1},
-                    "profile": {"fixed_s": service_s, "source": "measured on this machine"},
-                    "capacity_qps": 0.9 / service_s,
-                    "largest_bytes": PICTURE_BYTES,
-                }
-            ],
-        },
-        "clusters": [{"name": "edge", "tier": 0, "nodes": [{"name": "here", "resources": {"cpu_cores": 1}}]}],
-        "sites": [{"name": "localhost", "access_delay_s": 0, "uplink_bps": 10e9}],
-        "links": [{"site": "*", "cluster": "edge", "delay_s": 1e-4}],
-        "workers": [{"variant": f"{MODEL}-cpu", "node": "here"}],
-        "applications": [
-            {"name": "any", "task": "read-text", "rate_qps": 1, "size_bytes": PICTURE_BYTES,
-             "deadline_s": 1, "length_s": 1}
-        ],
-        "arrivals": {"clients_per_min": 1},
-    }  # fmt: skip
-    return parse_scenario(data, "demo")
-
-
-def run(seconds: float, out: Console, folder: Path) -> None:
-    """Run the live demo, print what happened to each stream, and save the records.
-
+    Args:
+        seconds: of each policy.
+        folder: for everything that is written.
+    Returns:
+        whether every measured share is within the tolerance of its simulated one.
     Raises:
-        EdgewiseError: the model's package is not installed.
+        EdgewiseError: the networks are not installed, or the system does not start.
     """
-    file = model_file()
-    model = OnnxModel(MODEL, file, file.parent)
-    service_s = measure_s(model)
-    out.print(
-        f"[bold]Live:[/bold] {file.name} on ONNX Runtime reads a picture in {1e3 * service_s:.1f} ms here."
+    costs = world.measure()
+    unscaled = world.streams(seconds, seed)
+    factor = world.scale(unscaled, costs)
+    streams = [replace(stream, rate_qps=factor * stream.rate_qps) for stream in unscaled]
+    scenario = world.scenario(factor, seconds)
+    screen.explain(out, costs, factor, streams, world)
+    state = world.folder_of(folder)
+    shutil.rmtree(state, ignore_errors=True)
+    prepare(state, scenario, gateways=1, seed=seed, client_s=CLIENT_S).close()
+    nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.nursery", str(state)])
+    try:
+        measured = asyncio.run(_measure(state, streams, out, seed))
+    finally:
+        nursery.send_signal(signal.SIGTERM)
+        nursery.wait(30)
+    live = [_shares(name, seen) for name, seen in measured.items()]
+    simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
+    fine = screen.compare(out, live, simulated, TOLERANCE)
+    _save(folder, live, simulated)
+    screen.figure(live, simulated, folder / "measured-and-simulated.png")
+    out.print(f"figure and figures: [bold]{folder}[/bold]")
+    return fine
+
+
+async def _measure(state: Path, streams: Sequence[Stream], out: Console, seed: int) -> dict[str, list[Seen]]:
+    """Play the streams once for each policy."""
+    store = Store(state / "state.sqlite")
+    about, fronts = (
+        store.get("controller"),
+        [r.process for r in store.processes() if r.process.kind == "gateway"],
     )
-    waiting = clients(service_s)
-    accuracy = accuracy_percent(model, characters(file))
-    out.print(
-        f"It reads {accuracy:.0f} % of random 8-letter words without a mistake: its accuracy for the core."
-    )
-    scenario = small_scenario(service_s, accuracy)
-    session = asyncio.run(_serve(model, scenario, waiting, seconds))
-    rows = session.stream_records()
-    out.print(_table(waiting, rows))
-    records.write_run(
-        folder,
-        scenario_yaml=dump_scenario(scenario),
-        manifest={
-            "scenario": scenario.name,
-            "policies": [session.core.policy.name],
-            "seeds": [session.seed],
-            "version": version("edgewise"),
-            "command": "edgewise demo",
-        },
-        streams=pa.Table.from_pylist(rows, schema=STREAMS),
-        windows=pa.Table.from_pylist(session.window_records(), schema=WINDOWS),
-    )
-    out.print(f"live records: [bold]{folder}[/bold]")
+    names = [r.process.name for r in store.processes() if r.process.kind == "worker"]
+    store.close()
+    admin = http.Client.of_url(f"http://127.0.0.1:{about['port']}")
+    gateways = {site: http.Client.of_url(fronts[0].url) for site in range(2)}
+    await _ready(admin, gateways)
+    queries = {s.id: encode_request(InferRequest({"x": world.query(s)[1]})) for s in streams}
+    results = {}
+    for name in POLICIES:
+        await ask(admin, "PUT", "/v1/policy", body=f'{{"policy": "{name}"}}'.encode())
+        traffic = Traffic(streams, gateways, ("site-0", "site-1"), lambda s: queries[s.id], seed)
+        playing = asyncio.create_task(traffic.play())
+        await _show(playing, traffic, name, names, out)
+        results[name] = await playing
+    out.print(screen.answers(_answers(results[POLICIES[-1]])))
+    return results
 
 
-async def _serve(
-    model: OnnxModel, scenario: Scenario, waiting: Sequence[DemoClient], seconds: float
-) -> Session:
-    worker = Worker(model)
-    behind = await http.serve(worker.handle)
-    started = time.monotonic()
-    world = World.build(scenario.catalog, scenario.topology)
-    session = Session(world, policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
-    gateway = Gateway(session, [http.Client(behind.host, behind.port)], [MODEL])
-    front = await http.serve(gateway.handle)
-    alphabet = characters(model.file)
-    with Progress(transient=True) as bar:
-        shown = bar.add_task("streams running", total=seconds)
-        chores = [
-            asyncio.create_task(_tick(lambda: bar.advance(shown, 0.1))),
-            asyncio.create_task(gateway.keep_time()),
-        ]
-        try:
-            await asyncio.gather(*(_client(c, front, seconds, alphabet, model) for c in waiting))
-        finally:
-            for chore in chores:
-                chore.cancel()
-    await worker.drain()
-    await front.close()
-    await behind.close()
-    session.core.validate()
-    return session
+async def _ready(admin: http.Client, gateways: dict[int, http.Client]) -> None:
+    try:
+        for client in gateways.values():
+            await ask(client, "GET", "/v2/health/ready", patience_s=READY_S)
+            for task in (world.FIND, world.READ):
+                await ask(client, "GET", f"/v2/models/{task}", patience_s=READY_S)
+        await ask(admin, "GET", "/v1/status", patience_s=READY_S)
+    except (ConnectionError, TimeoutError) as error:
+        raise RunError(
+            f"the live system did not start: {error}; its logs are in logs/ of its folder"
+        ) from error
 
 
-async def _tick(advance: Any) -> None:
-    while True:
-        await asyncio.sleep(0.1)
-        advance()
-
-
-async def _client(
-    client: DemoClient, front: http.Server, seconds: float, alphabet: tuple[str, ...], model: OnnxModel
+async def _show(
+    playing: asyncio.Task[list[Seen]], traffic: Traffic, policy: str, workers: Sequence[str], out: Console
 ) -> None:
-    """One client: opens its stream, sends a picture each period, closes the stream."""
-    connection = http.Client(front.host, front.port)
-    needs = {
-        "application": client.application, "task": client.task, "rate_qps": client.rate_qps,
-        "size_bytes": PICTURE_BYTES, "deadline_s": client.deadline_s, "min_accuracy": client.min_accuracy,
-    }  # fmt: skip
-    opened = await connection.request("POST", "/v1/streams", body=json.dumps(needs).encode())
-    answer = json.loads(opened.body)
-    if opened.status != 201:
-        client.where = answer["reason"]
-        connection.close()
+    """Show the streams on the terminal until they end; a line at the end where there is no terminal."""
+    began_s = time.monotonic()
+    if not out.is_terminal:
+        await playing
+        out.print(screen.line(policy, traffic.seen))
         return
-    client.where = f"{answer['variant']} on {answer['cluster']}"
-    (name,) = model.inputs
-    headers, body = encode_request(InferRequest({name: picture(client.words)}))
-    headers["edgewise-stream"] = str(answer["stream"])
-    ends = time.monotonic() + seconds
-    due = time.monotonic()
-    while due < ends:
-        await asyncio.sleep(max(due - time.monotonic(), 0.0))
-        due += 1.0 / client.rate_qps
-        sent = time.monotonic()
-        response = await connection.request("POST", f"/v2/models/{client.task}/infer", headers, body)
-        client.delays_s.append(time.monotonic() - sent)
-        if response.status == 200:
-            (scores,) = decode_response(response.headers, response.body).outputs.values()
-            client.answer = read(scores[0], alphabet)
-            client.right += client.answer == client.words
-    await connection.request("DELETE", f"/v1/streams/{answer['stream']}")
-    connection.close()
+    with Live(console=out, refresh_per_second=4) as view:
+        while not playing.done():
+            view.update(screen.streams(policy, traffic.seen, workers, time.monotonic() - began_s))
+            await asyncio.wait([playing], timeout=0.25)
 
 
-def _table(waiting: Sequence[DemoClient], streams: list[dict[str, Any]]) -> Table:
-    table = Table("stream", "needs", "what happened, and why", title="streams", box=SIMPLE_HEAD)
-    rows = {row["application"]: row for row in streams}
-    for client in waiting:
-        accuracy = f", ≥ {client.min_accuracy:.0f} % right" if client.min_accuracy else ""
-        needs = f"{client.task}\n{client.rate_qps:.0f}/s, ≤ {1e3 * client.deadline_s:.0f} ms{accuracy}"
-        table.add_row(client.application, needs, _outcome(client, rows[client.application]))
-    return table
+def _shares(policy: str, seen: Sequence[Seen]) -> Shares:
+    counts = np.array([[s.ok, s.failed, s.rejected] for s in seen]).sum(axis=0)
+    total = max(int(counts.sum()), 1)
+    return Shares(policy, int(counts.sum()), *(float(c) / total for c in counts))
 
 
-def _outcome(client: DemoClient, row: dict[str, Any]) -> str:
-    if row["reason"]:
-        return f"[red]refused:[/red] {row['reason']}"
-    median_ms = 1e3 * float(np.median(client.delays_s))
-    return (
-        f"[green]bound[/green] to {client.where}: {row['ok']} of {row['queries']} in time,\n"
-        f"median {median_ms:.0f} ms; picture of “{client.words}” read as “{client.answer}”"
-    )
+def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> Shares:
+    outcome = Simulation(scenario, policies.load(policy), seed, streams=streams).run()
+    counts = np.array([np.sum(outcome.streams[name]) for name in ("ok", "failed", "rejected")])
+    return Shares(policy, int(counts.sum()), *(float(c) / max(int(counts.sum()), 1) for c in counts))
+
+
+def _answers(seen: Sequence[Seen]) -> list[tuple[str, str, str, str]]:
+    """(application, sent, worker, what came back) of one stream for each application."""
+    alphabet, rows = characters(model_file()), {}
+    for s in seen:
+        if s.answer is None or s.stream.application in rows:
+            continue
+        (array,) = decode_response(s.answer.headers, s.answer.body).outputs.values()
+        if s.stream.task == world.READ:
+            what = f"read “{read(array[0], alphabet)}”"
+        else:
+            box = found(array)
+            what = "no text" if box is None else f"text at x {box[0]}…{box[2]}, y {box[1]}…{box[3]}"
+        rows[s.stream.application] = (s.stream.application, world.query(s.stream)[0], s.worker or "", what)
+    return list(rows.values())
+
+
+def _save(folder: Path, live: Sequence[Shares], simulated: Sequence[Shares]) -> None:
+    with (folder / "shares.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["policy", "source", "queries", "ok", "failed", "rejected"])
+        for source, shares in (("measured", live), ("simulated", simulated)):
+            rows.writerows([s.policy, source, s.queries, s.ok, s.failed, s.rejected] for s in shares)

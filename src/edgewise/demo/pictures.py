@@ -19,11 +19,13 @@ from PIL import Image, ImageDraw, ImageFont
 from edgewise.errors import EdgewiseError
 
 PACKAGES = ("rapidocr_onnxruntime", "rapidocr")
-HEIGHT, WIDTH = 48, 320
+HEIGHT, WIDTH = 48, 96  # of a line to be read
+SCENE = (64, 128)  # height and width of a scene with a line somewhere in it
+MEAN, DEVIATION = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])  # of the detector's input
 
 
-def model_file() -> Path:
-    """The recogniser's ONNX file.
+def model_file(kind: str = "rec") -> Path:
+    """The ONNX file of the recogniser ("rec") or the detector ("det").
 
     Raises:
         EdgewiseError: no package that ships it is installed.
@@ -31,22 +33,39 @@ def model_file() -> Path:
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
-            for file in sorted((Path(folder) / "models").glob("*rec*.onnx")):
+            for file in sorted((Path(folder) / "models").glob(f"*{kind}*.onnx")):
                 return file
     raise EdgewiseError("the demo needs a real model: pip install 'edgewise[demo]'")
 
 
 @cache
-def _font() -> Any:
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), 30)
+def _font(size: int) -> Any:
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)
 
 
 def picture(text: str) -> NDArray[np.float32]:
-    """Draw `text`; (1, 3, 48, 320) in [-1, 1], as the recogniser takes it."""
+    """Draw a line of text; (1, 3, 48, 96) in [-1, 1], as the recogniser takes it."""
     image = Image.new("RGB", (WIDTH, HEIGHT), "white")
-    ImageDraw.Draw(image).text((8, 4), text, font=_font(), fill="black")
+    ImageDraw.Draw(image).text((WIDTH / 2, HEIGHT / 2), text, "black", _font(24), anchor="mm")
     pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1)[None]
     return (pixels / 255.0 - 0.5) / 0.5
+
+
+def scene(text: str, x: int, y: int) -> NDArray[np.float32]:
+    """Draw text at (x, y) of a grey scene; (1, 3, 64, 128), normalised as the detector takes it."""
+    height, width = SCENE
+    image = Image.new("RGB", (width, height), (150, 160, 170))
+    ImageDraw.Draw(image).text((x, y), text, "black", _font(18))
+    pixels = (np.asarray(image) / 255.0 - MEAN) / DEVIATION
+    return np.asarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
+
+
+def found(heat: NDArray[np.float32]) -> tuple[int, int, int, int] | None:
+    """Box (left, top, right, bottom) around what the detector's heat map takes for text, if anything."""
+    rows, columns = np.nonzero(heat.reshape(heat.shape[-2:]) > 0.3)
+    if rows.size == 0:
+        return None
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
 
 
 @cache

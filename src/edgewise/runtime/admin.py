@@ -2,6 +2,8 @@
 
 GET  /v1/admin/policy                the policy in use and those there are
 PUT  /v1/admin/policy                {"policy": name}: switch; bindings stay
+GET  /v1/admin/shadow                what a second policy would have done
+PUT  /v1/admin/shadow                {"policy": name}: begin anew; {"policy": ""}: end
 GET  /v1/admin/workers               each worker's address, state and load
 PUT  /v1/admin/workers/{name}        {"url": …, "model": …}: any Open Inference Protocol server
 POST /v1/admin/drain                 take no more streams and queries
@@ -14,6 +16,7 @@ import logging
 from typing import Any
 
 from edgewise import policies
+from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
@@ -41,6 +44,10 @@ def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Res
             return http.as_json(_policy(gateway))
         case "PUT", ["policy"]:
             return _switch(gateway, request.body)
+        case "GET", ["shadow"]:
+            return _shadow(gateway)
+        case "PUT", ["shadow"]:
+            return _begin_shadow(gateway, request.body)
         case "GET", ["workers"]:
             return http.as_json([_worker(gateway, worker) for worker in range(len(gateway.upstreams))])
         case "PUT", ["workers", name]:
@@ -48,8 +55,8 @@ def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Res
         case "POST", ["drain"]:
             gateway.draining = True
             return http.as_json({"draining": True})
-        case _, ["policy"]:
-            return not_allowed("/v1/admin/policy takes GET and PUT", "GET", "PUT")
+        case _, ["policy" | "shadow" as name]:
+            return not_allowed(f"/v1/admin/{name} takes GET and PUT", "GET", "PUT")
         case _, ["workers"]:
             return not_allowed("/v1/admin/workers takes GET", "GET")
         case _, ["workers", _]:
@@ -63,14 +70,35 @@ def _policy(gateway: Gateway) -> dict[str, Any]:
     return {"policy": gateway.session.core.policy.name, "available": policies.names()}
 
 
-def _switch(gateway: Gateway, body: bytes) -> http.Response:
-    name = _field(body, "policy")
-    if name not in policies.names():  # a file name would run code of the sender's choice
+def load_policy(name: str) -> DispatchPolicy:
+    """A policy by its name; a file name would run code of the sender's choice.
+
+    Raises:
+        ProtocolError: there is none, or it cannot be loaded.
+    """
+    if name not in policies.names():
         raise ProtocolError(f"policy: {name[:80]!r} is none of {', '.join(policies.names())}")
     try:
-        gateway.session.use(policies.load(name))
+        return policies.load(name)
     except PolicyError as error:
         raise ProtocolError(f"policy: {error}") from error
+
+
+def _shadow(gateway: Gateway) -> http.Response:
+    shadow = gateway.session.shadow
+    return http.as_json({"policy": ""} if shadow is None else shadow.report())
+
+
+def _begin_shadow(gateway: Gateway, body: bytes) -> http.Response:
+    name = field(body, "policy", empty=True)
+    gateway.session.watch_with(load_policy(name) if name else None)
+    log.info("shadow", extra={"policy": name})
+    return _shadow(gateway)
+
+
+def _switch(gateway: Gateway, body: bytes) -> http.Response:
+    name = field(body, "policy")
+    gateway.session.use(load_policy(name))
     log.info("policy switched", extra={"policy": name})
     return http.as_json(_policy(gateway))
 
@@ -93,7 +121,7 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     world = gateway.session.world
     if name not in world.worker_names:
         raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
-    url, model = _field(body, "url"), _field(body, "model")
+    url, model = field(body, "url"), field(body, "model")
     try:
         client = http.Client.of_url(url)
     except ValueError as error:
@@ -107,12 +135,17 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     return http.as_json(_worker(gateway, worker))
 
 
-def _field(body: bytes, name: str) -> str:
+def field(body: bytes, name: str, empty: bool = False) -> str:
+    """A text in a JSON object.
+
+    Raises:
+        ProtocolError: it is missing, no text, or empty where it must not be.
+    """
     try:
         stated = json.loads(body)
     except (ValueError, RecursionError):
         stated = None
     value = stated.get(name) if isinstance(stated, dict) else None
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not (value or empty):
         raise ProtocolError(f"{name}: a JSON object with this field, a string, is needed")
     return value

@@ -17,48 +17,39 @@ opened by the first and closed when idle.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgewise.core.events import Refuse
 from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
+from edgewise.model.work import Stream
 from edgewise.runtime import http, needs, upstream
-from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, TRACE, VARIANT, WORKER, remaining_s
+from edgewise.runtime.books import Book, Counting, Key
+from edgewise.runtime.emulation import Ways, pass_time
+from edgewise.runtime.forwarding import (
+    LONGEST_S,
+    LOST,
+    OUTCOME,
+    PASSED,
+    Patience,
+    Query,
+    reported,
+    took_s,
+    where_is,
+)
+from edgewise.runtime.granting import Granting
+from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics, page
 from edgewise.runtime.openapi import gateway_document
 from edgewise.runtime.session import Session
 from edgewise.runtime.upstream import Upstream
 
+__all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
-PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
-DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
-LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
-LONGEST_S = 600.0  # nobody is waited for longer
-LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a gateway waits for what.
-
-    Attributes:
-        late_s: for an answer after the deadline; it is passed on and counted as failed.
-        idle_stream_s: before a stream opened by headers is closed.
-        health_period_s, health_timeout_s: between health checks, and for one.
-        health_misses: checks without an answer before a worker is down; a refused connection is enough.
-    """
-
-    late_s: float = 5.0
-    idle_stream_s: float = 30.0
-    health_period_s: float = 1.0
-    health_timeout_s: float = 1.0
-    health_misses: int = 2
 
 
 @dataclass(slots=True)
@@ -72,26 +63,39 @@ class Gateway:
         default_needs: of queries that state none, without `task`; None answers them 404.
         patience: times.
         max_streams: that may be open; one more is answered 429.
+        book: numbers streams and keeps them.
+        name: among gateways that share workers, which then grant reservations; None where there is one.
+        ways: emulated delays between sites and clusters; None where the network has its own.
+        site: of streams that state none; the first when None.
     """
 
     session: Session
     clients: list[http.Client]
     models: Sequence[str]
     default_needs: dict[str, Any] | None = None
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
     max_streams: int = 10_000
+    book: Book = field(default_factory=Counting)
+    name: str | None = None
+    ways: Ways | None = None
+    site: str | None = None
     draining: bool = False
+    granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
     metrics: GatewayMetrics = field(init=False)
-    _next_id: int = 0
-    _by_needs: dict[tuple[str | None, ...], int] = field(default_factory=dict)
+    _by_needs: dict[Key, int] = field(default_factory=dict)
     _used_s: dict[int, float] = field(default_factory=dict)  # last query of each stream opened by headers
     _in_flight: int = 0
+    _travelled: int = 0
 
     def __post_init__(self) -> None:
         pairs = zip(self.clients, self.models, strict=True)
         self.upstreams = [Upstream(client, model) for client, model in pairs]
         self.metrics = GatewayMetrics(self.session)
+        if self.name is not None:
+            self.granting = Granting(
+                self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
+            )
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
@@ -99,7 +103,7 @@ class Gateway:
         if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
             return await self._task(request, parts[2], parts[3:])
         if parts[:2] == ["v1", "streams"] and len(parts) <= 3:
-            return self._streams(request, parts[2:])
+            return await self._streams(request, parts[2:])
         answer = self._server_answer(parts)
         if answer is None:
             return http.failure(404, f"no {request.path}")
@@ -112,6 +116,8 @@ class Gateway:
             if int(session.clock() / session.window_s) > window:
                 window = int(session.clock() / session.window_s)
                 session.tick()
+            if self.granting is not None:
+                await self.granting.renew()
             await asyncio.sleep(telemetry_period_s)
             session.sample()
             self._close_idle()
@@ -138,11 +144,29 @@ class Gateway:
         if self.upstreams[worker].up == up:
             return
         self.upstreams[worker].up = up
-        log.warning("worker %s", "up" if up else "down", extra=self._where(worker))
+        log.warning("worker %s", "up" if up else "down", extra=where_is(self.session.world, worker))
         self.session.worker_changed(worker, up)
         if up:
             for stream_id in list(self.session.core.refused):
                 self.session.retry_stream(stream_id)
+        if self.granting is not None:
+            self.granting.settle_all()
+
+    def restore(self) -> int:
+        """Open the streams of the book again, under their numbers; returns how many."""
+        session, kept = self.session, self.book.kept()
+        for opened in kept:
+            try:
+                stream = needs.to_stream(opened.needs, opened.id, session.world, session.clock())
+            except ProtocolError as error:  # the scenario changed
+                log.warning("stream dropped", extra={"stream": opened.id, "why": str(error)})
+                self.book.closed(opened.id, None, {})
+                continue
+            session.open_stream(stream)
+            if opened.key is not None:
+                self._by_needs[opened.key] = opened.id
+                self._used_s[opened.id] = time.monotonic()
+        return len(kept)
 
     def _server_answer(self, parts: list[str]) -> http.Response | None:
         if parts == ["v2"]:
@@ -158,10 +182,10 @@ class Gateway:
 
     # streams
 
-    def _streams(self, request: http.Request, rest: list[str]) -> http.Response:
+    async def _streams(self, request: http.Request, rest: list[str]) -> http.Response:
         if not rest:
             if request.method == "POST":
-                return self._open(needs.from_json(request.body))
+                return self._opened(await self._open(needs.from_json(request.body), None))
             if request.method == "GET":
                 return http.as_json(self.session.stream_records())
             return not_allowed("/v1/streams takes POST and GET", "POST", "GET")
@@ -169,28 +193,56 @@ class Gateway:
         if request.method == "GET":
             return http.as_json(self.session.stream_record(stream_id))
         if request.method == "DELETE":
-            self.session.close_stream(stream_id)
-            log.info("stream closed", extra={"stream": stream_id})
+            self._close(stream_id)
             return http.as_json({"stream": stream_id, "closed": True})
         return not_allowed("/v1/streams/{id} takes GET and DELETE", "GET", "DELETE")
 
-    def _open(self, stated: dict[str, Any]) -> http.Response:
+    async def _open(self, stated: dict[str, Any], key: Key | None) -> int:
+        """Open a stream and have its worker confirm it; returns its number.
+
+        Raises:
+            ProtocolError: draining, too many, or the needs are wrong.
+        """
+        core, session = self.session.core, self.session
         if self.draining:
-            return http.failure(503, "draining")
-        core = self.session.core
+            raise ProtocolError("draining", status=503)
         if len(core.bindings) + len(core.refused) >= self.max_streams:
             raise ProtocolError(f"{self.max_streams} streams are open; close some", status=429)
-        stream = needs.to_stream(stated, self._next_id, self.session.world, self.session.clock())
-        self._next_id += 1
-        (command,) = self.session.open_stream(stream)
-        if isinstance(command, Refuse):
-            log.info("stream refused", extra={"stream": stream.id, "reason": command.reason})
-            return http.failure(409, f"refused: {command.reason}", stream=stream.id, reason=command.reason)
-        where = self._where(command.worker)
-        log.info("stream bound", extra={"stream": stream.id, **where})
-        return http.as_json({"stream": stream.id, **where}, 201)
+        if self.site is not None:
+            stated = {"site": self.site, **stated}
+        checked = needs.to_stream(stated, 0, session.world, session.clock())
+        stream_id = self.book.opened(stated, key)
+        session.open_stream(replace(checked, id=stream_id))
+        if key is not None:
+            self._by_needs[key] = stream_id
+        if self.granting is not None:
+            try:
+                await self.granting.settle(stream_id)
+            except asyncio.CancelledError:  # its client hung up and does not know its number
+                self._close(stream_id)
+                raise
+        return stream_id
 
-    def _stream_of(self, request: http.Request, task: str) -> int:
+    def _opened(self, stream_id: int) -> http.Response:
+        """What became of a new stream."""
+        worker, core = self.session.bound_to(stream_id), self.session.core
+        if worker is None:
+            reason = core.refused.get(stream_id, REASONS[Violation.POLICY])
+            log.info("stream refused", extra={"stream": stream_id, "reason": reason})
+            return http.failure(409, f"refused: {reason}", stream=stream_id, reason=reason)
+        where = where_is(self.session.world, worker)
+        log.info("stream bound", extra={"stream": stream_id, **where})
+        return http.as_json({"stream": stream_id, **where}, 201)
+
+    def _close(self, stream_id: int) -> None:
+        self.session.close_stream(stream_id)
+        row = self.session.stream_record(stream_id)
+        self.book.closed(stream_id, row["worker"], {name: row[name] for name in OUTCOME})
+        if self.granting is not None:
+            self.granting.closed(stream_id)
+        log.info("stream closed", extra={"stream": stream_id})
+
+    async def _stream_of(self, request: http.Request, task: str) -> int:
         """The stream a query belongs to, opened now when its headers state new needs."""
         headers = request.headers
         stated = headers.get(STREAM)
@@ -202,8 +254,9 @@ class Gateway:
             if not any(key[1:]) and self.default_needs is None:
                 return self._id("")
             default = self.default_needs or {}
-            self._open({**default, **needs.from_headers(headers, task, len(request.body))})
-            stream_id = self._by_needs[key] = self._next_id - 1
+            found = {**default, **needs.from_headers(headers, task, len(request.body))}
+            stream_id = await self._open(found, key)
+            self._opened(stream_id)
         self._used_s[stream_id] = time.monotonic()
         return stream_id
 
@@ -213,7 +266,7 @@ class Gateway:
         for stream_id in idle:
             del self._used_s[stream_id]
             if not self.session.is_closed(stream_id):
-                self.session.close_stream(stream_id)
+                self._close(stream_id)
         if idle:
             self._by_needs = {key: s for key, s in self._by_needs.items() if s in self._used_s}
 
@@ -256,7 +309,7 @@ class Gateway:
         if self.draining:
             return http.failure(503, "draining")
         session = self.session
-        stream_id = self._stream_of(request, task)
+        stream_id = await self._stream_of(request, task)
         worker = session.worker_of(stream_id)
         stream = session.served[stream_id].stream
         if stream.task != task:
@@ -267,12 +320,28 @@ class Gateway:
         headers = {name: request.headers[name] for name in PASSED if name in request.headers}
         if stream.priority:
             headers[PRIORITY] = str(stream.priority)
-        query = _Query(stream_id, request.body, headers, expires_s, session.clock())
+        query = Query(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
         self._in_flight += 1
         try:
+            if self.ways is not None:
+                return await self._travel(query, worker, stream)
             return await self._send(query, worker)
         finally:
             self._in_flight -= 1
+
+    async def _travel(self, query: Query, worker: int, stream: Stream) -> http.Response:
+        """Send a query over the emulated way to its worker and back."""
+        assert self.ways is not None
+        self._travelled += 1
+        there_s, back_s = self.ways.delays_s(
+            stream.site, worker, stream.size_bytes, query.stream_id, self._travelled
+        )
+        await pass_time(there_s)
+        now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
+        query.ways_s = there_s + back_s - self.ways.client_s
+        answer = await self._send(query, worker if now is None else now)
+        await pass_time(query.home_s - time.monotonic())
+        return answer
 
     def _reject(self, stream_id: int) -> http.Response:
         self.session.query_rejected(stream_id)
@@ -280,7 +349,7 @@ class Gateway:
         status = 503 if reason == REASONS[Violation.DOWN] else 409
         return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
 
-    async def _send(self, query: _Query, worker: int) -> http.Response:
+    async def _send(self, query: Query, worker: int) -> http.Response:
         """Send a query to its stream's worker, and once elsewhere when that one is lost."""
         session, answered = self.session, False
         session.query_sent(worker)
@@ -296,12 +365,15 @@ class Gateway:
                     self.metrics.retried()
                     answer, lost = await self._forward(query, worker)
             answered = answer.status == 200
+            if query.ways_s is not None:
+                query.home_s = query.received_s + query.ways_s + took_s(answer)
         finally:
-            session.query_done(query.stream_id, worker, query.sent_s, answered)
+            left_s = max(query.home_s - time.monotonic(), 0.0)
+            session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
         self.metrics.answered(worker, session.clock() - query.sent_s)
-        return self._reported(answer, worker)
+        return reported(answer, session.world, worker)
 
-    async def _forward(self, query: _Query, worker: int) -> tuple[http.Response, bool]:
+    async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
         """The worker's answer, or ours in its place; and whether the worker is lost."""
         target, name = self.upstreams[worker], self.session.world.worker_names[worker]
         left_s = query.expires_s - time.monotonic()
@@ -319,52 +391,6 @@ class Gateway:
         except TimeoutError as error:
             return http.failure(504, f"worker {name}: {error}"), False
 
-    def _reported(self, answer: http.Response, worker: int) -> http.Response:
-        """The answer with the worker and variant in its headers, and in its parameters unless it is large."""
-        world = self.session.world
-        who, variant = world.worker_names[worker], world.variant_names[worker]
-        headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
-        headers[WORKER], headers[VARIANT] = who, variant
-        answer.headers = headers
-        if answer.status == 200:
-            _write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
-        return answer
-
     def _serving(self, task: str) -> list[int]:
         world = self.session.world
         return [worker for worker in range(world.workers) if world.task_names[world.task[worker]] == task]
-
-    def _where(self, worker: int) -> dict[str, str]:
-        world = self.session.world
-        return {
-            "worker": world.worker_names[worker],
-            "variant": world.variant_names[worker],
-            "cluster": world.cluster_names[world.cluster[worker]],
-        }
-
-
-@dataclass(slots=True)
-class _Query:
-    """A query on its way; `expires_s` on the monotonic clock, `sent_s` on the session's."""
-
-    stream_id: int
-    body: bytes
-    headers: dict[str, str]
-    expires_s: float
-    sent_s: float
-
-
-def _write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
-    stated = answer.headers.get("inference-header-content-length")
-    length = int(stated) if stated and stated.isdigit() else len(answer.body)
-    if length > LARGE_JSON_BYTES:
-        return
-    try:
-        head = json.loads(answer.body[:length])
-        head["parameters"] = {**(head.get("parameters") or {}), **parameters}
-    except (ValueError, TypeError, AttributeError):
-        return  # whatever a foreign server sent: passed on as it is
-    text = json.dumps(head, separators=(",", ":")).encode()
-    answer.body = b"".join((text, memoryview(answer.body)[length:]))
-    if stated:
-        answer.headers["inference-header-content-length"] = str(len(text))

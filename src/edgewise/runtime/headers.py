@@ -11,6 +11,7 @@ STREAM = "edgewise-stream"  # a query's stream, by number
 REMAINING = "edgewise-remaining-s"  # time left for a query
 PRIORITY = "edgewise-priority"  # of a query at a worker; larger goes first
 WORKER, VARIANT = "edgewise-worker", "edgewise-variant"  # who answered
+TOOK = "edgewise-worker-s"  # time an answered query spent at its worker
 TRACE = ("traceparent", "tracestate")  # W3C trace context, passed on
 
 

@@ -222,6 +222,16 @@ def _admin_paths() -> Schema:
                 "Switch the policy", {200: policy}, (400, 413), (), _object({"policy": TEXT}, "policy")
             ),
         },
+        "/v1/admin/shadow": {
+            "get": _operation("What a second policy would have done", {200: {"type": "object"}}, ()),
+            "put": _operation(
+                "Let a second policy watch; an empty name ends it",
+                {200: {"type": "object"}},
+                (400, 413),
+                (),
+                _object({"policy": TEXT}, "policy"),
+            ),
+        },
         "/v1/admin/workers": {"get": _operation("Workers", {200: _list(worker)}, ())},
         "/v1/admin/workers/{worker}": {
             "put": _operation("Say where a worker is", {200: worker}, (400, 404, 413), (name,), place)
@@ -234,9 +244,44 @@ def _admin_paths() -> Schema:
     }
 
 
+@cache
+def controller_document() -> Schema:
+    """The controller's document."""
+    record: Schema = {"type": "object"}
+    policy = _object({"policy": TEXT, "available": _list(TEXT)}, "policy", "available")
+    told = _object({"policy": TEXT, "gateways": _list(TEXT)}, "policy", "gateways")
+    asked = _object({"policy": TEXT}, "policy")
+    wanted = _object({"worker": TEXT, "wanted": FLAG}, "worker", "wanted")
+    paths = {
+        "/v2/health/live": _server_paths()["/v2/health/live"],
+        "/v1/status": {"get": _operation("Policy, processes and streams at a glance", {200: record}, ())},
+        "/v1/workers": {"get": _operation("Worker processes", {200: _list(record)}, ())},
+        "/v1/gateways": {"get": _operation("Gateway processes", {200: _list(record)}, ())},
+        "/v1/workers/{worker}": {
+            "put": _operation(
+                "Drain and end a worker, or start it", {200: wanted}, (400, 404, 413),
+                (_path("worker", "name of the worker"),), _object({"wanted": FLAG}, "wanted"),
+            )
+        },
+        "/v1/streams": {"get": _operation("Every stream, with its gateway", {200: _list(record)}, ())},
+        "/v1/policy": {
+            "get": _operation("Policy of all gateways", {200: policy}, ()),
+            "put": _operation("Switch the policy", {200: told}, (400, 413), (), asked),
+        },
+        "/v1/shadow": {
+            "get": _operation("What a second policy would have done", {200: _list(record)}, ()),
+            "put": _operation("Let a second policy watch", {200: told}, (400, 413), (), asked),
+        },
+        "/v1/down": {
+            "post": _operation("End everything", {200: _object({"ending": FLAG}, "ending")}, ())
+        },
+    }  # fmt: skip
+    return _document("edgewise controller", paths)
+
+
 def main(arguments: list[str]) -> None:
-    """Print one of the documents: `python -m edgewise.runtime.openapi gateway|worker`."""
-    documents = {"gateway": gateway_document, "worker": worker_document}
+    """Print one of the documents: `python -m edgewise.runtime.openapi gateway|worker|controller`."""
+    documents = {"gateway": gateway_document, "worker": worker_document, "controller": controller_document}
     print(json.dumps(documents[arguments[0] if arguments else "gateway"](), indent=2))
 
 

@@ -22,6 +22,7 @@ from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.worker import Worker
 
 log = logging.getLogger("edgewise.serving")
+TOLD = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +145,18 @@ def _tell(listening: Listening, ready: Callable[[Listening], None] | None) -> No
         ready(listening)
 
 
+def when_told(act: Callable[[], None]) -> None:
+    """Call `act` on SIGTERM and SIGINT, also when one came while this process was starting."""
+    with contextlib.suppress(NotImplementedError):  # no signal handlers on this system
+        for number in TOLD:
+            asyncio.get_running_loop().add_signal_handler(number, act)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
+
+
 async def _until_told(*chores: Awaitable[None]) -> None:
     """Wait for SIGTERM or SIGINT, or for a chore to fail."""
     told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(NotImplementedError):  # no signal handlers on this system
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, told.set)
+    when_told(told.set)
     waiting = asyncio.ensure_future(told.wait())
     tasks = [waiting, *map(asyncio.ensure_future, chores)]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -19,17 +19,22 @@ from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
     Command,
+    Event,
     Measured,
     Refuse,
+    ReservedElsewhere,
     StreamClosed,
     StreamOpened,
     Telemetry,
     Tick,
     WorkerChanged,
 )
+from edgewise.core.feasibility import share_qps
 from edgewise.core.policy import DispatchPolicy
+from edgewise.core.views import Items
 from edgewise.core.world import World
 from edgewise.model.work import Stream
+from edgewise.runtime.shadow import Shadow
 
 
 @dataclass(slots=True)
@@ -93,6 +98,7 @@ class Session:
         self._in_flight = np.zeros(world.workers)
         self._sampled_s = clock()
         self.keep_closed = keep_closed
+        self.shadow: Shadow | None = None
         self._closed: deque[int] = deque()
 
     def open_stream(self, stream: Stream) -> list[Command]:
@@ -100,7 +106,7 @@ class Session:
         self.served[stream.id] = Served(stream)
         window = self._window(self.clock())
         window.opened += 1
-        return self._carry_out(self.core.handle(StreamOpened(self.clock(), stream)), window)
+        return self._carry_out(self._tell(StreamOpened(self.clock(), stream)), window)
 
     def close_stream(self, stream_id: int) -> list[Command]:
         """Return a stream's capacity.
@@ -109,7 +115,7 @@ class Session:
             ValueError: no such stream is open.
         """
         now_s = self.clock()
-        commands = self.core.handle(StreamClosed(now_s, stream_id))
+        commands = self._tell(StreamClosed(now_s, stream_id))
         self.served[stream_id].close_s = now_s
         self._closed.append(stream_id)
         if len(self._closed) > self.keep_closed:
@@ -122,11 +128,29 @@ class Session:
         Raises:
             KeyError: no such stream is open.
         """
-        if self.worker_of(stream_id) is not None:
-            return []
-        self.core.handle(StreamClosed(self.clock(), stream_id))
+        return [] if self.worker_of(stream_id) is not None else self.decide_anew(stream_id)
+
+    def decide_anew(self, stream_id: int) -> list[Command]:
+        """Take an open stream off its worker, if it has one, and ask the core again."""
+        self._tell(StreamClosed(self.clock(), stream_id))
         opened = StreamOpened(self.clock(), self.served[stream_id].stream)
-        return self._carry_out(self.core.handle(opened), self._window(self.clock()))
+        return self._carry_out(self._tell(opened), self._window(self.clock()))
+
+    def reserved_elsewhere(self, worker: int, load_qps: float) -> None:
+        """A worker told what it has granted to other gateways."""
+        self._tell(ReservedElsewhere(self.clock(), worker, load_qps))
+
+    def share_qps(self, stream_id: int, worker: int) -> float:
+        """Load that an open stream reserves on a worker."""
+        (item,) = Items.of(self.world, [self.served[stream_id].stream])
+        return float(share_qps(self.world, item)[worker])
+
+    def watch_with(self, policy: DispatchPolicy | None) -> None:
+        """Let a second policy see the same events from now on; its commands are never carried out."""
+        self.shadow = None
+        if policy is not None:
+            opened = [s.stream for s in self.served.values() if s.close_s is None]
+            self.shadow = Shadow(self.world, policy, self.seed, self.clock(), opened, self.core.view().up)
 
     def use(self, policy: DispatchPolicy) -> None:
         """Switch the policy; bindings stay, and the next window's record names it."""
@@ -139,12 +163,12 @@ class Session:
 
     def tick(self) -> list[Command]:
         """A window began."""
-        commands = self.core.handle(Tick(self.clock()))
+        commands = self._tell(Tick(self.clock()))
         return self._carry_out(commands, self._window(self.clock()))
 
     def worker_changed(self, worker: int, up: bool) -> list[Command]:
         """A worker was seen to go down or come up; its streams move."""
-        commands = self.core.handle(WorkerChanged(self.clock(), worker, up))
+        commands = self._tell(WorkerChanged(self.clock(), worker, up))
         return self._carry_out(commands, self._window(self.clock()))
 
     def sample(self) -> None:
@@ -161,7 +185,7 @@ class Session:
         )
         self._sojourn_s = [[] for _ in lists]
         self._sampled_s = now_s
-        self.core.handle(Measured(now_s, telemetry))
+        self._tell(Measured(now_s, telemetry))
 
     def worker_of(self, stream_id: int) -> int | None:
         """The worker a stream is bound to, None when it was refused.
@@ -190,9 +214,15 @@ class Session:
         """A query did not reach its worker; it goes elsewhere."""
         self._in_flight[worker] -= 1
 
-    def query_done(self, stream_id: int, worker: int, sent_s: float, answered: bool) -> None:
-        """A query came back, or is known to be lost; judged against the stream's deadline."""
-        delay_s = self.clock() - sent_s
+    def query_done(
+        self, stream_id: int, worker: int, sent_s: float, answered: bool, back_s: float = 0.0
+    ) -> None:
+        """A query came back, or is known to be lost; judged against the stream's deadline.
+
+        Args:
+            back_s: way that the answer has yet to go.
+        """
+        delay_s = self.clock() - sent_s + back_s
         self._in_flight[worker] -= 1
         served, window = self.served.get(stream_id), self._window(sent_s)
         if served is None:
@@ -247,6 +277,12 @@ class Session:
                 }
             )
         return rows
+
+    def _tell(self, event: Event) -> list[Command]:
+        commands = self.core.handle(event)
+        if self.shadow is not None:
+            self.shadow.handle(event, self.core.bindings)
+        return commands
 
     def _window(self, at_s: float) -> WindowCount:
         k = int(at_s / self.window_s)

@@ -4,6 +4,7 @@
     GET  /v2/models/{model}[/versions/1][/ready]     model
     POST /v2/models/{model}[/versions/1]/infer       a query
     GET  /metrics, /openapi.json
+    …    /v1/reservations/…                          where gateways share it: see `reservations`
 
 Queries wait in one bounded queue (`batching`). A query whose remaining time is already over is
 answered 504 and not run.
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.batching import Batcher
-from edgewise.runtime.headers import priority, remaining_s
+from edgewise.runtime.headers import TOOK, priority, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics, page
 from edgewise.runtime.onnx_model import OnnxModel
@@ -31,6 +33,7 @@ from edgewise.runtime.protocol import (
     decode_request,
     encode_response,
 )
+from edgewise.runtime.reservations import Reservations
 
 __all__ = ["OnnxModel", "Worker"]
 
@@ -46,12 +49,18 @@ class Worker:
         max_queue: queries that may wait or run; one more is answered 429.
         max_batch: rows that may run together; 1 when the model has fixed dimensions.
         batch_timeout_s: how long a query waits for others to fill a batch.
+        reservations: what gateways have of its capacity; 404 where there is none.
     """
 
     def __init__(
-        self, model: OnnxModel, max_queue: int = 64, max_batch: int = 1, batch_timeout_s: float = 0.0
+        self,
+        model: OnnxModel,
+        max_queue: int = 64,
+        max_batch: int = 1,
+        batch_timeout_s: float = 0.0,
+        reservations: Reservations | None = None,
     ) -> None:
-        self.model = model
+        self.model, self.reservations = model, reservations
         self.metrics = WorkerMetrics(model.name)
         self._batcher = Batcher(
             model.run_batch,
@@ -77,6 +86,8 @@ class Worker:
         parts = request.parts
         if parts[:2] == ["v2", "models"] and len(parts) >= 3:
             return await self._model_request(request, parts[2:])
+        if parts[:2] == ["v1", "reservations"] and self.reservations is not None:
+            return self.reservations.handle(request, parts[2:])
         answer = self._server_answer(parts)
         if answer is None:
             return http.failure(404, f"no {request.path}")
@@ -138,6 +149,7 @@ class Worker:
         answer = await self._batcher.submit(tensors, request.received_s + left_s, priority(request.headers))
         as_json = (array for name, array in answer.outputs.items() if not tensors.wants_binary(name))
         headers, body = await _where(sum(array.nbytes for array in as_json), _encode, answer, tensors)
+        headers[TOOK] = f"{time.monotonic() - request.received_s:.6f}"
         return http.Response(200, body, headers)
 
 

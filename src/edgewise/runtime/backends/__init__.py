@@ -31,3 +31,9 @@ def open_backend(name: str, network: Network) -> Backend:
         raise ScenarioError(f"backend {name!r}: is not known; {nearest(name, BACKENDS)}")
     made: Backend = BACKENDS[name](network)
     return made
+"""Where processes run: the contract in `base`, this machine in `local`."""
+
+from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.backends.local import LocalBackend
+
+__all__ = ["Backend", "LocalBackend"]

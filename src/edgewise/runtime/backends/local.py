@@ -1,6 +1,10 @@
 """`local`: all nodes are this machine. Senders pace themselves, so rates are real and paths are not.
 
 A flow over a link that is down stops, as it would; which links carried what is not measured here.
+"""Processes on this machine, each in its own session, optionally pinned to cores.
+
+A process is forked by a nursery (`runtime.nursery`) when there is one, which takes milliseconds, and
+started with the interpreter otherwise, which takes seconds. It lives on when its starter dies.
 """
 
 from __future__ import annotations
@@ -68,3 +72,81 @@ class LocalBackend:
 
     def close(self) -> None:
         """Nothing to remove."""
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from edgewise.errors import RunError
+from edgewise.runtime.store import Process, as_json
+
+
+class LocalBackend:
+    """Starts processes here.
+
+    Args:
+        folder: state of the system; logs go to `folder/logs/NAME.log`.
+        fork: starts a process and returns its id; OSError when it cannot. None starts interpreters.
+    """
+
+    def __init__(self, folder: Path, fork: Callable[[Process], int] | None = None) -> None:
+        self.folder, self._fork = folder, fork
+
+    def start(self, process: Process) -> str:
+        """See `Backend`; the handle is "pid:start", start in clock ticks since boot."""
+        number = None
+        if self._fork is not None:
+            with contextlib.suppress(OSError):  # the nursery is gone
+                number = self._fork(process)
+        if number is None:
+            number = self._spawn(process)
+        return handle_of(number)
+
+    def alive(self, handle: str) -> bool:
+        """See `Backend`."""
+        number, begun = handle.split(":")
+        with contextlib.suppress(ChildProcessError):  # reap it where it is ours
+            os.waitpid(int(number), os.WNOHANG)
+        return begun != "None" and _begun(int(number)) == begun
+
+    def stop(self, handle: str, force: bool = False) -> None:
+        """See `Backend`."""
+        if self.alive(handle):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(handle.split(":")[0]), signal.SIGKILL if force else signal.SIGTERM)
+
+    def _spawn(self, process: Process) -> int:
+        command = [sys.executable, "-m", "edgewise.runtime.process", str(self.folder), as_json(process)]
+        try:
+            with log_file(self.folder, process.name).open("ab") as log:
+                child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+        except OSError as error:
+            raise RunError(f"{process.name}: cannot be started: {error}") from error
+        child.returncode = 0  # `alive` reaps it; Popen must not warn
+        return child.pid
+
+
+def handle_of(number: int) -> str:
+    """The handle of a process of this machine."""
+    return f"{number}:{_begun(number)}"
+
+
+def log_file(folder: Path, name: str) -> Path:
+    """Where a process writes its log."""
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    return folder / "logs" / f"{name}.log"
+
+
+def _begun(number: int) -> str | None:
+    """When a process began, None when there is none or it has ended (a zombie)."""
+    try:
+        text = Path(f"/proc/{number}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]

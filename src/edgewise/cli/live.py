@@ -1,0 +1,331 @@
+"""Commands of the live system; `edgewise.runtime` does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from edgewise import config
+from edgewise.errors import EdgewiseError, RunError
+
+out = Console()
+app = typer.Typer(rich_markup_mode="rich")
+policy_app = typer.Typer(no_args_is_help=True, help="The policy of all gateways.")
+shadow_app = typer.Typer(no_args_is_help=True, help="A second policy that only watches.")
+app.add_typer(policy_app, name="policy")
+app.add_typer(shadow_app, name="shadow")
+
+Folder = Annotated[Path, typer.Option("--state", help="Folder of the live system's state.")]
+DEFAULT = Path("runs/live")
+
+
+@app.command(epilog="Example: edgewise up tiny --port 8000")
+def up(
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")],
+    folder: Folder = DEFAULT,
+    policy: Annotated[str, typer.Option(help="Name of a policy.")] = "least-impedance",
+    models: Annotated[Path | None, typer.Option(help="Folder with VARIANT.onnx or MODEL.onnx files.")] = None,
+    gateways: Annotated[
+        int | None, typer.Option(help="How many; one for each site by default.", min=1)
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Of the first gateway; 0 takes free ones.", min=0, max=65000)
+    ] = 8000,
+    emulate: Annotated[bool, typer.Option(help="Links and workers take the scenario's time.")] = True,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change the scenario; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
+    token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+) -> None:
+    """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them."""
+    from edgewise import policies
+
+    plan, nursery = _import("plan"), _import("nursery")
+    policies.load(policy)
+    loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    store = plan.prepare(
+        folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, port=port,
+        seed=seed, token=token,
+    )  # fmt: skip
+    rows = store.processes()
+    for running in rows:
+        if running.process.kind == "gateway":
+            out.print(
+                f"{running.process.name}: {running.process.url} (site {running.process.settings['site']})"
+            )
+    stand_ins = sum(r.process.settings.get("file", "").endswith(plan.STAND_IN) for r in rows)
+    if stand_ins:
+        out.print(
+            f"{stand_ins} workers have no ONNX file: they return their input, after their profile's time"
+        )
+    out.print(f"controller: http://127.0.0.1:{store.get('controller')['port']}; state and logs: {folder}")
+    store.close()
+    nursery.Nursery(folder).run()
+
+
+@app.command(epilog="Example: edgewise down --state runs/live")
+def down(folder: Folder = DEFAULT) -> None:
+    """End everything: workers and gateways finish what they accepted."""
+    _call(folder, "POST", "/v1/down")
+    out.print("ending")
+
+
+@app.command(epilog="Example: edgewise status")
+def status(folder: Folder = DEFAULT) -> None:
+    """Show processes, policy and number of streams."""
+    found = _call(folder, "GET", "/v1/status")
+    table = Table("process", "kind", "state", "restarts", "url", box=None)
+    for row in found["processes"]:
+        table.add_row(row["name"], row["kind"], row["state"], str(row["restarts"]), row["url"])
+    out.print(table)
+    shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
+    out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
+
+
+@app.command(epilog="Example: edgewise streams")
+def streams(
+    folder: Folder = DEFAULT,
+    closed: Annotated[bool, typer.Option("--all", help="Show closed ones too.")] = False,
+) -> None:
+    """List the streams and what became of their queries."""
+    table = Table(
+        "stream", "application", "gateway", "worker", "queries", "ok", "failed", "rejected", box=None
+    )
+    for row in _call(folder, "GET", "/v1/streams"):
+        if row["closed_s"] is None or closed:
+            where = row["worker"] or f"refused: {row.get('reason')}"
+            figures = [str(row.get(name, "")) for name in ("queries", "ok", "failed", "rejected")]
+            table.add_row(str(row["stream"]), row.get("application", ""), row["gateway"], where, *figures)
+    out.print(table)
+
+
+@app.command(epilog="Example: edgewise workers")
+def workers(folder: Folder = DEFAULT) -> None:
+    """List the workers with the load that each gateway has on them."""
+    table = Table("worker", "state", "restarts", "capacity", "load", "streams", box=None)
+    for row in _call(folder, "GET", "/v1/workers"):
+        views = list(row.get("gateways", {}).values())
+        capacity = f"{views[0]['capacity_qps']:.1f}" if views else "–"
+        streams = str(sum(view["streams"] for view in views))
+        load = f"{max((view['load_qps'] for view in views), default=0.0):.1f}"
+        table.add_row(row["name"], row["state"], str(row["restarts"]), capacity, load, streams)
+    out.print(table)
+
+
+@app.command(epilog="Example: edgewise drain small-cpu@near-node")
+def drain(worker: Annotated[str, typer.Argument(help="Its name.")], folder: Folder = DEFAULT) -> None:
+    """Take a worker out of service: its streams move, it finishes what it accepted, and ends."""
+    _want(folder, worker, False)
+
+
+@app.command(epilog="Example: edgewise resume small-cpu@near-node")
+def resume(worker: Annotated[str, typer.Argument(help="Its name.")], folder: Folder = DEFAULT) -> None:
+    """Start a worker that was drained."""
+    _want(folder, worker, True)
+
+
+@policy_app.command("set", epilog="Example: edgewise policy set closest")
+def set_policy(
+    name: Annotated[str, typer.Argument(help="A registered policy.")], folder: Folder = DEFAULT
+) -> None:
+    """Switch the policy of all gateways; streams stay where they are."""
+    found = _call(folder, "PUT", "/v1/policy", {"policy": name})
+    out.print(f"policy {found['policy']} in {', '.join(found['gateways']) or 'no gateway yet'}")
+
+
+@policy_app.command("show", epilog="Example: edgewise policy show")
+def show_policy(folder: Folder = DEFAULT) -> None:
+    """Say which policy is in use, and which there are."""
+    found = _call(folder, "GET", "/v1/policy")
+    out.print(f"{found['policy']}, of {', '.join(found['available'])}")
+
+
+@shadow_app.command("set", epilog="Example: edgewise shadow set closest")
+def set_shadow(
+    name: Annotated[str, typer.Argument(help='A registered policy; "" ends it.')], folder: Folder = DEFAULT
+) -> None:
+    """Let a second policy see the same events; what it would do is logged and counted."""
+    _call(folder, "PUT", "/v1/shadow", {"policy": name})
+    out.print(f"{name or 'no policy'} in shadow")
+
+
+@shadow_app.command("report", epilog="Example: edgewise shadow report")
+def report_shadow(folder: Folder = DEFAULT) -> None:
+    """Say what the shadow would have done."""
+    for row in _call(folder, "GET", "/v1/shadow"):
+        table = Table(row["gateway"], "", box=None)
+        for name, value in row["answer"].items():
+            table.add_row(
+                name.replace("_", " "), json.dumps(value) if isinstance(value, dict) else str(value)
+            )
+        out.print(table)
+
+
+@app.command(epilog="Example: edgewise openapi gateway > gateway.json")
+def openapi(
+    which: Annotated[str, typer.Argument(help="gateway, worker or controller.")] = "gateway",
+) -> None:
+    """Print the OpenAPI document of an interface."""
+    module = _import("openapi")
+    documents = {name: getattr(module, f"{name}_document") for name in ("gateway", "worker", "controller")}
+    if which not in documents:
+        raise EdgewiseError(f"which: {which!r} is none of {', '.join(documents)}")
+    print(json.dumps(documents[which](), indent=2))
+
+
+@app.command(epilog="Example: edgewise worker my-model.onnx --port 8001")
+def worker(
+    file: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    name: Annotated[str | None, typer.Option(help="Its name in URLs; that of the file by default.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8001,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
+    max_batch: Annotated[int, typer.Option(min=1)] = 1,
+    token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+) -> None:
+    """Serve one ONNX file, by itself, until Ctrl-C."""
+    serving, module, logs = _import("serving"), _import("worker"), _import("logs")
+    model = module.OnnxModel(name or file.stem, file, file.parent)
+    where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
+    logs.log_json()
+    serving.run(serving.run_worker(module.Worker(model, max_batch=max_batch), where))
+
+
+@app.command(epilog="Example: edgewise gateway here.yaml --worker http://127.0.0.1:8001=my-model")
+def gateway(
+    scenario: Annotated[str, typer.Argument(help="Describes the workers, in their order.")],
+    workers: Annotated[
+        list[str], typer.Option("--worker", help="URL=MODEL of each worker of the scenario, in its order.")
+    ],
+    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
+    token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+) -> None:
+    """Run one gateway, by itself, in front of workers that run already."""
+    serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
+    loaded = config.load_scenario(scenario)
+    made = standalone.gateway(loaded, policy, workers)
+    where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
+    logs.log_json()
+    serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))
+
+
+@app.command(epilog="Example: edgewise record runs/recorded --last 600")
+def record(
+    target: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    folder: Folder = DEFAULT,
+    last_s: Annotated[
+        float | None, typer.Option("--last", help="Only what opened in so many last seconds.")
+    ] = None,
+) -> None:
+    """Write the live traffic as a scenario with a trace of its streams; the system may be running."""
+    made = _import("recording").record(folder, target, last_s)
+    out.print(f"{made.streams} streams over {made.duration_s:.0f} s: {target}")
+
+
+@app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
+def replay(
+    source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
+    chosen: Annotated[str, typer.Option("--policies", help="For simulation, comma-separated.")] = "",
+    live: Annotated[bool, typer.Option("--live", help="Play it against the system that is up.")] = False,
+    folder: Folder = DEFAULT,
+    seed: Annotated[int, typer.Option(help="Keys delays and phases.")] = 0,
+    target: Annotated[Path | None, typer.Option("--out", help="Output folder of the simulation.")] = None,
+) -> None:
+    """Play recorded traffic again: in simulation under any policies, or live."""
+    from edgewise import api
+
+    table = Table("policy", "queries", "ok", "failed", "rejected", box=None)
+    if live:
+        found = _call(folder, "GET", "/v1/status")
+        seen = _import("replaying").play(folder, source, seed)
+        table.add_row(f"{found['policy']}, live", *_counts([vars_of(s) for s in seen]))
+    else:
+        names = [name.strip() for name in chosen.split(",") if name.strip()] or ["least-impedance"]
+        result = api.replay(source, names, seed, command=f"edgewise replay {source}")
+        for name in result.policies:
+            rows = [row for row in result.streams.to_pylist() if row["policy"] == name]
+            table.add_row(name, *_counts(rows))
+        result.save(target or Path("runs") / f"{result.scenario.name}-replay")
+    out.print(table)
+
+
+def vars_of(seen: Any) -> dict[str, int]:
+    """Counts of one stream's queries."""
+    return {name: getattr(seen, name) for name in ("ok", "failed", "rejected")}
+
+
+def _counts(rows: list[dict[str, Any]]) -> list[str]:
+    totals = [sum(row[name] for row in rows) for name in ("ok", "failed", "rejected")]
+    return [str(sum(totals)), *map(str, totals)]
+
+
+@app.command(epilog="Example: edgewise demo --seconds 10")
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long each policy runs.", min=5, max=600)] = 15.0,
+    folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
+) -> None:
+    """Run three tiers live under three policies in turn, and set them beside their simulation."""
+    try:
+        from edgewise import demo as live
+    except ImportError as error:
+        raise EdgewiseError(f"the demo cannot import {error.name}: pip install 'edgewise[demo]'") from error
+    live.run(seconds, out, folder)
+
+
+def _want(folder: Path, name: str, wanted: bool) -> None:
+    from urllib.parse import quote
+
+    _call(folder, "PUT", f"/v1/workers/{quote(name, safe='')}", {"wanted": wanted})
+    out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
+
+
+def _call(folder: Path, method: str, path: str, body: Any = None) -> Any:
+    """JSON of the controller's answer.
+
+    Raises:
+        RunError: there is no controller, or it refuses.
+    """
+    plan, store_module, http, asking = (_import(name) for name in ("plan", "store", "http", "asking"))
+    if not (folder / plan.DATABASE).is_file():
+        raise RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
+    store = store_module.Store(folder / plan.DATABASE)
+    port, token = store.get("controller")["port"], store.get("token")
+    store.close()
+    data = b"" if body is None else json.dumps(body).encode()
+
+    async def send() -> Any:
+        client = http.Client.of_url(f"http://127.0.0.1:{port}", token)
+        try:
+            return await asking.ask(client, method, path, body=data, patience_s=3.0)
+        finally:
+            client.close()
+
+    try:
+        answer = asyncio.run(send())
+    except (ConnectionError, TimeoutError):
+        raise RunError(f"state {folder}: its controller does not answer; is edgewise up running?") from None
+    found = json.loads(answer.body)
+    if answer.status != 200:
+        raise RunError(found.get("error", f"status {answer.status}"))
+    return found
+
+
+def _import(name: str) -> Any:
+    """A module of `edgewise.runtime`, which needs the extra `live`."""
+    import importlib
+
+    try:
+        return importlib.import_module(f"edgewise.runtime.{name}")
+    except ImportError as error:
+        raise EdgewiseError(f"live: cannot import {error.name}: pip install 'edgewise[live]'") from error

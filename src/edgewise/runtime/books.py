@@ -1,0 +1,65 @@
+"""Where a gateway notes its open streams: in memory, or in a store that survives it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from edgewise.runtime.store import OpenStream, Store
+
+Key = tuple[str | None, ...]
+
+
+class Book(Protocol):
+    """Numbers streams and keeps them."""
+
+    def opened(self, stated: dict[str, Any], key: Key | None) -> int:
+        """A new stream's number; once this returns the stream is kept."""
+
+    def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
+        """A stream ended."""
+
+    def kept(self) -> list[OpenStream]:
+        """Streams that are open, of this gateway's earlier life."""
+
+
+class Counting:
+    """Numbers from 0, kept nowhere."""
+
+    def __init__(self) -> None:
+        self._next = -1
+
+    def opened(self, stated: dict[str, Any], key: Key | None) -> int:
+        """See `Book`."""
+        self._next += 1
+        return self._next
+
+    def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
+        """See `Book`."""
+
+    def kept(self) -> list[OpenStream]:
+        """See `Book`."""
+        return []
+
+
+class Stored:
+    """Streams in the store that all gateways share; their numbers are unique over all of them.
+
+    Args:
+        store: open in this process.
+        gateway: whose streams these are.
+    """
+
+    def __init__(self, store: Store, gateway: str) -> None:
+        self._store, self._gateway = store, gateway
+
+    def opened(self, stated: dict[str, Any], key: Key | None) -> int:
+        """See `Book`."""
+        return self._store.open_stream(self._gateway, stated, key)
+
+    def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
+        """See `Book`."""
+        self._store.close_stream(stream_id, worker, outcome)
+
+    def kept(self) -> list[OpenStream]:
+        """See `Book`."""
+        return self._store.open_streams(self._gateway)

@@ -1,0 +1,266 @@
+"""The controller: brings about what its store wants, restarts what died, and answers the administrator.
+
+    GET  /v1/status                       policy, shadow, processes, streams at a glance
+    GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
+    PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
+    GET  /v1/streams                      every stream, with its gateway
+    GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
+    GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
+    POST /v1/down                         end everything
+    GET  /openapi.json, /v2/health/live
+
+It keeps nothing to itself: everything is in the store, and its processes outlive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from edgewise import policies
+from edgewise.errors import EdgewiseError, ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.admin import field, load_policy
+from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.logs import log_json
+from edgewise.runtime.openapi import controller_document
+from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.serving import Listen, listen, run, when_told
+from edgewise.runtime.store import Running, Store
+
+log = logging.getLogger("edgewise.controller")
+LASTED_S = 1.0  # a process that ran so long started well
+LONGEST_WAIT_S = 5.0
+MISSES = 5  # health checks without an answer before a process is killed
+GRACE_S = 8.0  # to drain
+
+
+class Controller:
+    """Reconciles and answers.
+
+    Args:
+        store: what is wanted.
+        backend: runs it.
+    """
+
+    def __init__(self, store: Store, backend: Backend) -> None:
+        self.store, self.backend = store, backend
+        self.ending = asyncio.Event()
+        self._misses: dict[str, int] = {}
+        self._asked_s: dict[str, float] = {}  # when a handle was told to end
+        self._clients: dict[str, http.Client] = {}
+
+    # processes
+
+    def reconcile(self) -> None:
+        """One pass: note what ended, start what is wanted, end what is not."""
+        for running in self.store.processes():
+            try:
+                self._reconcile(running)
+            except EdgewiseError as error:
+                log.error("not started", extra={"who": running.process.name, "why": str(error)})
+                self.store.started(running.process.name, None, running.failures + 1)
+
+    def _reconcile(self, running: Running) -> None:
+        process, handle, failures = running.process, running.handle, running.failures
+        if handle is not None and not self.backend.alive(handle):
+            lasted = time.time() - running.started_s > LASTED_S
+            failures = 0 if lasted else failures + 1
+            self.store.started(process.name, None, failures)
+            log.warning("ended", extra={"who": process.name, "failures": failures})
+            handle = None
+        wanted = process.wanted and not self.ending.is_set()
+        if handle is None:
+            wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
+            if wanted and time.time() >= running.started_s + wait_s:
+                self.store.started(process.name, self.backend.start(process), failures)
+                log.info("started", extra={"who": process.name, "port": process.port})
+        elif not wanted:
+            self._end(handle)
+
+    def _end(self, handle: str) -> None:
+        if handle not in self._asked_s:
+            self._asked_s[handle] = time.monotonic()
+            self.backend.stop(handle)
+        elif time.monotonic() - self._asked_s[handle] > GRACE_S:
+            self.backend.stop(handle, force=True)
+
+    async def keep(self, period_s: float = 0.02) -> None:
+        """Reconcile until everything that is to end has ended."""
+        while True:
+            self.reconcile()
+            if self.ending.is_set() and all(r.handle is None for r in self.store.processes()):
+                return
+            await asyncio.sleep(period_s)
+
+    async def check(self, period_s: float = 1.0) -> None:
+        """Kill what runs and does not answer, so that it is started anew."""
+        while True:
+            await asyncio.sleep(period_s)
+            await asyncio.gather(*(self._check(running) for running in self.store.processes()))
+
+    async def _check(self, running: Running) -> None:
+        handle = running.handle
+        if handle is None or time.time() - running.started_s < 5.0:
+            return
+        answered = await self._ask(running, "GET", "/v2/health/live") is not None
+        self._misses[handle] = 0 if answered else self._misses.get(handle, 0) + 1
+        if self._misses[handle] >= MISSES:
+            log.warning("does not answer", extra={"who": running.process.name})
+            self.backend.stop(handle, force=True)
+
+    async def _ask(self, running: Running, method: str, path: str, body: bytes = b"") -> Any:
+        """JSON of a process's answer, None when it gives none."""
+        url = running.process.url
+        if url not in self._clients:
+            self._clients[url] = http.Client.of_url(url, self.store.get("controller")["admin_token"])
+        with suppress(ConnectionError, TimeoutError, ValueError):
+            answer = await self._clients[url].request(method, path, body=body, timeout_s=1.0)
+            return json.loads(answer.body)
+        return None
+
+    # administration
+
+    async def handle(self, request: http.Request) -> http.Response:
+        """Answer one HTTP request."""
+        match request.method, request.parts:
+            case "GET", ["v2", "health", "live"]:
+                return http.as_json({"live": True})
+            case "GET", ["openapi.json"]:
+                return http.as_json(controller_document())
+            case "GET", ["v1", "status"]:
+                return http.as_json(self._status())
+            case "GET", ["v1", "streams"]:
+                return http.as_json(await self._streams())
+            case "GET", ["v1", "workers" | "gateways" as kind]:
+                return http.as_json(await self._listed(kind[:-1]))
+            case "PUT", ["v1", "workers", name]:
+                return self._want(name, request.body)
+            case "GET", ["v1", "policy"]:
+                return http.as_json({"policy": self.store.get("policy"), "available": policies.names()})
+            case "GET", ["v1", "shadow"]:
+                return http.as_json(await self._gateways("GET", "/v1/admin/shadow"))
+            case "PUT", ["v1", "policy" | "shadow" as name]:
+                return await self._switch(name, request.body)
+            case "POST", ["v1", "down"]:
+                self.ending.set()
+                return http.as_json({"ending": True})
+        return _unknown(request)
+
+    def _status(self) -> dict[str, Any]:
+        running, streams = self.store.processes(), self.store.streams()
+        return {
+            "policy": self.store.get("policy"),
+            "shadow": self.store.get("shadow") or None,
+            "processes": [self._row(r) for r in running],
+            "streams_open": sum(stream["closed_s"] is None for stream in streams),
+        }
+
+    def _row(self, running: Running) -> dict[str, Any]:
+        process, handle = running.process, running.handle
+        up = handle is not None and self.backend.alive(handle)
+        state = "running" if up else "starting" if process.wanted else "stopped"
+        return {
+            "name": process.name, "kind": process.kind, "url": process.url, "wanted": process.wanted,
+            "state": state if process.wanted or not up else "draining", "restarts": running.restarts,
+            "since_s": time.time() - running.started_s if up else None, "handle": handle,
+        }  # fmt: skip
+
+    async def _listed(self, kind: str) -> list[dict[str, Any]]:
+        mine = [r for r in self.store.processes() if r.process.kind == kind]
+        rows = [self._row(r) for r in mine]
+        if kind == "worker":
+            for seen in await self._gateways("GET", "/v1/admin/workers"):
+                for row, view in zip(rows, seen["answer"], strict=False):
+                    row.setdefault("gateways", {})[seen["gateway"]] = view
+        return rows
+
+    async def _streams(self) -> list[dict[str, Any]]:
+        rows = self.store.streams()
+        now: dict[int, dict[str, Any]] = {}
+        for seen in await self._gateways("GET", "/v1/streams"):
+            now |= {row["stream"]: row for row in seen["answer"]}
+        figures = ("worker", "variant", "cluster", "reason", "queries", "ok", "failed", "rejected")
+        for row in rows:
+            found = now.get(row["stream"])
+            if found is not None and row["closed_s"] is None:
+                row |= {name: found[name] for name in figures}
+        return rows
+
+    async def _gateways(self, method: str, path: str, body: bytes = b"") -> list[dict[str, Any]]:
+        """What each gateway answers; those that do not are left out."""
+        fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
+        answers = await asyncio.gather(*(self._ask(r, method, path, body) for r in fronts))
+        pairs = zip(fronts, answers, strict=True)
+        return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
+
+    def _want(self, name: str, body: bytes) -> http.Response:
+        workers = [r.process.name for r in self.store.processes() if r.process.kind == "worker"]
+        if name not in workers:
+            raise ProtocolError(f"no worker {name[:80]!r}; there are {', '.join(workers)}", status=404)
+        try:
+            wanted = json.loads(body)["wanted"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            wanted = None
+        if not isinstance(wanted, bool):
+            raise ProtocolError('wanted: a JSON object {"wanted": true or false} is needed')
+        self.store.set_wanted(name, wanted)
+        log.info("wanted" if wanted else "drained", extra={"who": name})
+        return http.as_json({"worker": name, "wanted": wanted})
+
+    async def _switch(self, what: str, body: bytes) -> http.Response:
+        name = field(body, "policy", empty=what == "shadow")
+        if name:
+            load_policy(name)
+        self.store.put(what, name)
+        told = await self._gateways("PUT", f"/v1/admin/{what}", json.dumps({"policy": name}).encode())
+        return http.as_json({"policy": name, "gateways": [row["gateway"] for row in told]})
+
+
+def _unknown(request: http.Request) -> http.Response:
+    methods = {
+        "policy": ("GET", "PUT"), "shadow": ("GET", "PUT"), "down": ("POST",), "status": ("GET",),
+        "streams": ("GET",), "workers": ("GET",), "gateways": ("GET",),
+    }  # fmt: skip
+    parts = request.parts
+    if parts[:2] == ["v1", "workers"] and len(parts) == 3:
+        return not_allowed(f"{request.path} takes PUT", "PUT")
+    if len(parts) == 2 and parts[0] == "v1" and parts[1] in methods:
+        allowed = methods[parts[1]]
+        return not_allowed(f"{request.path} takes {' and '.join(allowed)}", *allowed)
+    if parts in (["openapi.json"], ["v2", "health", "live"]):
+        return not_allowed(f"{request.path} takes GET", "GET")
+    return http.failure(404, f"no {request.path}")
+
+
+async def _run(controller: Controller) -> None:
+    about, store = controller.store.get("controller"), controller.store
+    token = store.get("token")
+    listening = await listen(controller.handle, Listen(port=about["port"], token=token))
+    when_told(controller.ending.set)
+    checking = asyncio.create_task(controller.check())
+    await controller.keep()
+    checking.cancel()
+    await listening.close(0.5)
+
+
+def main(folder: Path, backend: Backend, handle: str | None = None) -> None:
+    """Be the controller of a folder until told to end.
+
+    Args:
+        handle: of this process, for whoever takes over.
+    Raises:
+        EdgewiseError: its state or port cannot be used.
+    """
+    log_json()
+    store = Store(folder / DATABASE)
+    store.put("began_s", store.get("began_s", time.time()))
+    store.put("controller_handle", handle)
+    run(_run(Controller(store, backend)))
+    store.close()

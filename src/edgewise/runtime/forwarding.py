@@ -1,0 +1,97 @@
+"""A query on its way through a gateway, and what is read from and written into its answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from edgewise.core.world import World
+from edgewise.runtime import http
+from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
+
+PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
+DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
+LONGEST_S = 600.0  # nobody is waited for longer
+OUTCOME = ("queries", "ok", "failed", "rejected", "delay_mean_s")
+LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
+LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a gateway waits for what.
+
+    Attributes:
+        late_s: for an answer after the deadline; it is passed on and counted as failed.
+        idle_stream_s: before a stream opened by headers is closed.
+        health_period_s, health_timeout_s: between health checks, and for one.
+        health_misses: checks without an answer before a worker is down; a refused connection is enough.
+    """
+
+    late_s: float = 5.0
+    idle_stream_s: float = 30.0
+    health_period_s: float = 1.0
+    health_timeout_s: float = 1.0
+    health_misses: int = 2
+
+
+@dataclass(slots=True)
+class Query:
+    """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
+
+    ways_s: emulated time of both ways together; home_s: when its answer may be given.
+    """
+
+    stream_id: int
+    body: bytes
+    headers: dict[str, str]
+    expires_s: float
+    sent_s: float
+    received_s: float
+    ways_s: float | None = None
+    home_s: float = 0.0
+
+
+def took_s(answer: http.Response) -> float:
+    """Time at the worker, as it says; what really passed beyond it counts as part of the emulated ways."""
+    try:
+        return float(answer.headers.get(TOOK, 0.0))
+    except ValueError:
+        return 0.0
+
+
+def write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
+    """Add parameters to the JSON part of an answer, unless that is large."""
+    stated = answer.headers.get("inference-header-content-length")
+    length = int(stated) if stated and stated.isdigit() else len(answer.body)
+    if length > LARGE_JSON_BYTES:
+        return
+    try:
+        head = json.loads(answer.body[:length])
+        head["parameters"] = {**(head.get("parameters") or {}), **parameters}
+    except (ValueError, TypeError, AttributeError):
+        return  # whatever a foreign server sent: passed on as it is
+    text = json.dumps(head, separators=(",", ":")).encode()
+    answer.body = b"".join((text, memoryview(answer.body)[length:]))
+    if stated:
+        answer.headers["inference-header-content-length"] = str(len(text))
+
+
+def where_is(world: World, worker: int) -> dict[str, str]:
+    """Names of a worker, its variant and its cluster."""
+    return {
+        "worker": world.worker_names[worker],
+        "variant": world.variant_names[worker],
+        "cluster": world.cluster_names[world.cluster[worker]],
+    }
+
+
+def reported(answer: http.Response, world: World, worker: int) -> http.Response:
+    """The answer with its worker and variant in its headers, and in its parameters unless it is large."""
+    who, variant = world.worker_names[worker], world.variant_names[worker]
+    headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
+    headers[WORKER], headers[VARIANT] = who, variant
+    answer.headers = headers
+    if answer.status == 200:
+        write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
+    return answer

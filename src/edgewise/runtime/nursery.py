@@ -1,0 +1,169 @@
+"""The root of a live system: has everything loaded, forks in milliseconds, keeps a controller.
+
+    nursery ──forks──▶ controller, restarted when it dies
+       ▲  └──forks──▶ workers, gateways, when the controller asks over a socket pair
+       └── SIGTERM, SIGINT: passed on to the controller, which ends everything
+
+When the nursery dies everything else goes on; the controller then starts interpreters instead of forks,
+and a new nursery on the same folder takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from edgewise.errors import EdgewiseError
+from edgewise.runtime import controller, process
+from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
+from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.serving import TOLD
+from edgewise.runtime.store import Process, Store, as_json, from_json
+
+LONGEST_WAIT_S = 5.0
+
+
+class Nursery:
+    """Runs the system of a folder until told to end.
+
+    Args:
+        folder: prepared by `plan.prepare`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._told = False
+        self._controller: int | None = None
+        self._pair: socket.socket | None = None
+        self._next_s, self._wait_s = 0.0, 0.0
+
+    def run(self) -> None:
+        """Load everything, then keep a controller and fork what it asks for."""
+        store = Store(self.folder / DATABASE)
+        policy = store.get("policy")
+        _end_former(self.folder, store)
+        store.close()  # SQLite must not be carried over a fork
+        process.warm(self.folder, policy)
+        for number in TOLD:
+            signal.signal(number, self._tell)
+        while self._controller is not None or not self._told:
+            if self._controller is None and time.monotonic() >= self._next_s:
+                self._start_controller()
+            self._serve(0.02)
+            self._reap()
+
+    def _tell(self, number: int, frame: object) -> None:
+        self._told = True
+        if self._controller is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._controller, signal.SIGTERM)
+
+    def _start_controller(self) -> None:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        began_s = time.monotonic()
+
+        def be() -> None:
+            mine.close()
+            backend = LocalBackend(self.folder, _Asking(its))
+            controller.main(self.folder, backend, handle_of(os.getpid()))
+
+        self._controller, self._pair = _fork(self.folder, "controller", be, self._pair), mine
+        its.close()
+        self._wait_s = min(max(2 * self._wait_s, 0.05), LONGEST_WAIT_S) if began_s - self._next_s < 5 else 0.0
+        self._next_s = began_s + self._wait_s
+
+    def _serve(self, timeout_s: float) -> None:
+        """Fork what the controller asks for."""
+        pair = self._pair
+        if pair is None:
+            time.sleep(timeout_s)
+            return
+        if not select.select([pair], [], [], timeout_s)[0]:
+            return
+        with contextlib.suppress(OSError):
+            text = pair.recv(65536)
+            if not text:
+                self._pair = None
+                pair.close()
+                return
+            wanted = from_json(text.decode())
+            number = _fork(self.folder, wanted.name, lambda: process.main(self.folder, wanted), pair)
+            pair.send(json.dumps(number).encode())
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                number, _ = os.waitpid(-1, os.WNOHANG)
+                if number == 0:
+                    return
+                if number == self._controller:
+                    self._controller = None
+
+
+class _Asking:
+    """The controller's end: asks the nursery for a fork."""
+
+    def __init__(self, pair: socket.socket) -> None:
+        self._pair: socket.socket | None = pair
+        pair.settimeout(2.0)
+
+    def __call__(self, wanted: Process) -> int:
+        if self._pair is not None:
+            with contextlib.suppress(OSError):
+                self._pair.send(as_json(wanted).encode())
+                if answer := self._pair.recv(64):
+                    return int(json.loads(answer))
+            self._pair = None  # a late answer must not be taken for the next one's
+        raise ConnectionError("the nursery is gone")
+
+
+def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket | None) -> int:
+    """Fork a process in its own session that is `be` and logs to its file."""
+    log = log_file(folder, name).open("ab")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # kept until it listens for them
+    number = os.fork()
+    if number:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        log.close()
+        return number
+    status = 1
+    try:
+        os.setsid()
+        if pair is not None:
+            pair.close()
+        for told in TOLD:
+            signal.signal(told, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        be()
+        status = 0
+    except EdgewiseError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _end_former(folder: Path, store: Store) -> None:
+    """End the controller of a nursery that died; its workers and gateways go on."""
+    former, backend = store.get("controller_handle"), LocalBackend(folder)
+    if former is not None and backend.alive(former):
+        backend.stop(former, force=True)
+        while backend.alive(former):
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    Nursery(Path(sys.argv[1])).run()

@@ -1,0 +1,149 @@
+"""What runs inside each process of a live system: `python -m edgewise.runtime.process FOLDER JSON`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.keyed import Purpose, normal_pair_of
+from edgewise.core.world import World
+from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.model.catalog import Profile
+from edgewise.model.scenario import Scenario
+from edgewise.runtime import http, needs
+from edgewise.runtime.books import Stored
+from edgewise.runtime.emulation import SlowModel, Ways
+from edgewise.runtime.gateway import Gateway, Patience
+from edgewise.runtime.logs import log_json
+from edgewise.runtime.onnx_model import OnnxModel
+from edgewise.runtime.plan import DATABASE, SCENARIO
+from edgewise.runtime.reservations import Reservations
+from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
+from edgewise.runtime.session import Session
+from edgewise.runtime.store import Process, Store, from_json
+from edgewise.runtime.worker import Worker
+
+PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
+
+
+@cache
+def world_of(folder: Path) -> tuple[Scenario, World]:
+    """The scenario of a folder; kept by whoever is forked later."""
+    scenario = load_scenario(folder / SCENARIO)
+    return scenario, World.build(scenario.catalog, scenario.topology)
+
+
+def warm(folder: Path, policy: str) -> None:
+    """Load and compile what workers and gateways need, so that forks of this process start at once."""
+    _, world = world_of(folder)
+    session = Session(world, policies.load(policy), 0, time.monotonic)
+    stated = {"task": world.task_names[0], "rate_qps": 1e-9, "size_bytes": 1, "deadline_s": 1e6}
+    session.open_stream(needs.to_stream(stated, 0, world, session.clock()))
+    session.tick()
+    normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
+
+
+def main(folder: Path, process: Process) -> None:
+    """Be this process until told to end.
+
+    Raises:
+        EdgewiseError: it cannot begin.
+    """
+    if process.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, process.cores)
+    log_json()
+    place = take_place(folder, process.name)
+    if process.kind == "worker":
+        run(run_worker(_worker(process.settings), Listen(port=process.port)))
+        place.close()
+        return
+    store = Store(folder / DATABASE)
+    run(_gateway(folder, process, store))
+    place.close()
+
+
+def take_place(folder: Path, name: str) -> TextIO:
+    """Hold the place of this name; a process that still does was lost by its controller, and is killed.
+
+    Returns:
+        the open lock file: whoever has it holds the place.
+    """
+    file = folder / "places" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    place = file.open("a+")
+    while True:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            place.seek(0)
+            with contextlib.suppress(ValueError, ProcessLookupError):
+                os.kill(int(place.read()), signal.SIGKILL)
+            time.sleep(0.005)
+    place.truncate(0)
+    place.write(str(os.getpid()))
+    place.flush()
+    return place
+
+
+def _worker(settings: dict[str, Any]) -> Worker:
+    file, profile = Path(settings["file"]), settings["profile"]
+    if profile is None:
+        model = OnnxModel(settings["model"], file, file.parent)
+    else:
+        model = SlowModel(
+            settings["model"], file, file.parent, Profile(**profile), settings["seed"], settings["entity"]
+        )
+    return Worker(
+        model,
+        max_batch=settings["max_batch"],
+        batch_timeout_s=settings["batch_timeout_s"],
+        reservations=Reservations(settings["capacity_qps"]),
+    )
+
+
+async def _gateway(folder: Path, process: Process, store: Store) -> None:
+    scenario, world = world_of(folder)
+    settings, began_s = process.settings, store.get("began_s", time.time())
+    offset_s = time.time() - began_s - time.monotonic()
+    try:
+        policy = policies.load(store.get("policy"))
+    except PolicyError as error:
+        raise EdgewiseError(f"policy: {error}") from error
+    session = Session(
+        world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
+        window_s=scenario.window_s, retry_refused=scenario.retry_refused,
+    )  # fmt: skip
+    gateway = Gateway(
+        session,
+        [http.Client.of_url(worker["url"]) for worker in settings["workers"]],
+        [worker["model"] for worker in settings["workers"]],
+        patience=PATIENCE,
+        book=Stored(store, process.name),
+        name=process.name,
+        ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
+        site=settings["site"],
+    )
+    gateway.restore()
+    if shadow := store.get("shadow"):
+        session.watch_with(policies.load(shadow))
+    where = Listen(
+        port=process.port, token=store.get("token"), admin_token=store.get("controller")["admin_token"]
+    )
+    await run_gateway(gateway, where, settings["telemetry_period_s"])
+    store.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), from_json(sys.argv[2]))

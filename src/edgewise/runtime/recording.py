@@ -1,0 +1,125 @@
+"""Live traffic as a scenario and a trace: the folder can be simulated, and played live again."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgewise.config import dump_scenario, load_scenario
+from edgewise.errors import RunError
+from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.runtime.plan import DATABASE, SCENARIO
+from edgewise.runtime.store import Store
+
+TRACE = "streams.csv"
+COLUMNS = (
+    "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
+    "priority",
+)  # fmt: skip
+SHORTEST_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded.
+
+    Attributes:
+        folder: has scenario.yaml and streams.csv.
+        streams: how many.
+        duration_s: from the first opening to the last end.
+    """
+
+    folder: Path
+    streams: int
+    duration_s: float
+
+
+def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
+    """Write a live system's streams as a scenario with a trace.
+
+    Args:
+        state: folder of the system; it may be running.
+        folder: to write to.
+        last_s: only streams that opened in so many last seconds.
+    Raises:
+        RunError: there is no system, or no stream was opened.
+    """
+    if not (state / DATABASE).is_file():
+        raise RunError(f"state {state}: no live system was started there; use --state")
+    store = Store(state / DATABASE)
+    now_s = time.time()
+    rows = [r for r in store.streams(1_000_000) if last_s is None or r["opened_s"] >= now_s - last_s]
+    store.close()
+    if not rows:
+        raise RunError(f"state {state}: no stream was opened; there is nothing to record")
+    began_s = min(row["opened_s"] for row in rows)
+    ends_s = max(row["closed_s"] or now_s for row in rows)
+    duration_s = max(ends_s - began_s, 1.0) + SHORTEST_S
+    live = load_scenario(state / SCENARIO)
+    names = _names(rows)
+    scenario = _scenario(live, rows, names, duration_s)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCENARIO).write_text(dump_scenario(scenario))
+    sites = [site.name for site in live.topology.sites]
+    with (folder / TRACE).open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for row, name in zip(rows, names, strict=True):
+            length_s = max((row["closed_s"] or now_s) - row["opened_s"], SHORTEST_S)
+            figures = [repr(float(row[column])) for column in ("rate_qps", "size_bytes", "deadline_s")]
+            rest = [row.get("min_accuracy", 0.0), row.get("priority", 0)]
+            opens = round(row["opened_s"] - began_s, 6)
+            writer.writerow([opens, row.get("site", sites[0]), name, round(length_s, 6), *figures, *rest])
+    return Recording(folder, len(rows), duration_s)
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """An application of each stream; one name means one task."""
+    tasks: dict[str, str] = {}
+    names = []
+    for row in rows:
+        name = row.get("application") or "unnamed"
+        if tasks.setdefault(name, row["task"]) != row["task"]:
+            name = f"{name}-{row['task']}"
+            tasks[name] = row["task"]
+        names.append(name)
+    return names
+
+
+def _scenario(
+    live: Scenario, rows: Sequence[dict[str, Any]], names: list[str], duration_s: float
+) -> Scenario:
+    """The live scenario with the applications, their ranges and the rate of arrivals that were seen."""
+    applications = []
+    for name in dict.fromkeys(names):
+        mine = [row for row, other in zip(rows, names, strict=True) if other == name]
+        lengths = [
+            max((row["closed_s"] or row["opened_s"] + duration_s) - row["opened_s"], SHORTEST_S)
+            for row in mine
+        ]
+        applications.append(
+            {
+                "name": name, "task": mine[0]["task"], "weight": len(mine),
+                "rate_qps": _range([row["rate_qps"] for row in mine]),
+                "deadline_s": _range([row["deadline_s"] for row in mine]),
+                "length_s": _range(lengths),
+                "size_bytes": max(max(row["size_bytes"] for row in mine), 1.0),
+                "min_accuracy": min(row.get("min_accuracy", 0.0) for row in mine),
+            }
+        )  # fmt: skip
+    data = live.spec.model_dump(mode="json")
+    per_site_min = len(rows) * 60.0 / duration_s / len(live.topology.sites)
+    data |= {
+        "name": f"{live.name}-recorded", "description": f"{len(rows)} streams recorded live.",
+        "duration_s": duration_s, "window_s": min(live.window_s, duration_s), "applications": applications,
+        "arrivals": {"clients_per_min": per_site_min}, "timeline": [],
+    }  # fmt: skip
+    return parse_scenario(data, "recording")
+
+
+def _range(values: list[float]) -> list[float]:
+    return [float(min(values)), float(max(values))]

@@ -1,0 +1,58 @@
+"""Plays a recording against the live system that is up."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from edgewise.config import load_scenario
+from edgewise.errors import RunError
+from edgewise.model.work import Stream
+from edgewise.runtime import http
+from edgewise.runtime.plan import DATABASE, SCENARIO
+from edgewise.runtime.recording import TRACE
+from edgewise.runtime.store import Store
+from edgewise.runtime.traffic import Seen, Traffic, zeros
+from edgewise.workloads import read_streams_csv
+
+
+def play(state: Path, folder: Path, seed: int = 0) -> list[Seen]:
+    """Open the recorded streams at their times and send their queries, filled with zeros.
+
+    Args:
+        state: folder of the system that is up; its sites must have the recording's names.
+        folder: the recording.
+        seed: keys the phases.
+    Raises:
+        ScenarioError: the recording cannot be read.
+        RunError: the system does not answer, or has not the recording's sites.
+    """
+    scenario = load_scenario(folder / SCENARIO)
+    streams = read_streams_csv(folder / TRACE, scenario, seed)
+    store = Store(state / DATABASE)
+    fronts = [r.process for r in store.processes() if r.process.kind == "gateway"]
+    token = store.get("token")
+    store.close()
+    urls = {front.settings["site"]: front.url for front in reversed(fronts)}
+    sites = [site.name for site in scenario.topology.sites]
+    here = [site.name for site in load_scenario(state / SCENARIO).topology.sites]
+    if missing := [name for name in sites if name not in here]:
+        raise RunError(f"site {missing[0]!r}: the system that is up has only {', '.join(here)}")
+    try:
+        return asyncio.run(
+            _play(streams, [urls.get(name, fronts[0].url) for name in sites], sites, token, seed)
+        )
+    except (ConnectionError, TimeoutError, ValueError) as error:
+        raise RunError(f"replay: {error}") from error
+
+
+async def _play(
+    streams: list[Stream], urls: list[str], sites: list[str], token: str | None, seed: int
+) -> list[Seen]:
+    clients = {site: http.Client.of_url(url, token) for site, url in enumerate(urls)}
+    queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
+    traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed)
+    seen = await traffic.play()
+    for client in clients.values():
+        client.close()
+    return seen

@@ -1,0 +1,137 @@
+"""What gateways have reserved of a worker's capacity; the worker grants it.
+
+    GET    /v1/reservations                       every gateway's load
+    PUT    /v1/reservations/{gateway}/{stream}    {"load_qps": x} → 200, or 409 when it does not fit
+    DELETE /v1/reservations/{gateway}/{stream}    give it back
+    PUT    /v1/reservations/{gateway}             {"streams": {id: load_qps}}: all it has, to renew its lease;
+                                                  → those that do not fit
+
+Answers carry `others_qps`, the load of the other gateways. A gateway that does not renew is forgotten,
+so nothing is leaked by one that dies; a worker that starts again hears from its gateways what they had.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from edgewise.errors import ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.http.messages import not_allowed
+
+TOLERANCE = 1e-9
+
+
+class Reservations:
+    """The worker's ledger.
+
+    Args:
+        capacity_qps: normalised load that may be granted (ASET's C_v).
+        lease_s: a gateway that was not heard for so long is forgotten.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, capacity_qps: float, lease_s: float = 5.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.capacity_qps, self.lease_s, self._clock = capacity_qps, lease_s, clock
+        self._loads: dict[str, dict[str, float]] = {}
+        self._heard_s: dict[str, float] = {}
+
+    def grant(self, gateway: str, stream: str, load_qps: float) -> bool:
+        """Reserve a stream's share; asking again for what is held is granted."""
+        mine = self._of(gateway)
+        used_qps = self.total_qps() - mine.get(stream, 0.0)
+        if used_qps + load_qps > self.capacity_qps * (1.0 + TOLERANCE):
+            return False
+        mine[stream] = load_qps
+        return True
+
+    def release(self, gateway: str, stream: str) -> None:
+        """Give a stream's share back; one that is not held is no error."""
+        self._of(gateway).pop(stream, None)
+
+    def renew(self, gateway: str, loads: dict[str, float]) -> list[str]:
+        """Make `loads` all that a gateway has; returns the streams that do not fit."""
+        held = self._of(gateway)
+        kept = {stream: load for stream, load in loads.items() if held.get(stream) == load}
+        self._loads[gateway] = kept
+        return [s for s, load in loads.items() if s not in kept and not self.grant(gateway, s, load)]
+
+    def total_qps(self) -> float:
+        """Load that is granted."""
+        self._expire()
+        return sum(sum(loads.values()) for loads in self._loads.values())
+
+    def others_qps(self, gateway: str) -> float:
+        """Load granted to other gateways."""
+        return self.total_qps() - sum(self._loads.get(gateway, {}).values())
+
+    def handle(self, request: http.Request, rest: list[str]) -> http.Response:
+        """Answer a request below /v1/reservations.
+
+        Raises:
+            ProtocolError: its body is wrong.
+        """
+        match request.method, rest:
+            case "GET", []:
+                self._expire()
+                return http.as_json({"capacity_qps": self.capacity_qps, "gateways": self._loads})
+            case "PUT", [gateway, stream]:
+                return self._asked(gateway, stream, request.body)
+            case "DELETE", [gateway, stream]:
+                self.release(gateway, stream)
+                return http.as_json({"others_qps": self.others_qps(gateway)})
+            case "PUT", [gateway]:
+                refused = self.renew(gateway, _loads(request.body))
+                return http.as_json({"refused": refused, "others_qps": self.others_qps(gateway)})
+        methods = {0: ("GET",), 1: ("PUT",), 2: ("PUT", "DELETE")}.get(len(rest))
+        if methods is None:
+            return http.failure(404, f"no {request.path}")
+        return not_allowed(f"{request.path} takes {' and '.join(methods)}", *methods)
+
+    def _asked(self, gateway: str, stream: str, body: bytes) -> http.Response:
+        load_qps = _number(_object(body).get("load_qps"), "load_qps")
+        granted, others_qps = self.grant(gateway, stream, load_qps), self.others_qps(gateway)
+        if granted:
+            return http.as_json({"others_qps": others_qps})
+        reason = (
+            f"load_qps: {load_qps:g} does not fit; {self.total_qps():g} of {self.capacity_qps:g} is granted"
+        )
+        return http.failure(409, reason, others_qps=others_qps)
+
+    def _of(self, gateway: str) -> dict[str, float]:
+        self._expire()
+        self._heard_s[gateway] = self._clock()
+        return self._loads.setdefault(gateway, {})
+
+    def _expire(self) -> None:
+        now_s = self._clock()
+        for gateway in [g for g, heard_s in self._heard_s.items() if now_s - heard_s > self.lease_s]:
+            del self._heard_s[gateway], self._loads[gateway]
+
+
+def _loads(body: bytes) -> dict[str, float]:
+    streams = _object(body).get("streams")
+    if not isinstance(streams, dict):
+        raise ProtocolError("streams: an object of stream numbers and loads is needed")
+    return {name: _number(load, f"streams.{name[:20]}") for name, load in streams.items()}
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        stated = json.loads(body)
+    except (ValueError, RecursionError):
+        stated = None
+    if not isinstance(stated, dict):
+        raise ProtocolError("body: a JSON object is needed")
+    return stated
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ProtocolError(f"{name}: {str(value)[:80]} is not a number >= 0")
+    return float(value)

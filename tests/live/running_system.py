@@ -1,0 +1,120 @@
+"""A whole live system in processes of its own, for tests."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from edgewise.model.scenario import parse_scenario
+from edgewise.runtime import http
+from edgewise.runtime.asking import ask
+from edgewise.runtime.plan import prepare
+from edgewise.runtime.protocol import InferRequest, encode_request
+
+
+def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
+    """Workers of 3 ms on two clusters that are 1 and 4 ms away."""
+    return parse_scenario(
+        {
+            "name": "small", "duration_s": 60,
+            "catalog": {
+                "models": [{"name": "echo", "task": "score", "accuracy": 50}],
+                "variants": [{
+                    "name": "echo-cpu", "model": "echo", "resources": {"cpu_cores": 1},
+                    "profile": {"fixed_s": 0.003, "deviation": 0.1, "source": "made up"},
+                    "capacity_qps": capacity_qps, "largest_bytes": 1000,
+                }],
+            },
+            "clusters": [
+                {"name": "near", "tier": 0, "nodes": [{"name": "near-node", "resources": {"cpu_cores": 9}}]},
+                {"name": "far", "tier": 1, "nodes": [{"name": "far-node", "resources": {"cpu_cores": 9}}]},
+            ],
+            "sites": [{"name": "site", "count": gateways_sites, "uplink_bps": 1e9}],
+            "links": [
+                {"site": "*", "cluster": "near", "delay_s": 0.001, "deviation_s": 0.0002},
+                {"site": "*", "cluster": "far", "delay_s": 0.004, "deviation_s": 0.0004},
+            ],
+            "workers": [{"variant": "echo-cpu", "cluster": "near", "count": workers - 1},
+                        {"variant": "echo-cpu", "cluster": "far"}],
+            "applications": [{"name": "any", "task": "score", "rate_qps": 10, "size_bytes": 100,
+                              "deadline_s": 5, "length_s": 60}],
+            "arrivals": {"clients_per_min": 1},
+        },
+        "small",
+    )  # fmt: skip
+
+
+class System:
+    """A prepared folder and the nursery that runs it."""
+
+    def __init__(self, folder, scenario, **options):
+        self.folder = folder
+        self.store = prepare(folder, scenario, **options)
+        self.nursery = None
+        about = self.store.get("controller")
+        self.controller = http.Client.of_url(f"http://127.0.0.1:{about['port']}")
+
+    def start(self):
+        command = [sys.executable, "-m", "edgewise.runtime.nursery", str(self.folder)]
+        self.nursery = subprocess.Popen(command)
+
+    async def ready(self):
+        """Wait until every wanted process answers."""
+        await asyncio.gather(*(self.answers(r.process) for r in self.store.processes() if r.process.wanted))
+
+    async def answers(self, process):
+        client = http.Client.of_url(process.url)
+        path = "/v2/health/ready"
+        answer = await ask(client, "GET", path, patience_s=60)
+        client.close()
+        assert answer.status == 200
+
+    async def get(self, path, method="GET", body=None):
+        data = b"" if body is None else json.dumps(body).encode()
+        answer = await ask(self.controller, method, path, body=data, patience_s=30)
+        return json.loads(answer.body)
+
+    def of(self, name):
+        return next(r for r in self.store.processes() if r.process.name == name)
+
+    def gateway(self, number=0):
+        return http.Client.of_url(self.of(f"gateway-{number}").process.url)
+
+    def pid(self, name):
+        handle = self.store.get("controller_handle") if name == "controller" else self.of(name).handle
+        return handle and int(handle.split(":")[0])
+
+    async def kill(self, name):
+        """Kill -9, then wait for its successor to answer; returns how long that took."""
+        before, began = self.pid(name), time.monotonic()
+        os.kill(before, signal.SIGKILL)
+        while self.pid(name) in (before, None):
+            await asyncio.sleep(0.005)
+        if name == "controller":
+            await self.get("/v1/status")
+        else:
+            await self.answers(self.of(name).process)
+        return time.monotonic() - began
+
+    def stop(self):
+        if self.nursery is not None and self.nursery.poll() is None:
+            self.nursery.send_signal(signal.SIGTERM)
+            self.nursery.wait(30)
+        self.store.close()
+
+
+async def open_stream(client, **changes):
+    needs = {"task": "score", "rate_qps": 10, "size_bytes": 100, "deadline_s": 5.0} | changes
+    answer = await ask(client, "POST", "/v1/streams", body=json.dumps(needs).encode(), patience_s=30)
+    return answer.status, json.loads(answer.body)
+
+
+async def infer(client, stream, patience_s=30.0):
+    headers, body = encode_request(InferRequest({"x": np.ones((1, 4), np.float32)}))
+    headers["edgewise-stream"] = str(stream)
+    return await ask(client, "POST", "/v2/models/score/infer", headers, body, patience_s=patience_s)

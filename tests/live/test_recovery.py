@@ -1,0 +1,101 @@
+"""kill -9 of every kind of process, at random moments under load: nothing that was accepted is lost."""
+
+import asyncio
+import os
+import random
+import signal
+
+import pytest
+from running_system import System, infer, open_stream, small_scenario
+
+from edgewise.runtime.backends import LocalBackend
+
+pytestmark = pytest.mark.live
+KILLS = 18
+HANG_S = 30.0  # a generous limit; recovery is reported, not asserted to the millisecond
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory):
+    made = System(tmp_path_factory.mktemp("live"), small_scenario(), gateways=2)
+    made.start()
+    asyncio.run(made.ready())
+    yield made
+    made.stop()
+
+
+async def load(client, stream, until):
+    """A client that follows the retry rule; returns the statuses of its queries."""
+    statuses = []
+    while not until.is_set():
+        statuses.append((await infer(client, stream)).status)
+        await asyncio.sleep(0.02)
+    return statuses
+
+
+def test_kill_9_at_random_moments_loses_nothing(system, record_property):
+    draws = random.Random(7)
+
+    async def run():
+        clients = [system.gateway(k) for k in range(2)]
+        opened = [(client, await open_stream(client)) for client in clients for _ in range(4)]
+        assert [status for _, (status, _) in opened] == [201] * 8
+        streams = [(client, answer["stream"]) for client, (_, answer) in opened]
+        assert len({stream for _, stream in streams}) == 8
+        until = asyncio.Event()
+        asking = [asyncio.create_task(load(client, stream, until)) for client, stream in streams]
+        names = ["controller", *(r.process.name for r in system.store.processes())]
+        took = {}
+        for k in range(KILLS):
+            await asyncio.sleep(draws.uniform(0.0, 0.4))
+            name = names[k % len(names)] if k < len(names) else draws.choice(names)
+            took.setdefault(name, []).append(await asyncio.wait_for(system.kill(name), HANG_S))
+        await asyncio.sleep(0.5)
+        until.set()
+        statuses = [status for task in asking for status in await asyncio.wait_for(task, HANG_S)]
+        assert set(statuses) == {200}
+        assert len(statuses) > 8 * KILLS
+        rows = {row["stream"]: row for row in await system.get("/v1/streams")}
+        assert all(rows[stream]["worker"] and rows[stream]["closed_s"] is None for _, stream in streams)
+        for client, stream in streams:
+            answer = await client.request("DELETE", f"/v1/streams/{stream}")
+            assert answer.status == 200
+        return len(statuses), took
+
+    queries, took = asyncio.run(run())
+    longest = {name: round(max(times), 3) for name, times in took.items()}
+    record_property("queries", queries)
+    record_property("longest recovery, s", longest)
+    print(f"{queries} queries, {KILLS} kills; longest recovery in s: {longest}")
+
+
+def test_a_system_without_its_nursery_goes_on_and_a_new_one_takes_over(tmp_path):
+    async def run(system):
+        await system.ready()
+        client = system.gateway()
+        _, opened = await open_stream(client)
+        system.nursery.send_signal(signal.SIGKILL)
+        system.nursery.wait()
+        worker = opened["worker"]
+        assert (await infer(client, opened["stream"])).status == 200
+        os.kill(system.pid(worker), signal.SIGKILL)  # the controller starts an interpreter now
+        assert (await infer(client, opened["stream"])).status == 200
+        gateway, controller = system.pid("gateway-0"), system.pid("controller")
+        system.start()
+        while system.pid("controller") == controller:
+            await asyncio.sleep(0.02)
+        await system.ready()
+        assert system.pid("gateway-0") == gateway  # adopted, not started anew
+        assert (await infer(client, opened["stream"])).status == 200
+
+    system = System(tmp_path, small_scenario(workers=2), gateways=1)
+    system.start()
+    try:
+        asyncio.run(asyncio.wait_for(run(system), 90))
+        handles = [r.handle for r in system.store.processes()]
+        system.stop()  # at once, while the new controller may still be starting
+        backend = LocalBackend(tmp_path)
+        assert not any(backend.alive(handle) for handle in handles)
+    finally:
+        if system.nursery.poll() is None:
+            system.nursery.kill()

@@ -1,0 +1,195 @@
+"""Several gateways sharing workers: the worker grants, or the gateway decides anew."""
+
+import asyncio
+import json
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from live_system import dense_file, dense_world
+
+from edgewise import policies
+from edgewise.runtime import http
+from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.reservations import Reservations
+from edgewise.runtime.session import Session
+from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.testing import VirtualClock
+
+pytestmark = pytest.mark.live
+CAPACITY = 100.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return OnnxModel("dense", dense_file(tmp_path_factory.mktemp("models")))
+
+
+class Shared:
+    """Two workers that grant, two gateways; in one event loop."""
+
+    def __init__(self, model, grant=(True, True)):
+        self.model, self.grant = model, grant
+
+    async def __aenter__(self):
+        self.books = [Reservations(CAPACITY) if grant else None for grant in self.grant]
+        self.workers = [Worker(self.model, reservations=book) for book in self.books]
+        self.servers = [await http.serve(worker.handle) for worker in self.workers]
+        began = time.monotonic()
+        self.gateways, self.fronts, self.clients = [], [], []
+        for name in ("north", "south"):
+            session = Session(
+                dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
+            )
+            clients = [http.Client(server.host, server.port) for server in self.servers]
+            self.gateways.append(Gateway(session, clients, ["dense"] * 2, name=name))
+            self.fronts.append(await http.serve(self.gateways[-1].handle))
+            self.clients.append(http.Client(self.fronts[-1].host, self.fronts[-1].port))
+        return self
+
+    async def __aexit__(self, *error):
+        for server in (*self.fronts, *self.servers):
+            await server.close(0.1)
+        for gateway in self.gateways:
+            gateway.session.core.validate()
+
+    async def open(self, gateway, rate_qps):
+        needs = {"task": "score", "rate_qps": rate_qps, "size_bytes": 256, "deadline_s": 5.0}
+        body = json.dumps(needs).encode()
+        answer = await self.clients[gateway].request("POST", "/v1/streams", body=body)
+        return answer.status, json.loads(answer.body)
+
+    def granted(self):
+        return [book.total_qps() for book in self.books]
+
+
+def go(model, scenario, **options):
+    async def run():
+        async with Shared(model, **options) as shared:
+            await asyncio.wait_for(scenario(shared), 30)
+
+    asyncio.run(run())
+
+
+def test_the_second_gateway_is_sent_elsewhere_and_then_refused(model):
+    async def scenario(shared):
+        places = [(await shared.open(k % 2, 60.0))[1].get("worker") for k in range(2)]
+        assert sorted(places) == ["dense-0", "dense-1"]  # each alone would have taken the same one
+        status, answer = await shared.open(0, 60.0)
+        assert status == 409 and "capacity" in answer["reason"]
+        assert shared.granted() == [60.0, 60.0]
+
+    go(model, scenario)
+
+
+def test_what_is_closed_can_be_had_by_the_other(model):
+    async def scenario(shared):
+        opened = [(await shared.open(0, 100.0))[1] for _ in range(2)]
+        assert (await shared.open(1, 100.0))[0] == 409
+        await shared.clients[0].request("DELETE", f"/v1/streams/{opened[0]['stream']}")
+        while min(shared.granted()) > 0:
+            await asyncio.sleep(0.005)
+        await shared.gateways[1].granting.renew()  # hears that there is room again
+        status, answer = await shared.open(1, 100.0)
+        assert (status, answer["worker"]) == (201, opened[0]["worker"])
+
+    go(model, scenario)
+
+
+def test_a_worker_that_starts_again_hears_what_it_had_granted(model):
+    async def scenario(shared):
+        for k in range(4):
+            assert (await shared.open(k % 2, 40.0))[0] == 201
+        before = shared.granted()
+        for worker in shared.workers:
+            worker.reservations = Reservations(CAPACITY)  # as after kill -9
+        shared.books = [worker.reservations for worker in shared.workers]
+        for gateway in shared.gateways:
+            await gateway.granting.renew()
+        assert shared.granted() == before and sum(before) == 160.0
+
+    go(model, scenario)
+
+
+def test_what_no_longer_fits_after_a_restart_is_decided_anew(model):
+    async def scenario(shared):
+        _, first = await shared.open(0, 60.0)
+        lost = int(first["worker"][-1])
+        shared.workers[lost].reservations = shared.books[lost] = Reservations(CAPACITY)
+        assert shared.books[lost].grant("south", "9", 60.0)  # the other was quicker
+        await shared.gateways[0].granting.renew()
+        while shared.granted() != [60.0, 60.0]:
+            await asyncio.sleep(0.005)
+        assert shared.gateways[0].session.bound_to(first["stream"]) == 1 - lost
+
+    go(model, scenario)
+
+
+def test_random_openings_and_closings_never_exceed_what_workers_have(model):
+    async def scenario(shared):
+        draws, opened = random.Random(3), []
+        for _ in range(150):
+            if opened and draws.random() < 0.4:
+                gateway, stream = opened.pop(draws.randrange(len(opened)))
+                await shared.clients[gateway].request("DELETE", f"/v1/streams/{stream}")
+            else:
+                gateway = draws.randrange(2)
+                status, answer = await shared.open(gateway, draws.uniform(5.0, 40.0))
+                opened += [(gateway, answer["stream"])]
+            assert max(shared.granted()) <= CAPACITY * (1 + 1e-6)
+        await asyncio.sleep(0.05)
+        for gateway in shared.gateways:
+            await gateway.granting.renew()
+        known = [g.session.core.view().load_qps for g in shared.gateways]
+        for worker, total in enumerate(shared.granted()):
+            assert known[1][worker] == pytest.approx(total)  # the last to renew knows all
+
+    go(model, scenario)
+
+
+def test_a_server_without_reservations_is_believed(model):
+    async def scenario(shared):
+        assert [(await shared.open(k, 90.0))[0] for k in (0, 1)] == [201, 201]
+
+    go(model, scenario, grant=(False, False))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.sampled_from("123"),
+            st.integers(0, 60),
+            st.sampled_from(["+", "-", "=", "w"]),
+        )
+    )
+)
+def test_the_ledger_against_a_plain_dictionary(steps):
+    clock = VirtualClock()
+    ledger, plain, heard = Reservations(CAPACITY, lease_s=5.0, clock=clock), {}, {"a": 0.0, "b": 0.0}
+    for gateway, stream, load, what in steps:
+        if what == "w":
+            clock.advance(load / 10)
+            continue
+        plain = {k: v for k, v in plain.items() if clock() - heard[k[0]] <= 5.0}
+        heard[gateway] = clock()
+        if what == "-":
+            plain.pop((gateway, stream), None)
+            ledger.release(gateway, stream)
+            continue
+        if what == "=":
+            kept = {k: v for k, v in plain.items() if k[0] != gateway}
+            plain = kept | ({(gateway, stream): load} if sum(kept.values()) + load <= CAPACITY else {})
+            refused = ledger.renew(gateway, {stream: load})
+            assert (refused == []) == ((gateway, stream) in plain)
+            continue
+        rest = sum(v for k, v in plain.items() if k != (gateway, stream))
+        fits = rest + load <= CAPACITY
+        assert ledger.grant(gateway, stream, load) == fits
+        if fits:
+            plain[gateway, stream] = load
+    plain = {k: v for k, v in plain.items() if clock() - heard[k[0]] <= 5.0}
+    assert ledger.total_qps() == pytest.approx(sum(plain.values()))

@@ -1,0 +1,152 @@
+"""`edgewise up` and the commands that steer it, as a user types them."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from running_system import infer, small_scenario
+from typer.testing import CliRunner
+
+from edgewise.cli import app
+from edgewise.config import dump_scenario, load_scenario
+from edgewise.errors import EdgewiseError
+from edgewise.runtime import http
+from edgewise.workloads import read_streams_csv
+
+pytestmark = pytest.mark.live
+ROOT = Path(__file__).parents[2]
+
+
+def edgewise(*arguments, folder, code=0):
+    """The command line in this process, as `main` runs it; interpreters take seconds to start."""
+    with chdir(folder):
+        done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    error = done.exception if isinstance(done.exception, EdgewiseError) else None
+    assert (2 if error else done.exit_code) == code, (done.output, done.exception)
+    return done.output + str(error or "")
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("up")
+    (folder / "small.yaml").write_text(dump_scenario(small_scenario(workers=2, capacity_qps=100)))
+    system = subprocess.Popen(
+        [sys.executable, "-m", "edgewise.cli", "up", "small.yaml", "--port", "0"],
+        cwd=folder, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    said = [system.stdout.readline() for _ in range(3)]
+    url = re.search(r"gateway-0: (\S+)", said[0]).group(1)
+    wait_until(lambda: "gateway-0" in edgewise("status", folder=folder) and answers(url))
+    yield folder, url
+    system.send_signal(signal.SIGINT)
+    system.wait(30)
+
+
+def answers(url):
+    async def ask():
+        try:
+            return (await http.Client.of_url(url).request("GET", "/v2/models/score/ready")).status == 200
+        except ConnectionError:
+            return False
+
+    return asyncio.run(ask())
+
+
+def wait_until(condition, limit_s=60):
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_the_client_of_the_tutorial_gets_its_answer(up):
+    folder, url = up
+    page = (ROOT / "docs/tutorials/live-system.md").read_text()
+    client = re.search(r"```python\n(# client.py.*?)```", page, re.S).group(1)
+    assert len(client.strip().splitlines()) <= 11
+    code = client.replace("http://localhost:8000", url)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "echo-cpu@near-node" in done.stdout and "[1.0, 2.0, 3.0]" in done.stdout
+
+
+def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
+    folder, url = up
+
+    async def use():
+        client = http.Client.of_url(url)
+        for k in range(3):
+            needs = {"task": "score", "application": f"app-{k % 2}", "rate_qps": 20 + k, "size_bytes": 100,
+                     "deadline_s": 1.0}  # fmt: skip
+            opened = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+            stream = json.loads(opened.body)["stream"]
+            for _ in range(5):
+                assert (await infer(client, stream)).status == 200
+            await client.request("DELETE", f"/v1/streams/{stream}")
+
+    edgewise("shadow", "set", "farthest", folder=folder)
+    asyncio.run(use())
+    report = edgewise("shadow", "report", folder=folder)
+    assert re.search(r"other worker\s+3\b", report) and "far-node" in report
+    assert "streams over" in edgewise("record", "recorded", folder=folder)
+    scenario = load_scenario(folder / "recorded/scenario.yaml")
+    trace = read_streams_csv(folder / "recorded/streams.csv", scenario)
+    mine = [s for s in trace if s.application.startswith("app-")]
+    assert [s.rate_qps for s in mine] == [20, 21, 22] and [s.application for s in mine][:2] == [
+        "app-0",
+        "app-1",
+    ]
+    simulated = edgewise("replay", "recorded", "--policies", "closest,farthest", "--out", "x", folder=folder)
+    assert "closest" in simulated and "farthest" in simulated and (folder / "x/report.html").is_file()
+    live = edgewise("replay", "recorded", "--live", folder=folder)
+    expected = re.search(r"closest\s+(\d+)", simulated).group(1)
+    queries, ok, _, rejected = re.search(r"live\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", live).groups()
+    assert (queries, rejected) == (expected, "0")  # as many queries live as simulated
+    assert int(ok) > 0
+
+
+def test_commands_steer_the_system(up):
+    folder, url = up
+    assert "closest in gateway-0" in edgewise("policy", "set", "closest", folder=folder)
+    assert "policy closest" in edgewise("status", folder=folder)
+    message = edgewise("policy", "set", "nonsense", folder=folder, code=2)
+    assert "nonsense" in message and "least-impedance" in message
+    assert "near-node" in edgewise("workers", folder=folder)
+    near = "echo-cpu@near-node"
+    edgewise("drain", near, folder=folder)
+    wait_until(lambda: re.search(rf"{near}\s+worker\s+stopped", edgewise("status", folder=folder)))
+    edgewise("resume", near, folder=folder)
+    wait_until(lambda: re.search(rf"{near}\s+worker\s+running", edgewise("status", folder=folder)))
+    assert "no worker" in edgewise("drain", "nobody", folder=folder, code=2)
+    assert "app-0" in edgewise("streams", "--all", folder=folder)
+
+
+def test_without_a_system_there_is_one_line_of_help(tmp_path):
+    for command in (("status",), ("drain", "x")):
+        assert "edgewise up" in edgewise(*command, folder=tmp_path, code=2)
+    assert "--state" in edgewise("record", "y", folder=tmp_path, code=2)
+    message = edgewise("gateway", "tiny", "--worker", "x", folder=tmp_path, code=2)
+    assert "1 given, the scenario has 2" in message
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["up", "down", "status", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi",
+     "record", "replay", "demo", "policy set", "shadow set", "shadow report"],
+)  # fmt: skip
+def test_help_has_an_example(command):
+    shown = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert shown.exit_code == 0 and f"edgewise {command}" in shown.stdout
+
+
+def test_openapi_of_each_interface(tmp_path):
+    for which, path in (("gateway", "/v1/streams"), ("worker", "/v2"), ("controller", "/v1/shadow")):
+        assert path in json.loads(edgewise("openapi", which, folder=tmp_path))["paths"]
+    assert "controller" in edgewise("openapi", "x", folder=tmp_path, code=2)
