@@ -22,7 +22,8 @@ from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
 from edgewise.model.work import Stream
 
 STATIC = (
-    "closest", "load-balancing", "farthest", "cheaper", "least-impedance", "random-by-latency", "random-by-load"
+    "closest", "load-balancing", "farthest", "cheaper", "least-impedance", "random-by-latency",
+    "random-by-load",
 )  # fmt: skip
 TARGETS = {10: 1e6, 1000: 1e5}  # workers → decisions/s
 COUNT = {10: 200_000, 1000: 20_000}
@@ -52,7 +53,8 @@ def world_of(size: int) -> World:
         for k in range(10)
     )
     clusters = tuple(
-        Cluster(f"cluster-{c}", 0, (Node(f"node-{c}", f"cluster-{c}", Resources(1e6)),)) for c in range(CLUSTERS)
+        Cluster(f"cluster-{c}", 0, (Node(f"node-{c}", f"cluster-{c}", Resources(1e6)),))
+        for c in range(CLUSTERS)
     )
     sites = tuple(Site(f"site-{s}", 0.001, 1e8) for s in range(SITES))
     links = tuple(
@@ -68,10 +70,11 @@ def streams_of(count: int) -> list[Stream]:
     """Streams that open one after the other; about `OPEN_STREAMS` are open at once."""
     draw = uniform(1, Purpose.STREAM, np.arange(count)[:, None], np.arange(3)[None, :])
     lasting_s = OPEN_STREAMS * INTERVAL_S
+    opens = (INTERVAL_S * np.arange(count)).tolist()
     return [
         Stream(i, int(u[0] * SITES), "bench", "detect", at_s, at_s + 2 * lasting_s * u[1], 1.0 + 4.0 * u[2],
                1e5, 1.0, 0.0)
-        for i, (u, at_s) in enumerate(zip(draw.tolist(), (INTERVAL_S * np.arange(count)).tolist(), strict=True))
+        for i, (u, at_s) in enumerate(zip(draw.tolist(), opens, strict=True))
     ]  # fmt: skip
 
 
@@ -104,7 +107,9 @@ def _handled(policy: str, size: int) -> Prepare:
 
     def prepare(count: int) -> Work:
         streams = streams_of(count)
-        events = [StreamOpened(s.open_s, s) for s in streams] + [StreamClosed(s.close_s, s.id) for s in streams]
+        events = [StreamOpened(s.open_s, s) for s in streams] + [
+            StreamClosed(s.close_s, s.id) for s in streams
+        ]
         events.sort(key=lambda event: event.time_s)
         core = DispatchCore(world, policies.load(policy), seed=1)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from ncsim.core.simulation import Simulation
@@ -136,5 +137,5 @@ def overlaps(simulation: Simulation) -> int:
     count = 0
     for times in services.values():
         times.sort()
-        count += sum(after[0] < before[1] for before, after in zip(times, times[1:], strict=False))
+        count += sum(after[0] < before[1] for before, after in pairwise(times))
     return count

@@ -86,7 +86,13 @@ def run_case(case: Case, rounds: int, scale: float = 1.0) -> dict[str, Any]:
         pairs = zip(rows[0]["repeats"], row["repeats"], strict=True)
         each = [(a["units"] / a["cpu_s"]) / (b["units"] / b["cpu_s"]) for a, b in pairs]
         row["ratio"], row["ratio_spread"] = statistics.median(each), [min(each), max(each)]
-    return {"name": case.name, "title": case.title, "unit": case.unit, "statistic": case.statistic, "rows": rows}
+    return {
+        "name": case.name,
+        "title": case.title,
+        "unit": case.unit,
+        "statistic": case.statistic,
+        "rows": rows,
+    }
 
 
 def once(contender: Contender, units: int) -> dict[str, float]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 
-import ciw
 import cimba
 import cimba.random
+import ciw
 import numpy as np
 import simpy
 

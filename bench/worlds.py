@@ -34,7 +34,14 @@ def run(threads: int, count: int, slots: int) -> dict[str, float]:
         worlds.advance(slot * SLOT_S)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     events = int(worlds.world.clock.steps.sum()) - before
-    return {"threads": threads, "worlds": count, "slots": slots, "events": events, "wall_s": wall_s, "cpu_s": cpu_s}
+    return {
+        "threads": threads,
+        "worlds": count,
+        "slots": slots,
+        "events": events,
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+    }
 
 
 if __name__ == "__main__":
