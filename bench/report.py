@@ -55,7 +55,7 @@ def _compared(result: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str
 def _ratios(result: dict[str, Any]) -> list[str]:
     rows = [
         (case["title"], row["name"], f"**{row['ratio']:.3g}**",
-         "{:.3g} – {:.3g}".format(*row["ratio_spread"]), f"{row['target_ratio']:g}" if row["target_ratio"] else "")
+         "{:.3g} – {:.3g}".format(*row["ratio_spread"]), _target(row["target_ratio"]))
         for case, row in _compared(result)
     ]  # fmt: skip
     head = ("work", "peer", "edgewise is faster by", "least – greatest of a round", "target")
@@ -69,7 +69,7 @@ def _rates(case: dict[str, Any]) -> list[str]:
     )  # fmt: skip
     rows = [
         (row["name"], _k(row["cpu_rate"]), " – ".join(map(_k, row["cpu_rate_spread"])), _k(row["wall_rate"]),
-         _k(row["target_rate"]) if row["target_rate"] else "", f"{row['statistic']:.4f}")
+         _target(row["target_rate"]), f"{row['statistic']:.4f}")
         for row in case["rows"]
     ]  # fmt: skip
     return [f"## {case['title']}", "", *_grid(head, rows)]
@@ -143,3 +143,9 @@ def _grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 def _k(rate: float) -> str:
     return f"{rate / 1e6:.3g} M" if rate >= 1e6 else f"{rate / 1e3:.3g} k"
+
+
+def _target(number: float) -> str:
+    if not number:
+        return ""
+    return f"{number:,g}" if number < 1e3 else _k(number)
