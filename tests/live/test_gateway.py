@@ -5,18 +5,12 @@ import json
 import time
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from live_system import dense_file, dense_world
 
 from edgewise import policies
-from edgewise.core.world import World
 from edgewise.errors import ScenarioError
-from edgewise.model.catalog import Catalog, Model, Profile, Variant
-from edgewise.model.resources import Resources
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology
-from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
@@ -28,49 +22,14 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory):
-    """y = relu(x W + b), with free batch size."""
-    rng = np.random.default_rng(0)
-    weights = [
-        onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
-        for name, shape in (("W", (8, 4)), ("b", (4,)))
-    ]
-    nodes = [
-        helper.make_node("MatMul", ["x", "W"], ["m"]),
-        helper.make_node("Add", ["m", "b"], ["a"]),
-        helper.make_node("Relu", ["a"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [x], [y], weights),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    file = tmp_path_factory.mktemp("models") / "dense.onnx"
-    onnx.save(model, file)
-    return file
-
-
-def world():
-    catalog = Catalog(
-        (Model("dense", "score", 50.0),),
-        (Variant("dense-cpu", "dense", Resources(1.0), Profile(0.001), 100.0, 1e6),),
-    )
-    node = Node("n0", "edge", Resources(4.0))
-    topology = Topology(
-        (Site("site-0"),),
-        (Cluster("edge", 0, (node,)),),
-        (Link("site-0", "edge", 0.0001),),
-        (Deployed("dense-0", "dense-cpu", "n0"),),
-    )
-    return World.build(catalog, topology)
+    return dense_file(tmp_path_factory.mktemp("models"))
 
 
 async def with_gateway(file, scenario, max_queue=64):
     worker = Worker(OnnxModel("dense", file), max_queue)
     behind = await http.serve(worker.handle)
     started = time.monotonic()
-    session = Session(world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
+    session = Session(dense_world(1), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
     gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"])
     front = await http.serve(gateway.handle)
     client = http.Client(front.host, front.port)
@@ -92,7 +51,7 @@ NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0, 
 
 
 async def open_stream(client, **changes):
-    answer = await client.request("POST", "/edgewise/streams", body=json.dumps(NEEDS | changes).encode())
+    answer = await client.request("POST", "/v1/streams", body=json.dumps(NEEDS | changes).encode())
     return answer.status, json.loads(answer.body)
 
 
@@ -145,7 +104,7 @@ def test_closing_returns_capacity_and_ends_the_stream(onnx_file):
         _, first = await open_stream(client, rate_qps=100)
         status, second = await open_stream(client, rate_qps=10)
         assert status == 409 and "capacity" in second["reason"]
-        closed = await client.request("DELETE", f"/edgewise/streams/{first['stream']}")
+        closed = await client.request("DELETE", f"/v1/streams/{first['stream']}")
         assert closed.status == 200
         status, third = await open_stream(client, rate_qps=10)
         assert status == 201
@@ -156,12 +115,12 @@ def test_closing_returns_capacity_and_ends_the_stream(onnx_file):
 
 
 BAD = [
-    ("POST", "/edgewise/streams", {}, b"{", 400, "JSON"),
-    ("POST", "/edgewise/streams", {}, b'{"tsk": 1}', 400, "tsk"),
-    ("POST", "/edgewise/streams", {}, json.dumps(NEEDS | {"deadline_s": "x"}).encode(), 400, "deadline_s"),
-    ("POST", "/edgewise/streams", {}, json.dumps(NEEDS | {"site": "moon"}).encode(), 400, "moon"),
-    ("DELETE", "/edgewise/streams/77", {}, b"", 404, "77"),
-    ("PUT", "/edgewise/streams", {}, b"", 405, "POST"),
+    ("POST", "/v1/streams", {}, b"{", 400, "JSON"),
+    ("POST", "/v1/streams", {}, b'{"tsk": 1}', 400, "tsk"),
+    ("POST", "/v1/streams", {}, json.dumps(NEEDS | {"deadline_s": "x"}).encode(), 400, "deadline_s"),
+    ("POST", "/v1/streams", {}, json.dumps(NEEDS | {"site": "moon"}).encode(), 400, "moon"),
+    ("DELETE", "/v1/streams/77", {}, b"", 404, "77"),
+    ("PUT", "/v1/streams", {}, b"", 405, "POST"),
     ("POST", "/v2/models/score/infer", {}, b"{}", 404, "no open stream"),
     ("POST", "/v2/models/fly/infer", {}, b"{}", 404, "fly"),
     ("GET", "/nowhere", {}, b"", 404, "nowhere"),
@@ -218,7 +177,7 @@ def test_draining_worker_answers_503_after_finishing(onnx_file):
         _, opened = await open_stream(client)
         x = np.zeros((1000, 8), np.float32)
         under_way = [asyncio.create_task(infer(client, opened["stream"], x)) for _ in range(5)]
-        while worker._queued < 5:
+        while worker.queued < 5:
             await asyncio.sleep(0.001)
             if any(task.done() for task in under_way):
                 break
@@ -232,7 +191,7 @@ def test_draining_worker_answers_503_after_finishing(onnx_file):
 def test_lost_worker_is_a_502_and_counts_as_failed(onnx_file):
     async def scenario(client, gateway, worker):
         _, opened = await open_stream(client)
-        gateway.clients[0].port = 1  # nothing listens there
+        gateway.upstreams[0].client.port = 1  # nothing listens there
         answer = await infer(client, opened["stream"], np.zeros((1, 8), np.float32))
         assert answer.status == 502
         assert gateway.session.stream_records()[0]["failed"] == 1
@@ -255,13 +214,13 @@ def test_raw_garbage_and_oversized_bodies_are_answered(onnx_file):
     async def scenario(client, gateway, worker):
         for data, status in (
             (b"garbage\r\n\r\n", b"400"),
-            (b"POST /v2 HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + b"x" * 9, b"200"),
+            (b"GET /v2 HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + b"x" * 9, b"200"),
         ):
             reader, writer = await asyncio.open_connection(client.host, client.port)
             writer.write(data)
             assert status in await reader.readline()
             writer.close()
-        small = await http.serve(gateway.handle, max_body_bytes=10)
+        small = await http.serve(gateway.handle, limits=http.Limits(body_bytes=10))
         answer = await http.Client(small.host, small.port).request("POST", "/v2", body=b"x" * 11)
         assert answer.status == 413
         await small.close()

@@ -257,9 +257,9 @@ def test_catalog_file_keeps_what_it_has(tmp_path):
     assert [m.name for m in first.models] == ["other", "mine"]
     assert first.variant("mine-cpu").profile.fixed_s == pytest.approx(0.0123)
     assert first.variant("mine-cpu").capacity_qps == 40.0
-    assert entries.write(file, model, entries.variant_entry("mine-cpu", "mine", measurement(0.5), None))
+    assert entries.write(file, model, entries.variant_entry("mine-cpu", "mine", measurement(0.02), None))
     second = config.load_catalog(file)
-    assert second.variant("mine-cpu").profile.fixed_s == 0.5
+    assert second.variant("mine-cpu").profile.fixed_s == 0.02
     assert second.variant("other-cpu") == first.variant("other-cpu") and len(second.variants) == 2
     assert all(line in file.read_text() for line in CATALOG.splitlines())
 

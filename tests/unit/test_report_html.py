@@ -91,6 +91,33 @@ def test_the_page_is_the_same_every_time(run: Run) -> None:
     assert render(run) == render(run)
 
 
+def test_whiskers_do_not_meet_labels(run: Run) -> None:
+    figure = figures.outcome_shares(run)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    whiskers = [axes.transData.transform(bars.get_segments()[0]) for bars in axes.collections]
+    labels = [text.get_window_extent() for text in axes.texts]
+    assert len(whiskers) == len(run.policies) and len(labels) > len(run.policies)
+    cap = 2.5 * figure.dpi / 72 + 1
+    met = 0
+    for (left, height), (right, _) in whiskers:
+        beside = [label for label in labels if left < label.x1 and label.x0 < right]
+        met += len(beside)
+        assert not any(label.y0 < height + cap and height - cap < label.y1 for label in beside)
+    assert met > 0  # some labels do lie above a whisker
+
+
+def test_forest_says_unit_and_verdict() -> None:
+    base = np.array([1.0, 2.0, 3.0])
+    values = {"fast": 0.8 * base, "same": base * np.array([1.001, 0.999, 1.0]), "base": base}
+    rows = compare(values, "base", ratio=True, lower_is_better=True)
+    axes = figures.forest(rows, ["load ×0.8", "load ×1.2"], "Robustness").axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["load ×0.8", "load ×1.2"]
+    assert axes.get_xlabel() == "difference (%), 95 % interval"
+    assert [row.verdict for row in rows] == ["win", "tie"]
+    assert axes.get_legend_handles_labels()[1] == ["within ±1 %: no win", "win", "tie"]
+
+
 def test_figures_are_saved(run: Run, tmp_path: Path) -> None:
     paths = figures.save_all(run, tmp_path)
     assert paths == [tmp_path / "figures" / f"{stem}.png" for stem in STEMS]

@@ -172,5 +172,5 @@ def test_errors_name_field_and_value(change: dict[str, float], message: str) -> 
 
 def test_unknown_policy() -> None:
     program = build_program([JobClass(fan([1.0]), 1.0)], 2, 1e10, 1e9)
-    with pytest.raises(PolicyError, match="known: nona, nona-queues, blind"):
+    with pytest.raises(PolicyError, match="known: nona, nona-queues, nona-free, blind"):
         split_policy("none", program)

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from edgewise.errors import PolicyError
-from edgewise.report.statistics import compare, holm, mean_interval
+from edgewise.report.statistics import (
+    as_family,
+    best_baseline,
+    bootstrap_interval,
+    compare,
+    holm,
+    mean_interval,
+)
+
+MIRRORED = {"win": "loss", "loss": "win", "tie": "tie", "inconclusive": "inconclusive"}
 
 shares = st.integers(0, 10_000).map(lambda k: k / 10_000)
 pairs = st.integers(1, 12).flatmap(
@@ -54,22 +63,125 @@ def test_the_correction_can_take_a_win_away() -> None:
     assert alone.p is not None and 0.025 < alone.p < 0.05 and alone.verdict == "win"
     noise = base + np.array([0.03, -0.02, 0.01, -0.03])
     family = compare({"better": better, "noise": noise, "base": base}, rival="base")
-    assert [row.verdict for row in family] == ["no difference", "no difference"]
+    assert [row.verdict for row in family] == ["inconclusive", "inconclusive"]
     assert family[0].p_holm == pytest.approx(2 * alone.p)
 
 
-def test_a_difference_below_the_minimum_effect_is_no_win() -> None:
+def test_a_difference_below_the_minimum_effect_is_a_tie() -> None:
     base = np.linspace(0.8, 0.9, 20)
     a = base + 0.005 + 0.0005 * (-1.0) ** np.arange(20)
-    assert compare({"a": a, "base": base}, rival="base")[0].verdict == "no difference"
+    assert compare({"a": a, "base": base}, rival="base")[0].verdict == "tie"
     assert compare({"a": a, "base": base}, rival="base", minimum_effect=0.001)[0].verdict == "win"
     assert compare({"base": base, "a": a}, rival="a", minimum_effect=0.001)[0].verdict == "loss"
+
+
+def test_verdicts_by_hand() -> None:
+    # n = 4 with deviations ±e: s = e √(4/3), half-width t(3, 0.975) s / 2 = 3.1824 · 0.57735 e.
+    base = np.full(4, 0.5)
+
+    def verdict(shift: float, e: float, minimum: float = 0.01) -> str:
+        (row,) = compare({"a": base + shift + e * np.array([1, -1, 1, -1]), "b": base}, "b", minimum)
+        half = 3.182446 * np.sqrt(4 / 3) * e / 2
+        assert (row.low, row.high) == pytest.approx((shift - half, shift + half), abs=1e-6)
+        return row.verdict
+
+    assert verdict(0.02, 0.001) == "win"
+    assert verdict(-0.02, 0.001) == "loss"
+    assert verdict(0.005, 0.001) == "tie"  # surely above 0, and surely too small to count
+    assert verdict(0.005, 0.01) == "inconclusive"  # the interval leaves ±0.01
+    assert verdict(0.02, 0.05) == "inconclusive"  # large, and may be luck
+    assert verdict(0.009, 0.001, 0.0) == "win"
+
+
+def test_ratios_are_compared_by_their_logarithm() -> None:
+    rng = np.random.default_rng(5)
+    slow = np.exp(rng.normal(0.0, 1.0, 30))  # seconds; spread over orders of magnitude
+    fast = 0.9 * slow * np.exp(rng.normal(0.0, 0.01, 30))
+    (row,) = compare({"fast": fast, "slow": slow}, "slow", ratio=True, lower_is_better=True)
+    oracle = stats.ttest_rel(np.log(fast), np.log(slow)).confidence_interval(0.95)
+    assert (row.low, row.high) == pytest.approx((np.expm1(oracle.low), np.expm1(oracle.high)))
+    assert row.difference == pytest.approx(stats.gmean(fast / slow) - 1)
+    assert row.difference == pytest.approx(-0.1, abs=0.01) and row.verdict == "win"
+    assert compare({"fast": fast, "slow": slow}, "slow", ratio=True)[0].verdict == "loss"
+    # As plain differences the few slow seeds drown the effect.
+    assert compare({"fast": fast, "slow": slow}, "slow", lower_is_better=True)[0].p > 100 * row.p
+    with pytest.raises(ValueError, match="a ratio needs values > 0"):
+        compare({"a": np.array([0.0, 1.0]), "b": np.array([1.0, 1.0])}, ratio=True)
+
+
+@given(st.floats(-0.05, 0.05), st.floats(0.0, 0.02))
+def test_ratio_verdicts_are_antisymmetric(shift: float, spread: float) -> None:
+    b = np.array([1.0, 2.0, 3.0, 4.0])
+    values = {"a": b * np.exp(shift + spread * np.array([1.0, -1.0, 0.5, -0.5])), "b": b}
+    (ab,), (ba,) = compare(values, "b", ratio=True), compare(values, "a", ratio=True)
+    assert ab.verdict == MIRRORED[ba.verdict]
+    assert (1 + ab.difference) * (1 + ba.difference) == pytest.approx(1.0)
+
+
+def test_the_interval_covers_as_often_as_it_says() -> None:
+    # Of 2,000 experiments of 8 seeds the 95 % interval holds the true difference in 1,900 ± 3 √95.
+    rng = np.random.default_rng(11)
+    experiments, true = 2000, 0.02
+    common = rng.normal(0.0, 0.3, (experiments, 8))  # what seeds have in common must cancel out
+    noise = rng.normal(true, 0.05, (experiments, 8))
+    rows = [compare({"a": c + d, "b": c})[0] for c, d in zip(common, noise, strict=True)]
+    covered = sum(row.low <= true <= row.high for row in rows)
+    assert abs(covered - 0.95 * experiments) < 3 * np.sqrt(experiments * 0.95 * 0.05)
+
+
+def test_wins_by_luck_are_as_rare_as_the_level_says() -> None:
+    # Five policies like the rival: Holm keeps the chance of any win or loss at 5 % or less.
+    rng = np.random.default_rng(12)
+    families = [
+        compare({name: rng.normal(0.5, 0.1, 6) for name in "abcdef"}, "a", minimum_effect=0.0)
+        for _ in range(800)
+    ]
+    lucky = sum(any(row.verdict in ("win", "loss") for row in rows) for rows in families)
+    assert lucky <= 0.05 * 800 + 3 * np.sqrt(800 * 0.05 * 0.95)
+
+
+def test_bootstrap_agrees_with_the_t_interval_on_many_values() -> None:
+    x = np.random.default_rng(7).exponential(1.0, 400)
+    t, bootstrap = mean_interval(x), bootstrap_interval(x)
+    assert bootstrap.low == pytest.approx(t.low, abs=0.02) and bootstrap.high == pytest.approx(
+        t.high, abs=0.02
+    )
+    assert bootstrap == bootstrap_interval(x) and bootstrap != bootstrap_interval(x, seed=1)
+    assert bootstrap_interval([3.0]).low is None
+    assert (bootstrap_interval([3.0, 3.0]).low, bootstrap_interval([3.0, 3.0]).high) == (3.0, 3.0)
+
+
+def test_bootstrap_covers() -> None:
+    rng = np.random.default_rng(13)
+    covered = 0
+    for _ in range(300):
+        interval = bootstrap_interval(rng.exponential(1.0, 40), resamples=500)
+        covered += interval.low <= 1.0 <= interval.high
+    assert 0.86 <= covered / 300 <= 0.98  # a little too narrow, as its docstring says
+
+
+def test_families_are_corrected_together() -> None:
+    base = np.full(4, 0.8)
+    better = base + np.array([0.015, 0.025, 0.05, 0.06])
+    rows = [compare({"better": better, "base": base}, rival="base")[0] for _ in range(3)]
+    assert {row.verdict for row in rows} == {"win"}
+    together = as_family(rows)
+    assert [row.p_holm for row in together] == pytest.approx(holm([row.p or 1.0 for row in rows]))
+    assert {row.verdict for row in together} == {"inconclusive"}
+
+
+def test_the_best_baseline() -> None:
+    values = {"a": np.array([0.7, 0.8]), "b": np.array([0.9, 0.8]), "c": np.array([0.85, 0.85])}
+    assert best_baseline(values) == "b"  # equal means: the first
+    assert best_baseline(values, lower_is_better=True) == "a"
+    with pytest.raises(PolicyError, match="none given"):
+        best_baseline({})
 
 
 def test_one_seed_has_no_interval_and_no_verdict() -> None:
     (row,) = compare({"a": np.array([0.9]), "b": np.array([0.1])})
     assert (row.low, row.high, row.p, row.p_holm) == (None, None, None, None)
-    assert row.verdict == "no difference"
+    assert row.verdict == "inconclusive"
     assert "one seed" in row.note
     assert mean_interval([0.9]).low is None
 
@@ -77,7 +189,7 @@ def test_one_seed_has_no_interval_and_no_verdict() -> None:
 def test_differences_without_variance() -> None:
     x = np.array([0.1, 0.7, 0.3])
     (same,) = compare({"a": x, "b": x.copy()})
-    assert (same.p, same.low, same.high, same.verdict) == (1.0, 0.0, 0.0, "no difference")
+    assert (same.p, same.low, same.high, same.verdict) == (1.0, 0.0, 0.0, "tie")
     (shift,) = compare({"a": x + 0.05, "b": x})
     assert (shift.p, shift.verdict) == (0.0, "win")
     assert (shift.low, shift.high) == pytest.approx((0.05, 0.05))
@@ -108,10 +220,9 @@ def test_antisymmetric(pair: tuple[list[float], list[float]]) -> None:
     values = {"a": np.array(pair[0]), "b": np.array(pair[1])}
     (ab,) = compare(values, rival="b")
     (ba,) = compare(values, rival="a")
-    mirrored = {"win": "loss", "loss": "win", "no difference": "no difference"}
     assert ab.difference == -ba.difference
     assert ab.p == ba.p and ab.p_holm == ba.p_holm
-    assert ab.verdict == mirrored[ba.verdict]
+    assert ab.verdict == MIRRORED[ba.verdict]
     if ab.low is not None and ab.high is not None:
         assert (ab.low, ab.high) == (-(ba.high or 0.0), -(ba.low or 0.0))
         assert ab.low <= ab.difference <= ab.high

@@ -1,4 +1,4 @@
-"""The command line: `edgewise simulate | compare | report | scenarios | policies | schema | demo`."""
+"""The command line; each command says with `--help` what it does, with an example."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
+from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
+from edgewise.cli.split import split
 from edgewise.errors import EdgewiseError
+from edgewise.model.scenario import Scenario
 from edgewise.report import records
+from edgewise.reproduce import seeds as splits
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,14 +37,19 @@ err = Console(stderr=True)
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change the scenario, for example arrivals.clients_per_min=80; repeatable."),
+]
 OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name> by default.")]
 
 
-@app.command(epilog="Example: edgewise simulate three-tier --policy closest --seeds 0:5")
+@app.command(epilog="Example: edgewise simulate full-edge --set topology.antennas=2 --policy closest")
 def simulate(
     scenario: ScenarioArgument,
     policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
     seeds: SeedsOption = "0:3",
+    changes: SetOption = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Simulate a scenario under one policy and write records, figures and a report."""
@@ -48,7 +57,7 @@ def simulate(
     with _progress() as bar:
         task = bar.add_task(f"{policy}", total=len(chosen))
         result = api.simulate(
-            scenario, policy, chosen, progress=lambda: bar.advance(task), command=_command()
+            _load(scenario, changes), policy, chosen, progress=lambda: bar.advance(task), command=_command()
         )
     _print_summary(result)
     _save(result, folder or Path("runs") / f"{result.scenario.name}-{result.policies[0]}")
@@ -66,6 +75,7 @@ def compare(
     rival: Annotated[
         str | None, typer.Option(help="Compare the others with this one; default: the first.")
     ] = None,
+    changes: SetOption = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Compare policies on the same arrivals and noise, paired by seed."""
@@ -74,7 +84,12 @@ def compare(
     with _progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(listed))
         comparison = api.compare(
-            scenario, listed, numbers, rival=rival, progress=lambda: bar.advance(task), command=_command()
+            _load(scenario, changes),
+            listed,
+            numbers,
+            rival=rival,
+            progress=lambda: bar.advance(task),
+            command=_command(),
         )
     _print_summary(comparison.result)
     _print_comparison(comparison)
@@ -97,7 +112,7 @@ def scenarios() -> None:
     """List the shipped scenarios."""
     table = Table("scenario", "what", box=None)
     for name in config.shipped_scenarios():
-        table.add_row(name, config.load_scenario(name).description)
+        table.add_row(name, config.describe_scenario(name))
     out.print(table)
 
 
@@ -141,21 +156,22 @@ def demo(
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
+app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
+app.add_typer(reproducing.app)
+
+
+def _load(scenario: str, changes: list[str] | None) -> Scenario:
+    return config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
 
 
 def parse_seeds(text: str) -> range:
-    """Seeds of "A:B" (B not included) or "A".
+    """Seeds of "A:B" (B not included) or "A", test seeds excluded.
 
     Raises:
-        EdgewiseError: anything else, or an empty range.
+        EdgewiseError: anything else, an empty range, or a test seed.
     """
-    try:
-        parts = [int(part) for part in text.split(":")]
-        seeds = range(parts[0], parts[0] + 1) if len(parts) == 1 else range(*parts)
-    except (ValueError, TypeError):
-        raise EdgewiseError(f"--seeds {text!r}: write A:B with A < B, for example 0:10") from None
-    if len(parts) > 2 or len(seeds) == 0 or seeds[0] < 0:
-        raise EdgewiseError(f"--seeds {text!r}: write A:B with 0 <= A < B, for example 0:10")
+    seeds = splits.parse_seeds(text)
+    splits.refuse_test_seeds(seeds)
     return seeds
 
 
@@ -176,16 +192,26 @@ def _command() -> str:
 
 def _print_summary(result: api.Result) -> None:
     table = Table(
-        "policy", "success %", "failed %", "rejected %", "runs", title=f"scenario {result.scenario.name}"
+        title=f"scenario {result.scenario.name}", caption="success: mean over queries, streams, applications"
     )
+    table.add_column("policy", no_wrap=True)
+    columns = {
+        "success %": "success",
+        "stream %": "success_by_stream",
+        "app %": "success_by_application",
+        "failed %": "failed",
+        "rejected %": "rejected",
+    }
+    for heading in (*columns, "runs"):
+        table.add_column(heading, justify="right")
     rows = [row for row in result.summary() if row["queries"]]
     for policy in result.policies:
         mine = [row for row in rows if row["policy"] == policy]
         shares = [
             f"{100 * sum(row[key] for row in mine) / len(mine):.2f}" if mine else "–"
-            for key in ("success", "failed", "rejected")
+            for key in columns.values()
         ]
-        table.add_row(policy, *shares, str(len(mine)))
+        table.add_row(escape(policy), *shares, str(len(mine)))
     out.print(table)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import singledispatchmethod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,9 @@ from edgewise.core.views import (
     Items,
     Rows,
     Violation,
+    frozen,
 )
 from edgewise.core.world import Ints, Links, World
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class DispatchCore:
@@ -89,7 +88,8 @@ class DispatchCore:
         self.bindings: dict[int, int] = {}
         self.refused: dict[int, str] = {}
         self.faults: dict[str, int] = {}
-        self._items: dict[int, tuple[Item, float]] = {}  # with the time of opening
+        # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
+        self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
         self._retry = retry_refused
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
@@ -124,13 +124,13 @@ class DispatchCore:
             world=self.world,
             now_s=self.now_s,
             seed=self.seed,
-            load_qps=_frozen(self._load.load_qps),
-            streams=_frozen(self._load.streams),
-            up=_frozen(self._load.up),
-            queue=_frozen(m.queue),
-            throughput_qps=_frozen(m.throughput_qps),
-            delay_mean_s=_frozen(m.delay_mean_s),
-            delay_p95_s=_frozen(m.delay_p95_s),
+            load_qps=frozen(self._load.load_qps),
+            streams=frozen(self._load.streams),
+            up=frozen(self._load.up),
+            queue=frozen(m.queue),
+            throughput_qps=frozen(m.throughput_qps),
+            delay_mean_s=frozen(m.delay_mean_s),
+            delay_p95_s=frozen(m.delay_p95_s),
             measured_s=self._measured_s,
             links=self._shown_links,
             bound=self._bound() if with_bound else None,
@@ -177,8 +177,8 @@ class DispatchCore:
         self._measured_s = view.measured_s - view.now_s
         self._links, self._shown_links = Links(*(array.copy() for array in view.links)), view.links
         for i, (worker, opened_s) in enumerate(zip(bound.worker.tolist(), bound.opened_s, strict=True)):
-            item = choose.item_of(bound.items, i)._replace(id=i)
-            self._items[i] = (item, float(opened_s) - view.now_s)
+            item = bound.items.item(i)._replace(id=i)
+            self._open_streams[i] = (item, 0, float(opened_s) - view.now_s)
             self.bindings[i] = worker
 
     def _compiled_until(self, batch: Batch) -> bool:
@@ -195,25 +195,42 @@ class DispatchCore:
         )  # fmt: skip
         if played:
             self._reach(float(batch.time_s[played - 1]))
-        names = {int(v): text for v, text in REASONS.items()}
-        columns = [column[batch.row[:played]].tolist() for column in (*rows, worker, reason)]
-        kinds, times = batch.kind[:played].tolist(), batch.time_s[:played].tolist()
-        for kind, time_s, *needs, w, why in zip(kinds, times, *columns, strict=True):
-            stream_id = needs[0]
-            if kind != OPEN:
-                self._forget(stream_id)
-                continue
-            self._items[stream_id] = (Item(*needs), time_s)
+        self._book(batch, played, rows, worker, reason)
+        return played
+
+    def _book(self, batch: Batch, played: int, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
+        """Note what compiled code decided. Streams that came and went leave no trace in the books."""
+        row, opening = batch.row[:played], batch.kind[:played] == OPEN
+        opened, closed = row[opening], row[~opening]
+        came, went = np.zeros((2, rows.id.size), dtype=np.bool_)
+        came[opened], went[closed] = True, True
+        if not self._open_streams.keys().isdisjoint(rows.id[opened].tolist()):
+            raise ValueError("a stream to be opened is open already")
+        opened_s = batch.time_s[:played][opening]
+        stay, stay_s = opened[~went[opened]], opened_s[~went[opened]]
+        for i, stream_id, w, at_s in zip(
+            stay.tolist(), rows.id[stay].tolist(), worker[stay].tolist(), stay_s.tolist(), strict=True
+        ):
+            self._open_streams[stream_id] = (rows, i, at_s)
             if w >= 0:
                 self.bindings[stream_id] = w
             else:
-                self.refused[stream_id] = names[why]
-        return played
+                self.refused[stream_id] = REASONS[Violation(int(reason[i]))]
+        for stream_id in rows.id[closed[~came[closed]]].tolist():
+            self._forget(stream_id)
+
+    def _bound(self) -> Bound:
+        held = [(self._item(i), self._open_streams[i][2]) for i in self.bindings]
+        return Bound.of(held, self.bindings.values())
+
+    def _item(self, stream_id: int) -> Item:
+        needs, i, _ = self._open_streams[stream_id]
+        return needs if isinstance(needs, Item) else needs.item(i)
 
     def _play_one(self, batch: Batch, e: int, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
         i, time_s = int(batch.row[e]), float(batch.time_s[e])
         self._reach(time_s)
-        item = choose.item_of(rows, i)
+        item = rows.item(i)
         if batch.kind[e] != OPEN:
             self._close(item.id)
         else:
@@ -223,13 +240,6 @@ class DispatchCore:
         if time_s < self.now_s:
             raise ValueError(f"event at {time_s} s lies before {self.now_s} s: time must not go back")
         self.now_s = time_s
-
-    def _bound(self) -> Bound:
-        held = [self._items[stream_id] for stream_id in self.bindings]
-        rows = Rows.of([item for item, _ in held])
-        worker = np.fromiter(self.bindings.values(), dtype=np.int64, count=len(held))
-        opened_s = np.array([opened_s for _, opened_s in held], dtype=np.float64)
-        return Bound(Rows(*map(_frozen, rows)), _frozen(worker), _frozen(opened_s))  # type: ignore[arg-type]
 
     @singledispatchmethod
     def _on(self, event: Event) -> list[Command]:
@@ -272,13 +282,13 @@ class DispatchCore:
             value = getattr(event, name)
             if value is not None:
                 getattr(self._links, name)[where] = value
-        self._shown_links = Links(*(_frozen(array) for array in self._links))
+        self._shown_links = Links(*(frozen(array) for array in self._links))
         if self._links.delay_s[where] < np.inf:
             return []
         lost = [
             stream
             for stream, worker in self.bindings.items()
-            if self.world.cluster[worker] == event.cluster and self._items[stream][0].site == event.site
+            if self.world.cluster[worker] == event.cluster and self._item(stream).site == event.site
         ]
         return self._move(lost)
 
@@ -292,13 +302,13 @@ class DispatchCore:
 
     def _open(self, item: Item) -> tuple[int, int]:
         """Take a new stream in and decide it: (worker, 0) or (-1, reason)."""
-        if item.id in self._items:
+        if item.id in self._open_streams:
             raise ValueError(f"stream {item.id} is open already")
-        self._items[item.id] = (item, self.now_s)
+        self._open_streams[item.id] = (item, 0, self.now_s)
         return self._place(item)
 
     def _close(self, stream_id: int) -> list[Command]:
-        if stream_id not in self._items:
+        if stream_id not in self._open_streams:
             raise ValueError(f"stream {stream_id} is not open")
         commands = self._unbind(stream_id)
         self._forget(stream_id)
@@ -306,11 +316,11 @@ class DispatchCore:
 
     def _forget(self, stream_id: int) -> None:
         """Drop a closed stream from the books (its load has been released)."""
-        if stream_id not in self._items:
+        if stream_id not in self._open_streams:
             raise ValueError(f"stream {stream_id} is not open")
         self.bindings.pop(stream_id, None)
         self.refused.pop(stream_id, None)
-        del self._items[stream_id]
+        del self._open_streams[stream_id]
 
     def _answer(self, stream_id: int) -> Command:
         if stream_id in self.bindings:
@@ -318,7 +328,7 @@ class DispatchCore:
         return Refuse(stream_id, self.refused[stream_id])
 
     def _again(self, stream_id: int) -> list[Command]:
-        self._place(self._items[stream_id][0])
+        self._place(self._item(stream_id))
         return [self._answer(stream_id)]
 
     def _move(self, streams: list[int]) -> list[Command]:
@@ -340,7 +350,7 @@ class DispatchCore:
         worker = self.bindings.pop(stream_id, None)
         if worker is None:
             return []
-        choose.release(self.world.tables, self._load, worker, self._items[stream_id][0])
+        choose.release(self.world.tables, self._load, worker, self._item(stream_id))
         return [Release(stream_id, worker)]
 
     def _decide(self, item: Item) -> tuple[int, int]:
@@ -380,7 +390,7 @@ class DispatchCore:
         load = np.zeros_like(self._load.load_qps)
         streams = np.zeros_like(self._load.streams)
         for stream_id, worker in self.bindings.items():
-            item, _ = self._items[stream_id]
+            item = self._item(stream_id)
             load[worker] += share_qps(self.world, item)[worker]
             streams[worker] += 1
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
@@ -390,7 +400,7 @@ class DispatchCore:
         assert (streams == self._load.streams).all(), "stream count differs from the bindings"
         assert (load <= self.world.capacity_qps * (1 + 2 * TOLERANCE)).all(), "a worker is over capacity"
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"
-        assert self.bindings.keys() | self.refused.keys() == self._items.keys(), "a stream was lost"
+        assert self.bindings.keys() | self.refused.keys() == self._open_streams.keys(), "a stream was lost"
 
 
 def _score_of(policy: DispatchPolicy) -> Any | None:
@@ -403,9 +413,3 @@ def _score_of(policy: DispatchPolicy) -> Any | None:
 
 def _first(decisions: Decisions) -> tuple[int, int]:
     return int(decisions.worker[0]), int(decisions.reason[0]) if decisions.reason.size else 0
-
-
-def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    copy = array.copy()
-    copy.setflags(write=False)
-    return copy

@@ -55,32 +55,44 @@ def lay_out(
     network, processing, impedance = np.empty(count), np.empty(count), np.empty(count)
     share, draw = np.empty(count), np.empty(count)
     violation, feasible = np.empty(count, dtype=np.int8), np.empty(count, dtype=np.bool_)
-    bits, slowest = item.size_bytes * 8.0, t.uplink_bps[item.site]
-    access = 2.0 * t.access_delay_s[item.site]
+    reach_s, carry_s = _ways(t, way, item)
     key = prefix_of(seed, POLICY_DRAW, item.id)
+    # One loop for each column where it can be: the compiler turns those into vector instructions.
+    for w in range(count):
+        processing[w] = t.fixed_s[w] + t.per_byte_s[w] * item.size_bytes
+    for w in range(count):
+        share[w] = item.rate_qps * min(processing[w] / t.largest_s[w], 1.0)
+    for w in range(count):
+        draw[w] = unit_of(finalise_of(key, w))
     for w in range(count):
         c = t.cluster[w]
-        network[w] = way.delay_s[c] + 2.0 * way.deviation_s[c]
-        processing[w] = t.fixed_s[w] + t.per_byte_s[w] * item.size_bytes
+        network[w] = reach_s[c]
         impedance[w] = 2.0 * network[w] + processing[w]
-        share[w] = item.rate_qps * min(processing[w] / t.largest_s[w], 1.0)
-        draw[w] = unit_of(finalise_of(key, w))
-        end_to_end = access + bits / min(slowest, way.bandwidth_bps[c]) + impedance[w]
+        first = 0  # tested last to first, so that the first violated one stays
+        if load_qps[w] + share[w] > t.capacity_qps[w] * (1.0 + TOLERANCE):
+            first = CAPACITY
+        if carry_s[c] + impedance[w] > item.deadline_s:
+            first = DELAY
+        if not up[w] or not network[w] < np.inf:
+            first = DOWN
+        if t.accuracy[w] < item.min_accuracy:
+            first = ACCURACY
         if t.task[w] != item.task:
             first = TASK
-        elif t.accuracy[w] < item.min_accuracy:
-            first = ACCURACY
-        elif not up[w] or not network[w] < np.inf:
-            first = DOWN
-        elif end_to_end > item.deadline_s:
-            first = DELAY
-        elif load_qps[w] + share[w] > t.capacity_qps[w] * (1.0 + TOLERANCE):
-            first = CAPACITY
-        else:
-            first = 0
         violation[w] = first
         feasible[w] = first == 0
     return Layout(network, processing, impedance, share, violation, feasible, draw)
+
+
+@kernel
+def _ways(t: Tables, way: Links, item: Item) -> tuple[Floats, Floats]:
+    """(C,) d + 2σ to each cluster, and access delay both ways with the upload, 2δ + ζ/u."""
+    reach_s, carry_s = np.empty(way.delay_s.size), np.empty(way.delay_s.size)
+    bits, access = item.size_bytes * 8.0, 2.0 * t.access_delay_s[item.site]
+    for c in range(reach_s.size):
+        reach_s[c] = way.delay_s[c] + 2.0 * way.deviation_s[c]
+        carry_s[c] = access + bits / min(t.uplink_bps[item.site], way.bandwidth_bps[c])
+    return reach_s, carry_s
 
 
 @kernel

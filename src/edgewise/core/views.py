@@ -6,16 +6,25 @@ telemetry, with an age). Nothing here can reach the driver's truth. All arrays a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.world import Floats, Ints, Links, World
 from edgewise.model.work import Stream
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """A read-only copy."""
+    copy = array.copy()
+    copy.setflags(write=False)
+    return copy
 
 
 class Violation(IntEnum):
@@ -107,6 +116,10 @@ class Rows(NamedTuple):
         rate, size, deadline, accuracy = (np.array(columns[k], dtype=np.float64) for k in range(3, 7))
         return cls(id_, site, task, rate, size, deadline, accuracy, priority)
 
+    def item(self, i: int) -> Item:
+        """Row `i` as an item."""
+        return Item(*(column[i].item() for column in self))
+
 
 class Bound(NamedTuple):
     """The streams that are bound, in order of their opening: (N,) each.
@@ -117,6 +130,14 @@ class Bound(NamedTuple):
     items: Rows
     worker: Ints
     opened_s: Floats
+
+    @classmethod
+    def of(cls, held: Sequence[tuple[Item, float]], workers: Collection[int]) -> Bound:
+        """Items with the times of their opening, and where each is bound; read-only."""
+        rows = Rows(*map(frozen, Rows.of([item for item, _ in held])))  # type: ignore[arg-type]
+        opened_s = np.array([opened_s for _, opened_s in held], dtype=np.float64)
+        worker = np.fromiter(workers, dtype=np.int64, count=len(held))
+        return cls(rows, frozen(worker), frozen(opened_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -205,7 +205,7 @@ async def _client(
         "application": client.application, "task": client.task, "rate_qps": client.rate_qps,
         "size_bytes": PICTURE_BYTES, "deadline_s": client.deadline_s, "min_accuracy": client.min_accuracy,
     }  # fmt: skip
-    opened = await connection.request("POST", "/edgewise/streams", body=json.dumps(needs).encode())
+    opened = await connection.request("POST", "/v1/streams", body=json.dumps(needs).encode())
     answer = json.loads(opened.body)
     if opened.status != 201:
         client.where = answer["reason"]
@@ -227,7 +227,7 @@ async def _client(
             (scores,) = decode_response(response.headers, response.body).outputs.values()
             client.answer = read(scores[0], alphabet)
             client.right += client.answer == client.words
-    await connection.request("DELETE", f"/edgewise/streams/{answer['stream']}")
+    await connection.request("DELETE", f"/v1/streams/{answer['stream']}")
     connection.close()
 
 

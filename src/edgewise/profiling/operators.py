@@ -212,7 +212,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _size(axis: onnx.TensorShapeProto.Dimension) -> int | None:
-    return int(axis.dim_value) if axis.HasField("dim_value") else None
+    return int(axis.dim_value) if axis.HasField("dim_value") and axis.dim_value >= 0 else None  # -1: free
 
 
 def _width(kind: int) -> float:

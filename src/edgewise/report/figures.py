@@ -28,14 +28,16 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":")
 _SHARE_COLOURS = {"success": "#0072B2", "failed": "#E69F00", "rejected": "#BBBBBB"}
-_VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "no difference": "#777777"}
+_VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "tie": "#009E73", "inconclusive": "#777777"}
+_VERDICT_MARKERS = {"win": "o", "loss": "s", "tie": "^", "inconclusive": "D"}
+_LABEL, _WHISKER = -0.09, 0.2  # where in a bar its label and its whisker lie, so that they do not meet
 _INK = "#222222"
 _GRID = "#E3E3E3"
 _DPI = 160
 
 
-def _axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    """A figure of one pair of axes in the common style; width and height in inches."""
+def new_axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    """A figure of one pair of axes in the style of all figures; width and height in inches."""
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -95,7 +97,7 @@ def _band(share: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def success_over_time(run: Run) -> Figure:
     """Success per window and policy: mean over seeds, 95 % interval as a band."""
-    figure, axes = _axes(8.0, 3.9, "Success over time")
+    figure, axes = new_axes(8.0, 3.9, "Success over time")
     lowest = 1.0
     for index, policy in enumerate(run.policies):
         time_s, share = _window_shares(run.windows, policy)
@@ -125,11 +127,11 @@ def success_over_time(run: Run) -> Figure:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.margins(x=0.01)
-    _legend(axes, min(4, len(axes.lines)))
+    legend_below(axes, min(4, len(axes.lines)))
     return figure
 
 
-def _legend(axes: Axes, columns: int) -> None:
+def legend_below(axes: Axes, columns: int) -> None:
     """Legend below the axes; names are taken literally."""
     legend = axes.figure.legend(
         *axes.get_legend_handles_labels(),
@@ -148,14 +150,15 @@ def _whiskers(axes: Axes, success: Sequence[NDArray[np.float64]]) -> None:
         interval = mean_interval(values)
         if interval.low is not None and interval.high is not None:
             ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
-            axes.errorbar(interval.mean, index, xerr=ends, color=_INK, capsize=3.5, linewidth=1.3)
+            where = index + _WHISKER
+            axes.errorbar(interval.mean, where, xerr=ends, color=_INK, capsize=2.5, linewidth=1.3)
 
 
 def outcome_shares(run: Run) -> Figure:
     """Success, failed and rejected shares per policy, stacked; 95 % interval of success."""
     values = {metric: by_seed(run.summary, metric, run.policies) for metric in SHARES}
     names = list(values["success"])
-    figure, axes = _axes(8.0, 1.5 + 0.5 * max(1, len(names)), "What became of the queries")
+    figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(names)), "What became of the queries")
     if not names:
         _empty(axes, "no query was sent")
         return figure
@@ -167,8 +170,8 @@ def outcome_shares(run: Run) -> Figure:
         for index, share in enumerate(width):
             if share >= 0.07:
                 ink = "white" if metric == "success" else _INK
-                where = left[index] + share / 2
-                axes.text(where, index, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
+                where = (left[index] + share / 2, index + _LABEL)
+                axes.text(*where, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
         left += width
     _whiskers(axes, list(values["success"].values()))
     _names(axes, names, "y")
@@ -177,7 +180,7 @@ def outcome_shares(run: Run) -> Figure:
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    _legend(axes, len(SHARES))
+    legend_below(axes, len(SHARES))
     return figure
 
 
@@ -190,7 +193,7 @@ def success_by_application(run: Run) -> Figure:
         for policy, values in by_seed(parts, "success", policies).items():
             grid[row, policies.index(policy)] = values.mean()
     height = 1.5 + 0.42 * max(1, len(applications))
-    figure, axes = _axes(max(5.5, min(10.0, 3.2 + 1.2 * len(policies))), height, "Success per application")
+    figure, axes = new_axes(max(5.5, min(10.0, 3.2 + 1.2 * len(policies))), height, "Success per application")
     if not applications or np.isnan(grid).all():
         _empty(axes, "no query was sent")
         return figure
@@ -222,7 +225,7 @@ def _forest_row(axes: Axes, index: int, row: Comparison, label: str | None) -> N
         100 * row.difference,
         index,
         xerr=ends,
-        fmt={"win": "o", "loss": "s", "no difference": "D"}[row.verdict],
+        fmt=_VERDICT_MARKERS[row.verdict],
         color=_VERDICT_COLOURS[row.verdict],
         markersize=6,
         capsize=3.5,
@@ -231,30 +234,41 @@ def _forest_row(axes: Axes, index: int, row: Comparison, label: str | None) -> N
     )
 
 
-def paired_differences(comparisons: Sequence[Comparison], minimum_effect: float = 0.01) -> Figure:
-    """Forest plot: difference of success and its interval per pair, in points.
+def forest(comparisons: Sequence[Comparison], labels: Sequence[str], title: str) -> Figure:
+    """Forest plot: each difference with its interval on a line of its own.
+
+    Differences of shares are shown in points, ratios in percent; the grey zone is that of the
+    first row's rule.
 
     Args:
-        comparisons: rows of `statistics.compare` on shares in [0, 1].
-        minimum_effect: half-width of the grey zone within which nothing counts as a win.
+        comparisons: rows of `statistics.compare`, all by the same rule.
+        labels: one for each row.
+        title: of the figure.
     """
-    height = 1.7 + 0.42 * max(1, len(comparisons))
-    figure, axes = _axes(8.0, height, "Paired difference of success")
+    figure, axes = new_axes(8.0, 1.7 + 0.42 * max(1, len(comparisons)), title)
     if not comparisons:
         _empty(axes, "one policy: nothing to compare")
         return figure
-    zone = 100 * minimum_effect
-    axes.axvspan(-zone, zone, color="#F0F0F0", zorder=0, label=f"within ±{zone:g} points: no win")
+    rule = comparisons[0].rule
+    low, high = (100 * end for end in rule.negligible)
+    unit = "%" if rule.ratio else "points"
+    axes.axvspan(low, high, color="#F0F0F0", zorder=0, label=f"within ±{high:g} {unit}: no win")
     axes.axvline(0.0, color="#888888", linewidth=1.0)
     for index, row in enumerate(comparisons):
         first = all(other.verdict != row.verdict for other in comparisons[:index])
         _forest_row(axes, index, row, row.verdict if first else None)
-    _names(axes, [f"{row.policy} − {row.rival}" for row in comparisons], "y")
+    _names(axes, labels, "y")
     axes.set_ylim(len(comparisons) - 0.4, -0.6)
-    axes.set_xlabel("difference (points), 95 % interval", fontsize=9, color=_INK)
+    axes.set_xlabel(f"difference ({unit}), 95 % interval", fontsize=9, color=_INK)
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
-    _legend(axes, 4)
+    legend_below(axes, 5)
     return figure
+
+
+def paired_differences(comparisons: Sequence[Comparison]) -> Figure:
+    """Forest plot of the difference of success and its interval per pair, in points."""
+    labels = [f"{row.policy} − {row.rival}" for row in comparisons]
+    return forest(comparisons, labels, "Paired difference of success")
 
 
 def comparisons_of(run: Run, rival: str | None = None) -> list[Comparison]:

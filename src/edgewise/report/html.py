@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import base64
 import io
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from edgewise.errors import RunError
 from edgewise.report import figures
-from edgewise.report.records import Run
+from edgewise.report.records import Run, write_whole
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals
 
@@ -138,15 +136,4 @@ def write_html(run: Run, path: str | Path, rival: str | None = None) -> None:
         RunError: the file cannot be written.
         PolicyError: the rival has no records in the run.
     """
-    place = Path(path)
-    text = render(run, rival)
-    written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            written.write_text(text, encoding="utf-8", newline="\n")
-            written.replace(place)
-        finally:
-            written.unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot write report {place}: {error}; check the path and its rights") from error
+    write_whole(path, render(run, rival), "report")

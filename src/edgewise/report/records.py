@@ -165,6 +165,27 @@ def _put_in_place(written: Path, folder: Path) -> None:
     shutil.rmtree(old)
 
 
+def write_whole(path: str | Path, text: str, what: str) -> None:
+    """Write a text file, whole or not at all; its folder is made.
+
+    Args:
+        what: name of the content in messages.
+    Raises:
+        RunError: it cannot be written.
+    """
+    place = Path(path)
+    written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            written.write_text(text, encoding="utf-8", newline="\n")
+            written.replace(place)
+        finally:
+            written.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write {what} {place}: {error}; check the path and its rights") from error
+
+
 def write_run(
     folder: str | Path,
     *,

@@ -7,11 +7,13 @@ record columns.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
@@ -41,7 +43,9 @@ class Served:
     ok: int = 0
     failed: int = 0
     rejected: int = 0
-    delays_s: list[float] = field(default_factory=list)
+    answered: int = 0
+    delay_sum_s: float = 0.0
+    delay_max_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class Session:
         clock: seconds since the session began.
         window_s: length of a window.
         retry_refused: decide refused streams anew at each window.
+        keep_closed: closed streams whose records are kept; older ones are forgotten.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Session:
         *,
         window_s: float = 25.0,
         retry_refused: bool = False,
+        keep_closed: int = 100_000,
     ) -> None:
         self.world, self.seed, self.clock, self.window_s = world, seed, clock, window_s
         self.core = DispatchCore(world, policy, seed, retry_refused=retry_refused)
@@ -86,6 +92,8 @@ class Session:
         self._sojourn_s: list[list[float]] = [[] for _ in range(world.workers)]
         self._in_flight = np.zeros(world.workers)
         self._sampled_s = clock()
+        self.keep_closed = keep_closed
+        self._closed: deque[int] = deque()
 
     def open_stream(self, stream: Stream) -> list[Command]:
         """Ask the core to serve a stream; its id must be new."""
@@ -103,7 +111,31 @@ class Session:
         now_s = self.clock()
         commands = self.core.handle(StreamClosed(now_s, stream_id))
         self.served[stream_id].close_s = now_s
+        self._closed.append(stream_id)
+        if len(self._closed) > self.keep_closed:
+            del self.served[self._closed.popleft()]
         return commands
+
+    def retry_stream(self, stream_id: int) -> list[Command]:
+        """Ask the core anew about a stream that it refused.
+
+        Raises:
+            KeyError: no such stream is open.
+        """
+        if self.worker_of(stream_id) is not None:
+            return []
+        self.core.handle(StreamClosed(self.clock(), stream_id))
+        opened = StreamOpened(self.clock(), self.served[stream_id].stream)
+        return self._carry_out(self.core.handle(opened), self._window(self.clock()))
+
+    def use(self, policy: DispatchPolicy) -> None:
+        """Switch the policy; bindings stay, and the next window's record names it."""
+        self.core.use(policy)
+
+    @property
+    def in_flight(self) -> NDArray[np.float64]:
+        """(W,) queries sent to each worker and not yet answered."""
+        return self._in_flight.copy()
 
     def tick(self) -> list[Command]:
         """A window began."""
@@ -141,22 +173,39 @@ class Session:
             raise KeyError(stream_id)
         return self.core.bindings.get(stream_id)
 
+    def bound_to(self, stream_id: int) -> int | None:
+        """The worker a stream is bound to; None when refused, closed or unknown."""
+        return self.core.bindings.get(stream_id)
+
+    def is_closed(self, stream_id: int) -> bool:
+        """Whether a stream is closed, or was never opened."""
+        served = self.served.get(stream_id)
+        return served is None or served.close_s is not None
+
     def query_sent(self, worker: int) -> None:
         """A query went to a worker."""
         self._in_flight[worker] += 1
+
+    def query_lost(self, worker: int) -> None:
+        """A query did not reach its worker; it goes elsewhere."""
+        self._in_flight[worker] -= 1
 
     def query_done(self, stream_id: int, worker: int, sent_s: float, answered: bool) -> None:
         """A query came back, or is known to be lost; judged against the stream's deadline."""
         delay_s = self.clock() - sent_s
         self._in_flight[worker] -= 1
-        served, window = self.served[stream_id], self._window(sent_s)
+        served, window = self.served.get(stream_id), self._window(sent_s)
+        if served is None:
+            return  # its stream was closed long ago
         in_time = answered and delay_s <= served.stream.deadline_s
         served.ok += in_time
         served.failed += not in_time
         window.ok += in_time
         window.failed += not in_time
         if answered:
-            served.delays_s.append(delay_s)
+            served.answered += 1
+            served.delay_sum_s += delay_s
+            served.delay_max_s = max(served.delay_max_s, delay_s)
             self._sojourn_s[worker].append(delay_s)
 
     def query_rejected(self, stream_id: int) -> None:
@@ -167,6 +216,14 @@ class Session:
     def stream_records(self) -> list[dict[str, Any]]:
         """Rows of the streams table; open streams end now."""
         return [self._stream_row(served) for served in self.served.values()]
+
+    def stream_record(self, stream_id: int) -> dict[str, Any]:
+        """Row of one stream.
+
+        Raises:
+            KeyError: no such stream was opened.
+        """
+        return self._stream_row(self.served[stream_id])
 
     def window_records(self) -> list[dict[str, Any]]:
         """Rows of the windows table."""
@@ -211,7 +268,6 @@ class Session:
 
     def _stream_row(self, served: Served) -> dict[str, Any]:
         world, stream, w = self.world, served.stream, served.worker
-        delays = served.delays_s
         return {
             "seed": self.seed,
             "policy": self.core.policy.name,
@@ -233,6 +289,6 @@ class Session:
             "ok": served.ok,
             "failed": served.failed,
             "rejected": served.rejected,
-            "delay_mean_s": sum(delays) / len(delays) if delays else None,
-            "delay_max_s": max(delays) if delays else None,
+            "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
+            "delay_max_s": served.delay_max_s if served.answered else None,
         }

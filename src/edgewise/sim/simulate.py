@@ -259,6 +259,8 @@ class Simulation:
     def _change_node(self, change: NodeChange) -> None:
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
         for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
+            if self._alive[w] == change.up:
+                continue
             self._alive[w] = change.up
             if change.up:
                 later = [t for t in self._outages.get(int(w), []) if t > now_s]

@@ -174,3 +174,25 @@ def compare_split(
                 )
             )
     return rows
+
+
+SHARES = (0.0, 0.15, 0.2, 0.25, 0.3, 0.5, 1.0)
+
+
+def tune_share(
+    program: Program,
+    queries: int,
+    seeds: Sequence[int],
+    shares: Sequence[float] = SHARES,
+    rule: Rule = Rule.LEAST_LOADED,
+) -> float:
+    """The share of `nona-free` with the smallest simulated mean; seeds must not be those of a test.
+
+    With a share of 0 every query stays whole on one server, so what is chosen is no worse than that.
+    """
+    means = []
+    for share in shares:
+        policy = split_policy("nona-free", program, rule, share=share)
+        runs = [simulate_split(policy, program, queries, seed).settled() for seed in seeds]
+        means.append(float(np.mean([run.time_s.mean() for run in runs])))
+    return shares[int(np.argmin(means))]

@@ -4,6 +4,7 @@ contract → build_program → optimise → split_policy; see docs/split.md.
 """
 
 from edgewise.policies.split.contract import Contraction, contract, limit_branches
+from edgewise.policies.split.free import by_free, free_chances
 from edgewise.policies.split.optimum import Plan, blind, optimise
 from edgewise.policies.split.placements import count_placements
 from edgewise.policies.split.policy import NAMES, SplitPolicy, equal, local, split_policy
@@ -23,11 +24,13 @@ __all__ = [
     "SplitPolicy",
     "blind",
     "build_program",
+    "by_free",
     "closed",
     "contract",
     "count_placements",
     "equal",
     "finish",
+    "free_chances",
     "limit_branches",
     "local",
     "new_ledger",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
+from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
 from edgewise.policies.split.optimum import GAP, Plan, blind, fixed_plan, optimise
 from edgewise.policies.split.program import Program
 from edgewise.policies.split.schedule import Ledger, Method, Rule, place_queries
@@ -23,7 +24,7 @@ WHOLE = {
     "whole-least-loaded": Rule.LEAST_LOADED,
     "whole-two-choices": Rule.TWO_CHOICES,
 }
-NAMES = ("nona", "nona-queues", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
+NAMES = ("nona", "nona-queues", "nona-free", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,12 @@ class SplitPolicy:
 
 
 def split_policy(
-    name: str, program: Program, rule: Rule = Rule.LEAST_LOADED, plan: Plan | None = None, gap: float = GAP
+    name: str,
+    program: Program,
+    rule: Rule = Rule.LEAST_LOADED,
+    plan: Plan | None = None,
+    gap: float = GAP,
+    share: float = SHARE,
 ) -> SplitPolicy:
     """A policy by name.
 
@@ -82,18 +88,23 @@ def split_policy(
         name: one of NAMES; a whole-… policy has its own rule.
         program: job classes, servers and link.
         rule: which server a part gets.
-        plan: for the two nonas: a plan that is known already.
-        gap: for the two nonas: relative gap of its plan.
+        plan: for the nonas: a plan that is known already.
+        gap: for the nonas: relative gap of its plan.
+        share: for nona-free: of the free servers that a query may take.
     Raises:
         PolicyError: no such policy.
     """
     if name not in NAMES:
         raise PolicyError(f"no split policy {name!r}; known: {', '.join(NAMES)}")
     method = {"scatter": Method.SCATTER, "earliest-finish": Method.EARLIEST_FINISH}.get(name, Method.DRAW)
+    level = None
     if name == "nona":
         plan = plan or optimise(program, gap)
     elif name == "nona-queues":
         plan = plan or optimise(program.with_queues(), gap)
+    elif name == "nona-free":
+        level = levels(program, share)
+        plan = plan or optimise(by_free(program.with_queues(), share), gap)
     elif name == "blind":
         plan = blind(program)
     elif name == "equal":
@@ -104,7 +115,7 @@ def split_policy(
         name,
         method,
         WHOLE.get(name, rule),
-        make_table(program, plan.theta),
+        make_table(plan.program, plan.theta, level, HALF_DONE * mean_work_s(program)),
         make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps),
         program.link_bps,
         plan if method is Method.DRAW else None,

@@ -162,13 +162,13 @@ class Program:
         classes = tuple(
             replace(job, rate_qps=float(r)) for job, r in zip(self.classes, rates_qps, strict=True)
         )
-        return _program(
+        return assemble(
             classes, self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s, self.queues
         )
 
     def with_link(self, link_bps: float) -> Program:
         """The same problem on another link."""
-        return _program(
+        return assemble(
             self.classes, self.servers, self.power_ops, link_bps, self.groups, self.fixed_s, self.queues
         )
 
@@ -213,7 +213,7 @@ def build_program(
             first = pieces[same[0]]
             where = f"{item.graph.name!r} between {tasks[first.root].name!r} and {tasks[first.sink].name!r}"
             groups.append(Group(job, same, placements(first, servers, limit, where, queues)))
-    return _program(tuple(classes), servers, power_ops, link_bps, tuple(groups), fixed, queues)
+    return assemble(tuple(classes), servers, power_ops, link_bps, tuple(groups), fixed, queues)
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -221,7 +221,7 @@ def _check_positive(name: str, value: float) -> None:
         raise PolicyError(f"{name} must be a number above 0, got {value}")
 
 
-def _program(
+def assemble(
     classes: tuple[JobClass, ...],
     servers: int,
     power_ops: float,
@@ -230,6 +230,7 @@ def _program(
     fixed_s: Floats,
     queues: bool,
 ) -> Program:
+    """The program of groups whose placements are known; arguments as in `Program`."""
     _check_positive("link_bps", link_bps)
     for job in classes:
         _check_positive(f"rate_qps of {job.graph.name!r}", job.rate_qps)

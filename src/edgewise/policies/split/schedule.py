@@ -121,21 +121,30 @@ def pick(ledger: Ledger, used: NDArray[np.bool_], rule: int, seed: np.uint64, qu
 
 
 @kernel
+def free_servers(ledger: Ledger, unit_s: float) -> int:
+    """Servers less those that the outstanding work keeps busy, at least 0."""
+    return max(0, ledger.work_s.size - int(np.ceil(ledger.work_s.sum() / unit_s - 1e-9)))
+
+
+@kernel
 def draw_placement(
     table: Table, graphs: Graphs, ledger: Ledger, job: int, rule: int, seed: np.uint64, query: int, out: Ints
 ) -> None:
     """Server of the first task by the rule; then a placement for every sub-graph, by its probability.
 
+    A table of several plans says by the number of free servers which one is drawn from.
     Randomness: draws 0, 1, … of (seed, POLICY, query); even and odd ones belong to the rule.
     """
     servers = ledger.work_s.size
     used = np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
+    plans = table.entry.size // graphs.tasks.size
+    planned = job * plans + (table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0)
     now = pick(ledger, used, rule, seed, query, 0)
     draw = 1
-    out[table.entry[job]] = now
-    give(ledger, now, graphs.work_ops[job, table.entry[job]])
-    for g in range(table.first_sub[job], table.first_sub[job + 1]):
+    out[table.entry[planned]] = now
+    give(ledger, now, graphs.work_ops[job, table.entry[planned]])
+    for g in range(table.first_sub[planned], table.first_sub[planned + 1]):
         row = table.first_row[g]
         if row + 1 < table.first_row[g + 1]:
             chance = uniform_of(seed, POLICY, query, 2 * draw)

@@ -26,6 +26,9 @@ class Table(NamedTuple):
         chance: (R,) cumulative probability; 1 in the last row of each sub-graph.
         part: (R, W) part of each column's task; 0 is the root's.
         task: (G, W) task of each column: the interior's, then the sink; -1 fills up.
+        level: (S + 1,) which of the plans is drawn from when so many servers are free; class j of plan l
+            is row j * plans + l of `entry` and `first_sub`.
+        unit_s: outstanding work that counts as one busy server.
     """
 
     entry: Ints
@@ -34,6 +37,8 @@ class Table(NamedTuple):
     chance: Floats
     part: Ints
     task: Ints
+    level: Ints
+    unit_s: float
 
 
 class Graphs(NamedTuple):
@@ -56,8 +61,11 @@ class Graphs(NamedTuple):
     bits: Floats
 
 
-def make_table(program: Program, theta: Floats) -> Table:
-    """The placements that `theta` ((N,), see `Program`) gives a positive probability."""
+def make_table(program: Program, theta: Floats, level: Ints | None = None, unit_s: float = 1.0) -> Table:
+    """The placements that `theta` ((N,), see `Program`) gives a positive probability.
+
+    `level`, `unit_s`: see `Table`; None: one plan.
+    """
     rows: list[list[tuple[float, list[int]]]] = []
     tasks: list[list[int]] = []
     entry, first_sub = [], [0]
@@ -83,6 +91,8 @@ def make_table(program: Program, theta: Floats) -> Table:
         np.array([chance for group in rows for chance, _ in group]),
         _padded([part for group in rows for _, part in group]),
         _padded(tasks),
+        np.zeros(program.servers + 1, np.int64) if level is None else level,
+        unit_s,
     )
 
 

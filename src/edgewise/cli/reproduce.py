@@ -1,0 +1,141 @@
+"""`edgewise reproduce | looks | freeze`: claims on test seeds, the log of looks, frozen scenarios."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from edgewise.reproduce.place import LOOKS, results_folder
+from edgewise.reproduce.seeds import TEST, parse_seeds
+
+if TYPE_CHECKING:
+    from edgewise.reproduce.claims import Report
+
+# What measures and draws is slow to import; each command imports what it needs.
+app = typer.Typer()
+out = Console()
+err = Console(stderr=True)
+
+_COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow", "not_in_quick": "dim"}
+
+
+@app.command(epilog="Example: edgewise reproduce queues --quick --json claims.json")
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="What to reproduce; without it, all are listed.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and claims: about a minute.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the claims here.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds A:B instead of the test seeds, for example 2000000:2000020.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the figures; runs/reproduce-NAME by default.")
+    ] = None,
+) -> None:
+    """Measure the claims of a paper, each with its interval and status."""
+    from edgewise.reproduce import cases as cases  # registers what ships
+    from edgewise.reproduce import run as runs
+
+    if name is None:
+        _print_known()
+        return
+    place = folder or Path("runs") / f"reproduce-{runs.find(name).name}"
+    with err.status(f"{name}: starting") as status:
+        report = runs.carry_out(
+            name,
+            place,
+            results_folder(),
+            quick=quick,
+            seeds=None if seeds is None else parse_seeds(seeds),
+            command=shlex.join(["edgewise", *sys.argv[1:]]),
+            step=lambda text: status.update(f"{name}: {escape(text)}"),
+        )
+    _print_report(report)
+    report.write(json_file or place / "claims.json")
+    out.print(f"claims and figures: [bold]{escape(str(place))}[/bold]")
+    if any(seed in TEST for seed in report.seeds):
+        out.print(f"look noted in {escape(str(results_folder() / LOOKS))}")
+
+
+@app.command(epilog="Example: edgewise looks")
+def looks() -> None:
+    """List every use of test seeds so far."""
+    from edgewise.reproduce.looks import read_looks
+
+    found = read_looks(results_folder())
+    if not found:
+        out.print(f"no looks yet: {results_folder() / LOOKS} does not exist or is empty")
+        return
+    table = Table("time", "what", "commit", "version", "seeds", "claims", box=None)
+    for look in found:
+        table.add_row(*(escape(text) for text in _look_row(look)))
+    out.print(table)
+
+
+@app.command(epilog="Example: edgewise freeze three-tier")
+def freeze(
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file, the name of a shipped one, or a reproduction.")
+    ],
+) -> None:
+    """Fix a scenario, or the setting of a reproduction, for good, before anything is tuned on it."""
+    from edgewise.reproduce import cases as cases  # registers what ships
+    from edgewise.reproduce import frozen
+    from edgewise.reproduce import run as runs
+
+    what = runs.registered().get(scenario)
+    if what is not None and what.setting is not None:
+        digest = frozen.freeze_setting(what.name, what.setting, results_folder())
+        out.print(f"frozen: {what.name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
+        return
+    name, digest = frozen.freeze(scenario, results_folder())
+    out.print(f"frozen: {name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
+
+
+def _print_known() -> None:
+    from edgewise.reproduce import run as runs
+
+    table = Table("name", "claims", "seeds (quick)", "paper", box=None)
+    for what in runs.registered().values():
+        table.add_row(
+            what.name, str(len(what.claims)), f"{what.seeds} ({what.quick_seeds})", escape(what.paper)
+        )
+    out.print(table)
+
+
+def _print_report(report: Report) -> None:
+    table = Table("claim", "statement", title=report.paper, box=None)
+    for heading in ("estimate", "95 % interval", "n", "status"):
+        table.add_column(heading, no_wrap=True)
+    for claim in report.claims:
+        estimate = "–" if claim.estimate is None else f"{claim.estimate:.5g}"
+        interval = "–" if claim.ci is None else f"{claim.ci[0]:.5g} … {claim.ci[1]:.5g}"
+        status = f"[{_COLOURS[claim.status]}]{claim.status}[/]"
+        table.add_row(claim.id, escape(claim.statement), estimate, interval, str(claim.n), status)
+    out.print(table)
+    counts = [
+        f"{count} {status}"
+        for status in _COLOURS
+        if (count := sum(c.status == status for c in report.claims))
+    ]
+    out.print(f"{', '.join(counts)}; {len(report.seeds)} seeds, {report.elapsed_s:.1f} s")
+
+
+def _look_row(look: dict[str, Any]) -> list[str]:
+    commit = str(look["commit"] or "–")[:10] + ("*" if look["dirty"] else "")
+    marks = (" quick" if look["quick"] else "") + ("" if look["finished"] else " (ended early)")
+    seeds = look["seeds"]
+    span = (
+        f"{seeds[0]}:{seeds[-1] + 1}"
+        if seeds == list(range(seeds[0], seeds[-1] + 1))
+        else f"{len(seeds)} seeds"
+    )
+    statuses = [claim["status"] for claim in look["claims"]]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in _COLOURS if status in statuses)
+    return [look["time"], look["paper"] + marks, commit, look["version"], span, counts or "–"]

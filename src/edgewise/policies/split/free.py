@@ -1,0 +1,102 @@
+"""Nona by the state of the servers: a plan for each number of free servers, all optimised together.
+
+Nona's formula draws from one plan, whatever goes on. Splitting pays while servers are free and costs when
+they are not, so here a query that finds f servers free draws from a plan that uses at most ⌊share f⌋ of
+them, and at least one. Which servers wait between two tasks of a query changes all the time; so f is
+counted from the outstanding work: a query that runs is half done on average, and so much work is one
+busy server. With p_f the chance of finding f free, class j becomes one class for each f, of
+rate β_j p_f: the formula and its certified optimum stay as they are, the link is shared by all.
+
+    p_f: number of busy servers in M/M/c at the same load (Erlang, 1917)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.errors import PolicyError
+from edgewise.policies.split.placements import Lines
+from edgewise.policies.split.program import Group, Program, assemble
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+SHARE = 0.3
+HALF_DONE = 0.5  # of the mean work of a query: outstanding work that counts as one busy server
+RARE = 1e-6  # rates of 0 are refused
+
+
+def free_chances(busy: float, servers: int) -> Floats:
+    """(servers + 1,) chance that a query finds 0, 1, … servers free; `busy`: erlangs offered.
+
+    Raises:
+        PolicyError: more work arrives than the servers can do.
+    """
+    if busy >= servers:
+        raise PolicyError(f"queries need {busy:.4g} servers and there are {servers}; lower the rates")
+    chance = np.ones(servers + 1)  # of 0, 1, … queries in the system, not yet normalised
+    for n in range(1, servers + 1):
+        chance[n] = chance[n - 1] * busy / n
+    chance[servers] /= 1.0 - busy / servers  # and all who find more
+    return np.asarray((chance / chance.sum())[::-1])
+
+
+def mean_work_s(program: Program) -> float:
+    """Mean time that a query needs on one server."""
+    work = [sum(task.work_ops for task in job.graph.tasks) for job in program.classes]
+    return float(program.rates_qps @ np.array(work)) / program.power_ops / float(program.rates_qps.sum())
+
+
+def useful_servers(program: Program) -> int:
+    """More servers than this no placement uses."""
+    return max([1, *(int(group.lines.part.max()) + 1 for group in program.groups)])
+
+
+def levels(program: Program, share: float = SHARE) -> Ints:
+    """(servers + 1,) which plan is drawn from when so many servers are free: that for level + 1 servers.
+
+    Raises:
+        PolicyError: `share` is not from 0 to 1.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise PolicyError(f"share must be from 0 to 1, got {share}")
+    used = np.floor(share * np.arange(program.servers + 1) + 1e-9)
+    return np.asarray(np.clip(used, 1, useful_servers(program)).astype(np.int64) - 1)
+
+
+def by_free(program: Program, share: float = SHARE, chances: Floats | None = None) -> Program:
+    """The program whose class j * L + l is class j while the plan for l + 1 servers applies.
+
+    Args:
+        program: with or without `queues`; its waits for servers are left out, for a plan is used only
+            while as many servers are free.
+        share: of the free servers that a query may take.
+        chances: (servers + 1,) chance of 0, 1, … free servers; None: M/M/c's.
+    """
+    level = levels(program, share)
+    if chances is None:
+        busy = mean_work_s(program) * float(program.rates_qps.sum())
+        chances = free_chances(busy, program.servers)
+    weight = np.maximum(np.bincount(level, weights=chances), RARE)
+    count = len(weight)
+    classes = tuple(
+        replace(job, rate_qps=job.rate_qps * float(chance)) for job in program.classes for chance in weight
+    )
+    groups = tuple(
+        Group(group.job * count + number, group.subgraphs, _within(group.lines, number + 1))
+        for group in program.groups
+        for number in range(count)
+    )
+    fixed = np.repeat(program.fixed_s, count)
+    return assemble(
+        classes, program.servers, program.power_ops, program.link_bps, groups, fixed, program.queues
+    )
+
+
+def _within(lines: Lines, servers: int) -> Lines:
+    """The placements that use at most so many servers, which are free: nobody waits for them."""
+    keep = lines.part.max(axis=1) < servers
+    kept = Lines(*(column[keep] for column in lines))
+    return kept._replace(visits=np.zeros_like(kept.visits))

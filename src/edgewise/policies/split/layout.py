@@ -1,0 +1,236 @@
+"""Splitting over groups of servers of different power, joined by several links.
+
+A layout has groups of servers (a site, a rack) and links; messages between groups take a route over
+links. Placements say, beyond who shares a server, in which group each part runs. Two things are added to
+Nona's formula: a message waits at each link of its route, and a task waits for its server. Within a group
+servers are chosen uniformly, so a group of n servers is n M/G/1 queues that share its traffic evenly:
+
+    wait_r = Σ λ s² / (2 (n_r - Σ λ s))        n_r = 1 for a link (Pollaczek-Khinchine)
+
+for every resource r, link or group. The sink of one sub-graph is the root of the next, so the chance that
+it runs in a group is the same in both: one more linear constraint.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.errors import PolicyError
+from edgewise.policies.split.placements import placements
+from edgewise.policies.split.program import JobClass
+from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGroup:
+    """Servers of one power: how many, and operations per second of each."""
+
+    name: str
+    servers: int
+    power_ops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Groups of servers and what joins them.
+
+    Attributes:
+        groups: of servers.
+        links: name → capacity in bit/s.
+        routes: (group, group) → links of a message between two servers; a pair may be given in one
+            direction, and a group to itself; pairs left out are free of charge.
+    Raises:
+        PolicyError: a number is not positive, or a route names an unknown group or link.
+    """
+
+    groups: tuple[ServerGroup, ...]
+    links: Mapping[str, float]
+    routes: Mapping[tuple[str, str], tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            if group.servers < 1 or not group.power_ops > 0:
+                raise PolicyError(f"group {group.name!r}: needs at least 1 server and a power above 0")
+        for name, capacity in self.links.items():
+            if not capacity > 0:
+                raise PolicyError(f"link {name!r}: its capacity must be above 0, got {capacity}")
+        names = {group.name for group in self.groups}
+        for pair, route in self.routes.items():
+            strange = [n for n in pair if n not in names] + [n for n in route if n not in self.links]
+            if strange:
+                raise PolicyError(f"route {pair}: no group or link is called {strange[0]!r}")
+
+    def route(self, a: int, b: int) -> tuple[int, ...]:
+        """Links between two groups, by their places in `links`."""
+        first, second = self.groups[a].name, self.groups[b].name
+        route = self.routes.get((first, second), self.routes.get((second, first), ()))
+        places = list(self.links)
+        return tuple(places.index(name) for name in route)
+
+
+class Stage(NamedTuple):
+    """The placements of one sub-graph of one class; P parts, R resources: links, then groups.
+
+    Attributes:
+        job: its class.
+        root, sink: (K,) group of each.
+        part: (K, B + 1) part of each branch and of the sink; 0 is the root's.
+        group: (K, M) group of each part.
+        base_s: (K, P) time of each part without waiting.
+        visits: (K, P, R) how often it waits.
+        load_s, load_s2: (K, R) Σ s and Σ s² of one query.
+    """
+
+    job: int
+    root: Ints
+    sink: Ints
+    part: Ints
+    group: Ints
+    base_s: Floats
+    visits: Floats
+    load_s: Floats
+    load_s2: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutProgram:
+    """The optimisation problem of some classes on a layout.
+
+    Attributes:
+        classes, layout: the problem.
+        stages: sub-graphs with their placements, by class and in order.
+        capacity: (R,) 1 for a link, the number of servers for a group.
+    """
+
+    classes: tuple[JobClass, ...]
+    layout: Layout
+    stages: tuple[Stage, ...]
+    capacity: Floats
+
+    @property
+    def variables(self) -> int:
+        """Number of probabilities."""
+        return sum(len(stage.root) for stage in self.stages)
+
+    def stacked(self, name: str) -> NDArray[np.generic]:
+        """One attribute of all stages, one after the other; parts that a stage lacks are 0."""
+        rows = [getattr(stage, name) for stage in self.stages]
+        if rows[0].ndim > 1:
+            width = max(row.shape[1] for row in rows)
+            rows = [
+                np.pad(row, [(0, 0), (0, width - row.shape[1])] + [(0, 0)] * (row.ndim - 2)) for row in rows
+            ]
+        return np.asarray(np.concatenate(rows))
+
+    def rates_qps(self) -> Floats:
+        """(N,) rate of the class of each placement."""
+        return np.concatenate(
+            [np.full(len(stage.root), self.classes[stage.job].rate_qps) for stage in self.stages]
+        )
+
+
+def layout_program(classes: Sequence[JobClass], layout: Layout, limit: int = MOST) -> LayoutProgram:
+    """Enumerate the placements of all classes on a layout.
+
+    Raises:
+        PolicyError: there are more than `limit` placements in all.
+    """
+    stages: list[Stage] = []
+    for job, item in enumerate(classes):
+        graph = closed(item.graph)
+        work = [task.work_ops for task in graph.tasks]
+        pieces = subgraphs(item.graph) or (SubGraph(0, 0, (), ()),)
+        for number, piece in enumerate(pieces):
+            rows = _assignments(piece, layout, limit, item.graph.name)
+            stages.append(_stage(job, piece, rows, layout, work, first=number == 0))
+            if sum(len(stage.root) for stage in stages) > limit:
+                raise PolicyError(
+                    f"{item.graph.name!r} on {len(layout.groups)} groups has more than {limit:,} placements; "
+                    "contract further with limit_branches(…)"
+                )
+    capacity = np.array([1.0] * len(layout.links) + [float(g.servers) for g in layout.groups])
+    return LayoutProgram(tuple(classes), layout, tuple(stages), capacity)
+
+
+def _assignments(
+    piece: SubGraph, layout: Layout, limit: int, name: str
+) -> list[tuple[list[int], tuple[int, ...]]]:
+    """(part of each branch and of the sink, group of each part), parts on distinct servers."""
+    if piece.root == piece.sink:
+        return [([0], (g,)) for g in range(len(layout.groups))]
+    servers = sum(group.servers for group in layout.groups)
+    found = []
+    for row in placements(piece, servers, limit, repr(name)).part.tolist():
+        for groups in itertools.product(range(len(layout.groups)), repeat=max(row) + 1):
+            if all(groups.count(g) <= group.servers for g, group in enumerate(layout.groups)):
+                found.append((row, groups))
+    return found
+
+
+def _stage(
+    job: int,
+    piece: SubGraph,
+    rows: Sequence[tuple[list[int], tuple[int, ...]]],
+    layout: Layout,
+    work: Sequence[float],
+    first: bool,
+) -> Stage:
+    links, count = len(layout.links), len(rows)
+    parts = max(len(groups) for _, groups in rows)
+    resources = links + len(layout.groups)
+    stage = Stage(
+        job,
+        np.array([groups[0] for _, groups in rows]),
+        np.array([groups[row[-1]] for row, groups in rows]),
+        np.array([row for row, _ in rows]),
+        np.array([[*groups, *[-1] * (parts - len(groups))] for _, groups in rows]),
+        np.zeros((count, parts + 1)),
+        np.zeros((count, parts + 1, resources)),
+        np.zeros((count, resources)),
+        np.zeros((count, resources)),
+    )
+    capacities = list(layout.links.values())
+
+    def serve(k: int, lines: slice | int, group: int, work_ops: Sequence[float]) -> None:
+        """Work of one part, one task after the other: it waits once, and each task is a customer."""
+        times = np.array(work_ops) / layout.groups[group].power_ops
+        stage.base_s[k, lines] += times.sum()
+        stage.visits[k, lines, links + group] += 1.0
+        stage.load_s[k, links + group] += times.sum()
+        stage.load_s2[k, links + group] += (times**2).sum()
+
+    def send(k: int, line: int, a: int, b: int, sizes_bytes: Sequence[float]) -> None:
+        for size in sizes_bytes:
+            for link in layout.route(a, b):
+                s = 8.0 * size / capacities[link]
+                stage.base_s[k, line] += s
+                stage.visits[k, line, link] += 1.0
+                stage.load_s[k, link] += s
+                stage.load_s2[k, link] += s * s
+
+    for k, (row, groups) in enumerate(rows):
+        if first:
+            serve(k, slice(None), groups[0], [work[piece.root]])
+        if piece.root == piece.sink:
+            continue
+        sink = row[-1]
+        own: dict[int, list[float]] = {}
+        for branch, part in zip(piece.branches, row, strict=False):
+            own.setdefault(part, []).append(branch.work_ops)
+            send(k, part, groups[0], groups[part], branch.into_bytes if part != 0 else ())
+            send(k, part, groups[part], groups[sink], branch.out_bytes if part != sink else ())
+        for part, works in own.items():
+            serve(k, part, groups[part], works)
+        send(k, parts, groups[0], groups[sink], piece.direct_bytes if sink != 0 else ())
+        serve(k, slice(None), groups[sink], [work[piece.sink]])
+    return stage

@@ -1,0 +1,98 @@
+"""A split policy that follows the rates: measured from arrivals, and a new plan when they have drifted.
+
+    rate_j ← rate_j exp(-Δ/T) + 1/T at each arrival        T: memory_s
+
+The placements are enumerated once; a new plan is one search over the waiting time and a new table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.errors import PolicyError
+from edgewise.policies.split.optimum import GAP, optimise
+from edgewise.policies.split.policy import SplitPolicy, split_policy
+from edgewise.policies.split.program import Program
+from edgewise.policies.split.schedule import Rule
+from edgewise.policies.split.tables import make_table
+
+Floats = NDArray[np.float64]
+LEAST_QPS = 1e-6  # a class that nobody asks for keeps a plan
+
+
+class RateTracker:
+    """Keeps a split policy optimal for the rates of late.
+
+    Args:
+        program: job classes with the rates to begin with.
+        queues: whether bursts and waiting for servers are in the formula.
+        memory_s: time over which rates are averaged.
+        tolerance: change of a rate that asks for a new plan, relative to it or to the mean rate if larger.
+        rule: which server a part gets.
+    Attributes:
+        policy: the one to place queries with; it is replaced, never changed.
+        solved: plans made so far.
+    Raises:
+        PolicyError: `memory_s` or `tolerance` is not above 0.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        queues: bool = True,
+        memory_s: float = 60.0,
+        tolerance: float = 0.2,
+        rule: Rule = Rule.LEAST_LOADED,
+    ) -> None:
+        for name, value in (("memory_s", memory_s), ("tolerance", tolerance)):
+            if not value > 0:
+                raise PolicyError(f"{name} must be above 0, got {value}")
+        self._program = program.with_queues() if queues else program
+        self._memory_s, self._tolerance = memory_s, tolerance
+        self._rates, self._planned = program.rates_qps, program.rates_qps  # two arrays
+        self._last_s: float | None = None
+        self.policy: SplitPolicy = split_policy("nona-queues" if queues else "nona", program, rule)
+        self.solved = 1
+
+    def seen(self, job: int, now_s: float) -> None:
+        """A query of class `job` arrived; times do not fall."""
+        self._fade(now_s)
+        self._rates[job] += 1.0 / self._memory_s
+
+    def rates_qps(self, now_s: float) -> Floats:
+        """(J,) rates of late."""
+        self._fade(now_s)
+        return self._rates.copy()
+
+    def update(self, now_s: float) -> bool:
+        """Make a new plan if a rate has drifted; whether it did.
+
+        Where more work arrives than the servers can do, no plan is better than another: the old one stays.
+        """
+        rates = np.maximum(self.rates_qps(now_s), LEAST_QPS)
+        usual = np.maximum(self._planned, self._planned.mean())  # rare classes drift by chance
+        if float((np.abs(rates - self._planned) / usual).max()) <= self._tolerance:
+            return False
+        return self.solve(rates)
+
+    def solve(self, rates_qps: Sequence[float] | Floats) -> bool:
+        """Make a plan for given rates; False where they are more than the servers can do."""
+        try:
+            program = self._program.with_rates([float(rate) for rate in rates_qps])
+        except PolicyError:
+            return False
+        plan = optimise(program, GAP)
+        self.policy = replace(self.policy, table=make_table(program, plan.theta), plan=plan)
+        self._planned = np.asarray(rates_qps, dtype=float).copy()
+        self.solved += 1
+        return True
+
+    def _fade(self, now_s: float) -> None:
+        since_s = 0.0 if self._last_s is None else now_s - self._last_s
+        self._rates = self._rates * math.exp(-since_s / self._memory_s)
+        self._last_s = now_s

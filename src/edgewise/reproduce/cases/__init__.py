@@ -1,0 +1,4 @@
+"""The reproductions that ship, one file each; importing this package registers them."""
+
+from edgewise.reproduce.cases import nona as nona
+from edgewise.reproduce.cases import queues as queues

@@ -1,0 +1,273 @@
+"""Reproductions: how one is declared, found and carried out, and what it receives.
+
+@reproduction("aset", paper="ASET", claims={"beats-closest": "ASET answers more than closest"})
+def aset(run: Run) -> None:
+    scenario = run.scenario("three-tier")
+    ...
+    run.claim("beats-closest", compared(row), better_by(0.01))
+
+Claims are declared before anything runs, so that none can be dropped for its outcome.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from edgewise.config import load_scenario
+from edgewise.errors import EdgewiseError, RunError
+from edgewise.model.scenario import Scenario
+from edgewise.report import figures
+from edgewise.report.statistics import best_baseline
+from edgewise.reproduce.claims import Claim, Criterion, Finding, Report, Status
+from edgewise.reproduce.frozen import check_frozen, check_setting, setting_text, sha256
+from edgewise.reproduce.looks import Look, append_look
+from edgewise.reproduce.place import Code, checkout, code
+from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """A paper's claims and the function that measures them.
+
+    Attributes:
+        name: on the command line.
+        paper: what is reproduced, for people.
+        claims: id → statement, in the order of the report.
+        seeds, quick_seeds: how many test seeds a full and a quick run use.
+        quick_s: wall-clock budget of a quick run.
+        measure: makes the claims.
+        setting: constants that are frozen as scenarios are; None where scenarios say everything.
+    """
+
+    name: str
+    paper: str
+    claims: Mapping[str, str]
+    seeds: int
+    quick_seeds: int
+    quick_s: float
+    measure: Callable[[Run], None]
+    setting: Mapping[str, Any] | None = None
+
+    def test_seeds(self, quick: bool) -> range:
+        """The first seeds of the test range."""
+        return range(TEST.start, TEST.start + (self.quick_seeds if quick else self.seeds))
+
+
+_registered: dict[str, Reproduction] = {}
+
+
+def reproduction(
+    name: str,
+    *,
+    paper: str,
+    claims: Mapping[str, str],
+    seeds: int = 20,
+    quick_seeds: int = 5,
+    quick_s: float = 60.0,
+    setting: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+    """Register a function as the reproduction `name`; see `Reproduction` for the arguments."""
+
+    def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
+        _registered[name] = Reproduction(
+            name, paper, dict(claims), seeds, quick_seeds, quick_s, measure, setting
+        )
+        return measure
+
+    return register
+
+
+def registered() -> dict[str, Reproduction]:
+    """Every reproduction by its name, sorted; `edgewise.reproduce.cases` imports those that ship."""
+    return dict(sorted(_registered.items()))
+
+
+def find(name: str) -> Reproduction:
+    """The reproduction called `name`.
+
+    Raises:
+        EdgewiseError: there is none; the message lists those that exist.
+    """
+    if name not in _registered:
+        close = difflib.get_close_matches(name, _registered, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise EdgewiseError(f"reproduction {name!r}: no such name; {hint}known: {', '.join(registered())}")
+    return _registered[name]
+
+
+@dataclass
+class Run:
+    """What a reproduction receives: seeds, a budget, and where its claims and figures go.
+
+    Attributes:
+        what: the reproduction.
+        quick: leave out what takes long.
+        seeds: to measure on.
+        folder: of the output.
+        results: folder of the frozen scenarios.
+        step: says what goes on, for people who wait.
+        claims: made so far, by id.
+        scenarios: name → SHA-256 of those loaded.
+    """
+
+    what: Reproduction
+    quick: bool
+    seeds: tuple[int, ...]
+    folder: Path
+    results: Path
+    step: Progress = lambda text: None
+    claims: dict[str, Claim] = field(default_factory=dict)
+    scenarios: dict[str, str] = field(default_factory=dict)
+    started_s: float = field(default_factory=time.perf_counter)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall-clock time so far."""
+        return time.perf_counter() - self.started_s
+
+    def affordable(self, seconds: float) -> bool:
+        """Whether about so many seconds more fit into the budget; a full run has no limit."""
+        return not self.quick or self.elapsed_s + seconds <= self.what.quick_s
+
+    def scenario(self, name: str | Path) -> Scenario:
+        """Load a frozen scenario and note its hash.
+
+        Outside of a checkout nothing says what was frozen: the hash is noted all the same.
+
+        Raises:
+            ScenarioError: it cannot be loaded, is not frozen, or differs from what was frozen.
+        """
+        scenario = load_scenario(name)
+        known = checkout() is not None or (self.results / "frozen.json").exists()
+        digest = check_frozen(scenario, self.results) if known else sha256(scenario)
+        self.scenarios[scenario.name] = digest
+        return scenario
+
+    def check_setting(self) -> None:
+        """Check the reproduction's own setting against what was frozen, and note its hash.
+
+        Raises:
+            ScenarioError: it is not frozen, or differs from what was frozen.
+        """
+        if self.what.setting is None:
+            return
+        known = checkout() is not None or (self.results / "frozen.json").exists()
+        digest = (
+            check_setting(self.what.name, self.what.setting, self.results)
+            if known
+            else hashlib.sha256(setting_text(self.what.setting).encode()).hexdigest()
+        )
+        self.scenarios[self.what.name] = digest
+
+    def claim(self, id: str, finding: Finding, criterion: Criterion) -> Claim:
+        """Make a declared claim.
+
+        Raises:
+            EdgewiseError: it was not declared, or is made twice.
+        """
+        return self._add(
+            Claim.of(id, self._statement(id), f"{self.what.name}: {self.what.paper}", finding, criterion)
+        )
+
+    def rival(self, validation: Mapping[str, ArrayLike], seeds: Sequence[int]) -> str:
+        """The best baseline on validation seeds.
+
+        Args:
+            validation: per baseline its values, larger is better.
+            seeds: that gave them.
+        Raises:
+            EdgewiseError: a seed is not a validation seed.
+        """
+        only_validation_seeds(seeds)
+        return best_baseline(validation)
+
+    def figure(self, stem: str, figure: Figure) -> Path:
+        """Save a figure as STEM.png in the output folder.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        path = self.folder / f"{stem}.png"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            figures.png(figure, path)
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error}; check the path and its rights") from error
+        return path
+
+    def finished_claims(self) -> tuple[Claim, ...]:
+        """Every declared claim in order; those not made say so."""
+        left_out = "left out of a quick run" if self.quick else "declared, and not measured"
+        status: Status = "not_in_quick" if self.quick else "inconclusive"
+        paper = f"{self.what.name}: {self.what.paper}"
+        return tuple(
+            self.claims.get(id) or Claim.without_figures(id, statement, paper, status, left_out)
+            for id, statement in self.what.claims.items()
+        )
+
+    def _statement(self, id: str) -> str:
+        if id not in self.what.claims:
+            raise EdgewiseError(
+                f"claim {id!r}: {self.what.name} did not declare it; declared: {', '.join(self.what.claims)}"
+            )
+        return self.what.claims[id]
+
+    def _add(self, claim: Claim) -> Claim:
+        if claim.id in self.claims:
+            raise EdgewiseError(f"claim {claim.id!r}: {self.what.name} made it twice; the first one counts")
+        self.claims[claim.id] = claim
+        return claim
+
+
+def carry_out(
+    name: str,
+    folder: Path,
+    results: Path,
+    *,
+    quick: bool = False,
+    seeds: Sequence[int] | None = None,
+    command: str = "",
+    step: Progress = lambda text: None,
+) -> Report:
+    """Carry out a reproduction and note the look, if it is one.
+
+    A run that ends early may have shown figures: it is noted too, as not finished.
+
+    Args:
+        folder: for figures.
+        results: holds frozen scenarios and the log of looks.
+        seeds: None takes the reproduction's test seeds.
+        step: told what goes on.
+    Raises:
+        EdgewiseError: no such reproduction, or what it raises.
+    """
+    what = find(name)
+    chosen = tuple(what.test_seeds(quick) if seeds is None else seeds)
+    made_by = code(checkout())  # before the run: what was read is what runs
+    run = Run(what, quick, chosen, folder, results, step)
+    finished = False
+    try:
+        run.check_setting()
+        what.measure(run)
+        finished = True
+    finally:
+        _note(run, made_by, finished)
+    return Report(what.name, run.finished_claims(), chosen, run.scenarios, run.elapsed_s, command)
+
+
+def _note(run: Run, made_by: Code, finished: bool) -> None:
+    if any(kind_of(seed) == "test" for seed in run.seeds):
+        claims = run.finished_claims() if finished else tuple(run.claims.values())
+        look = Look(run.what.name, made_by, run.seeds, run.quick, finished, claims, run.scenarios)
+        append_look(run.results, look)

@@ -1,0 +1,118 @@
+"""The gateway's administration, below /v1/admin: `http.protect` guards it with a token of its own.
+
+GET  /v1/admin/policy                the policy in use and those there are
+PUT  /v1/admin/policy                {"policy": name}: switch; bindings stay
+GET  /v1/admin/workers               each worker's address, state and load
+PUT  /v1/admin/workers/{name}        {"url": …, "model": …}: any Open Inference Protocol server
+POST /v1/admin/drain                 take no more streams and queries
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from edgewise import policies
+from edgewise.errors import PolicyError, ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.upstream import Upstream
+
+log = logging.getLogger("edgewise.admin")
+
+
+def with_admin(gateway: Gateway) -> http.Handler:
+    """A handler for the gateway's own paths and for those of its administration."""
+
+    async def handle(request: http.Request) -> http.Response:
+        parts = request.parts
+        return _admin(gateway, request, parts[2:]) if parts[:2] == ["v1", "admin"] else await gateway.handle(
+            request
+        )  # fmt: skip
+
+    return handle
+
+
+def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Response:
+    match request.method, rest:
+        case "GET", ["policy"]:
+            return http.as_json(_policy(gateway))
+        case "PUT", ["policy"]:
+            return _switch(gateway, request.body)
+        case "GET", ["workers"]:
+            return http.as_json([_worker(gateway, worker) for worker in range(len(gateway.upstreams))])
+        case "PUT", ["workers", name]:
+            return _move(gateway, name, request.body)
+        case "POST", ["drain"]:
+            gateway.draining = True
+            return http.as_json({"draining": True})
+        case _, ["policy"]:
+            return not_allowed("/v1/admin/policy takes GET and PUT", "GET", "PUT")
+        case _, ["workers"]:
+            return not_allowed("/v1/admin/workers takes GET", "GET")
+        case _, ["workers", _]:
+            return not_allowed("/v1/admin/workers/{name} takes PUT", "PUT")
+        case _, ["drain"]:
+            return not_allowed("/v1/admin/drain takes POST", "POST")
+    return http.failure(404, f"no {request.path}")
+
+
+def _policy(gateway: Gateway) -> dict[str, Any]:
+    return {"policy": gateway.session.core.policy.name, "available": policies.names()}
+
+
+def _switch(gateway: Gateway, body: bytes) -> http.Response:
+    name = _field(body, "policy")
+    if name not in policies.names():  # a file name would run code of the sender's choice
+        raise ProtocolError(f"policy: {name[:80]!r} is none of {', '.join(policies.names())}")
+    try:
+        gateway.session.use(policies.load(name))
+    except PolicyError as error:
+        raise ProtocolError(f"policy: {error}") from error
+    log.info("policy switched", extra={"policy": name})
+    return http.as_json(_policy(gateway))
+
+
+def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:
+    world, view, target = gateway.session.world, gateway.session.core.view(), gateway.upstreams[worker]
+    return {
+        "worker": world.worker_names[worker],
+        "variant": world.variant_names[worker],
+        "url": target.client.url,
+        "model": target.model,
+        "up": target.up,
+        "streams": int(view.streams[worker]),
+        "load_qps": float(view.load_qps[worker]),
+        "capacity_qps": float(world.capacity_qps[worker]),
+    }
+
+
+def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
+    world = gateway.session.world
+    if name not in world.worker_names:
+        raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
+    url, model = _field(body, "url"), _field(body, "model")
+    try:
+        client = http.Client.of_url(url)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    worker = world.worker_names.index(name)
+    old, fresh = gateway.upstreams[worker], Upstream(client, model)
+    fresh.up = old.up  # the next health check tells
+    gateway.upstreams[worker] = fresh
+    old.client.close()
+    log.info("worker moved", extra={"worker": name, "url": url, "model": model})
+    return http.as_json(_worker(gateway, worker))
+
+
+def _field(body: bytes, name: str) -> str:
+    try:
+        stated = json.loads(body)
+    except (ValueError, RecursionError):
+        stated = None
+    value = stated.get(name) if isinstance(stated, dict) else None
+    if not isinstance(value, str) or not value:
+        raise ProtocolError(f"{name}: a JSON object with this field, a string, is needed")
+    return value

@@ -1,0 +1,211 @@
+"""The HTTP/1.1 client: a pool of keep-alive connections to one server."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from edgewise.errors import ProtocolError
+from edgewise.runtime.http.messages import MAX_BODY_BYTES, Response, use_large_buffers, write_request
+
+MAX_IDLE = 256
+MAX_HEADER_BYTES = 64 * 2**10
+
+
+class _Call(asyncio.Protocol):
+    """One connection with at most one request under way; httptools calls the on_… methods."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Response] | None = None
+        self.transport: asyncio.Transport
+        self.heard = self.used = False
+        self.alive = True
+
+    def send(self, data: list[bytes], timeout_s: float) -> asyncio.Future[Response]:
+        """Write a request; the future holds its answer."""
+        loop = asyncio.get_running_loop()
+        self.answer = loop.create_future()
+        self._parser = httptools.HttpResponseParser(self)
+        self.heard = False
+        self._timer = loop.call_later(
+            timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:.3g} s")
+        )
+        for piece in data:
+            self.transport.write(piece)
+        return self.answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        use_large_buffers(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.answer is None or self.answer.done():
+            self.transport.close()  # nobody asked
+            return
+        self.heard = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(ConnectionError(f"not HTTP: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.heard and getattr(self, "_until_eof", False):
+            self._finish()
+        self._fail(ConnectionError("connection lost"))
+
+    def on_message_begin(self) -> None:
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = self._head = 0
+        self._until_eof = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head += len(name) + len(value)
+        if self._head > MAX_HEADER_BYTES:
+            raise ProtocolError(f"headers: more than {MAX_HEADER_BYTES} bytes")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        known = self._headers.keys() & {"content-length", "transfer-encoding"}
+        self._until_eof = not known and self._parser.get_status_code() not in (204, 304)
+        self.alive = not self._until_eof and self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > MAX_BODY_BYTES:
+            raise ProtocolError(f"body: more than {MAX_BODY_BYTES} bytes")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() >= 200:  # 100 and 103 come before the answer
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.answer and not self.answer.done():
+            self._timer.cancel()
+            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            self.answer.set_result(Response(self._parser.get_status_code(), body, self._headers))
+
+    def _fail(self, error: Exception) -> None:
+        if self.answer and not self.answer.done():
+            self._timer.cancel()
+            self.answer.set_exception(error)
+
+
+class Client:
+    """Keep-alive connections to one server, as many as there are requests at once.
+
+    Args:
+        host, port: the server.
+        tls: context for https.
+        prefix: path before every request's path, "" or "/…".
+        headers: sent with every request.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        prefix: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.host, self.port, self.prefix = host, port, prefix
+        self._tls, self._fixed = tls, headers or {}
+        self._idle: list[_Call] = []
+
+    @classmethod
+    def of_url(cls, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> Client:
+        """A client of an address such as "https://host:8000/prefix".
+
+        Args:
+            url: base address.
+            token: sent as `Authorization: Bearer`.
+            tls: context for https; the system's authorities by default.
+        Raises:
+            ValueError: not such an address.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"url: {url!r} is not http://host:port or https://host:port")
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        context = (tls or ssl.create_default_context()) if secure else None
+        return cls(parts.hostname, port, context, parts.path.rstrip("/"), headers)
+
+    @property
+    def url(self) -> str:
+        """Base address."""
+        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}{self.prefix}"
+
+    async def request(
+        self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"",
+        timeout_s: float = 30.0,
+    ) -> Response:  # fmt: skip
+        """Send one request and wait for its answer.
+
+        A kept connection that the server closed in the meantime is replaced by a new one.
+
+        Raises:
+            ConnectionError: the server cannot be reached, hung up, or does not speak HTTP.
+            TimeoutError: no answer within `timeout_s`.
+        """
+        host = f"{self.host}:{self.port}"
+        data = write_request(method, self.prefix + path, host, {**self._fixed, **(headers or {})}, body)
+        call = self._take() or await self._connect(timeout_s)
+        try:
+            response = await call.send(data, timeout_s)
+        except ConnectionError:
+            call.transport.close()
+            if not call.used or call.heard:
+                raise
+            call = await self._connect(timeout_s)
+            response = await self._once(call, data, timeout_s)
+        except BaseException:
+            call.transport.close()
+            raise
+        self._give(call)
+        return response
+
+    def close(self) -> None:
+        """Close idle connections."""
+        for call in self._idle:
+            call.transport.close()
+        self._idle.clear()
+
+    async def _once(self, call: _Call, data: list[bytes], timeout_s: float) -> Response:
+        try:
+            return await call.send(data, timeout_s)
+        except BaseException:
+            call.transport.close()
+            raise
+
+    def _give(self, call: _Call) -> None:
+        call.used = True
+        if call.alive and len(self._idle) < MAX_IDLE:
+            self._idle.append(call)
+        else:
+            call.transport.close()
+
+    def _take(self) -> _Call | None:
+        while self._idle:
+            call = self._idle.pop()
+            if not call.transport.is_closing():
+                return call
+        return None
+
+    async def _connect(self, timeout_s: float) -> _Call:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
+        except TimeoutError:
+            raise ConnectionError(f"cannot reach {self.host}:{self.port} within {timeout_s:.3g} s") from None
+        except (OSError, ssl.SSLError) as error:
+            raise ConnectionError(f"cannot reach {self.host}:{self.port}: {error}") from error
+        return call

@@ -1,0 +1,123 @@
+"""Requests, responses, and how they are written down. No sockets here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, unquote
+
+LOCALHOST = "127.0.0.1"
+MAX_BODY_BYTES = 64 * 2**20
+LARGE_BYTES = 64 * 2**10
+SOCKET_BUFFER_BYTES = 2**20
+PHRASES = {status.value: status.phrase for status in HTTPStatus}
+_UNSAFE = re.compile(r"[^\t\x20-\x7e\xa0-\xff]+")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(slots=True)
+class Request:
+    """An HTTP request.
+
+    Attributes:
+        method: upper-case; a HEAD request reaches handlers as GET.
+        path: as sent, without the query string, still percent-encoded.
+        headers: names lower-case; a header given twice is joined with ", ".
+        received_s: `time.monotonic()` when its first byte came.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    received_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def parts(self) -> list[str]:
+        """Decoded segments of the path: "/v2/models/a%20b" is ["v2", "models", "a b"]."""
+        parts = self.path.strip("/").split("/")
+        return [unquote(part) for part in parts] if "%" in self.path else parts
+
+
+@dataclass(slots=True)
+class Response:
+    """An HTTP answer."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def as_json(value: Any, status: int = 200) -> Response:
+    """An answer with a JSON body."""
+    return Response(status, json.dumps(value).encode(), {"content-type": "application/json"})
+
+
+def failure(status: int, message: str, **more: Any) -> Response:
+    """An error as the protocol wants it: {"error": message}; 429 and 503 say when to retry."""
+    response = as_json({"error": message, **more}, status)
+    if status in (429, 503):
+        response.headers["retry-after"] = "1"
+    return response
+
+
+def not_allowed(message: str, *methods: str) -> Response:
+    """405, with the methods that are allowed."""
+    response = failure(405, message)
+    response.headers["allow"] = ", ".join(methods)
+    return response
+
+
+def safe_value(value: str) -> str:
+    """A header value that cannot end its line: other characters than Latin-1 text are percent-encoded."""
+    return _UNSAFE.sub(lambda found: quote(found[0], safe=""), value)
+
+
+def write_response(response: Response, alive: bool, head_only: bool = False) -> list[bytes]:
+    """The bytes of an answer in one or two pieces; `alive` False announces that the connection closes."""
+    phrase = PHRASES.get(response.status, "Status")
+    lines = [f"HTTP/1.1 {response.status} {phrase}\r\ncontent-length: {len(response.body)}"]
+    lines += [f"{name}: {safe_value(value)}" for name, value in response.headers.items()]
+    if not alive:
+        lines.append("connection: close")
+    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    return [head] if head_only else _pieces(head, response.body)
+
+
+def write_request(method: str, target: str, host: str, headers: dict[str, str], body: bytes) -> list[bytes]:
+    """The bytes of a request in one or two pieces.
+
+    Raises:
+        ValueError: the method, target or a header name could end its line.
+    """
+    if not _NAME.fullmatch(method) or not target.isascii() or _UNSAFE.search(target) or " " in target:
+        raise ValueError(f"{method!r} {target!r}: not a method and a percent-encoded path")
+    lines = [f"{method} {target} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}"]
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"header name {name!r}: not allowed")
+        lines.append(f"{name}: {safe_value(value)}")
+    return _pieces("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n", body)
+
+
+def use_large_buffers(transport: asyncio.BaseTransport) -> None:
+    """Let a whole picture pass between kernel and process at once."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+
+
+def _pieces(head: bytes, body: bytes) -> list[bytes]:
+    """Head and body; small ones joined, large ones not copied."""
+    return [head + body] if len(body) < LARGE_BYTES else [head, body]

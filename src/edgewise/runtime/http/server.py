@@ -1,0 +1,324 @@
+"""The HTTP/1.1 server: requests of one connection are answered one after another, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import cast
+
+import httptools
+
+from edgewise.errors import ProtocolError
+from edgewise.runtime.http.messages import (
+    LOCALHOST,
+    MAX_BODY_BYTES,
+    Handler,
+    Request,
+    Response,
+    failure,
+    use_large_buffers,
+    write_response,
+)
+
+log = logging.getLogger("edgewise.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may use up.
+
+    Attributes:
+        body_bytes: largest body (413).
+        header_bytes: URL and headers together (431).
+        connections: at once; one more is answered 503.
+        pipelined: requests that may wait on one connection before reading stops.
+        request_s: time for a whole request to arrive (408), and for an answer to be read.
+        idle_s: time between requests.
+    """
+
+    body_bytes: int = MAX_BODY_BYTES
+    header_bytes: int = 32 * 2**10
+    connections: int = 4096
+    pipelined: int = 32
+    request_s: float = 30.0
+    idle_s: float = 75.0
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What the connections of one server share."""
+
+    handler: Handler
+    limits: Limits
+    open: set[_Connection] = field(default_factory=set)
+
+
+class _Connection(asyncio.Protocol):
+    """One client connection: httptools calls the on_… methods, asyncio the others.
+
+    Requests are handled one at a time; those that came in the meantime wait in `_waiting`.
+    """
+
+    def __init__(self, shared: _Shared) -> None:
+        self._shared = shared
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[tuple[Request | Response, bool, bool]] = deque()
+        self._transport: asyncio.Transport
+        self._task: asyncio.Task[None] | None = None
+        self._refused = False  # nothing more is read
+        self._blocked = False  # the client does not read its answers
+        self._ending = False  # close once nothing is owed
+        self._since_s = time.monotonic()  # the current state began
+        self._reading = False  # a request has begun and is not complete
+        self.on_message_begin()
+        self._reading = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        use_large_buffers(transport)
+        self._shared.open.add(self)
+        if len(self._shared.open) > self._shared.limits.connections:
+            self._refuse(failure(503, "too many connections"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shared.open.discard(self)
+        self._waiting.clear()
+        if self._task:
+            self._task.cancel()  # nobody waits for the answer
+
+    def eof_received(self) -> bool:
+        self._ending = True
+        return self.busy  # half-closed: the answers are still wanted
+
+    def pause_writing(self) -> None:
+        self._blocked, self._since_s = True, time.monotonic()
+
+    def resume_writing(self) -> None:
+        self._blocked, self._since_s = False, time.monotonic()
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        in_head = self._reading and not self._head_done
+        while data and not self._refused:
+            try:
+                self._parser.feed_data(data)
+                if in_head and not self._head_done:  # one header without end reaches no callback
+                    self._count_head(len(data))
+                return
+            except ProtocolError as error:
+                return self._refuse(failure(error.status, str(error)))
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade() + data[upgrade.args[0] :]
+            except httptools.HttpParserError as error:
+                cause = error.__context__
+                if isinstance(cause, ProtocolError):
+                    return self._refuse(failure(cause.status, str(cause)))
+                return self._refuse(failure(400, f"not HTTP: {error}"))
+
+    # httptools' side
+
+    def on_message_begin(self) -> None:
+        self._url, self._headers = b"", dict[str, str]()
+        self._body: list[bytes] = []
+        self._head_bytes = self._body_bytes = 0
+        self._head_done, self._reading, self._since_s = False, True, time.monotonic()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + 4)
+        if self._head_done:
+            return  # trailers may not change what was checked
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        self._head_done = True
+        self._method = self._parser.get_method().decode("latin-1")
+        self._alive = self._parser.should_keep_alive()
+        if self._method == "CONNECT":
+            raise ProtocolError("CONNECT: this is no proxy", status=405)
+        length, most = self._headers.get("content-length", "0"), self._shared.limits.body_bytes
+        if len(length) > 18 or int(length) > most:
+            raise ProtocolError(f"body: more than {most} bytes", status=413)
+        expect = self._headers.get("expect")
+        if expect is not None and expect.lower() != "100-continue":
+            raise ProtocolError(f"expect: {expect!r} is not supported", status=417)
+        if expect is not None and self._task is None and not self._waiting:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > self._shared.limits.body_bytes:
+            raise ProtocolError(f"body: more than {self._shared.limits.body_bytes} bytes", status=413)
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._refused or (self._parser.should_upgrade() and self._has_body):
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        path = self._url.split(b"?", 1)[0].decode("latin-1")
+        if path.startswith("http"):  # absolute form, as proxies send it
+            path = "/" + path.partition("://")[2].partition("/")[2]
+        head_only = self._method == "HEAD"
+        method = "GET" if head_only else self._method
+        self._body, self._reading = [], False
+        request = Request(method, path, self._headers, body, self._since_s)
+        self._waiting.append((request, self._alive, head_only))
+        if len(self._waiting) > self._shared.limits.pipelined:
+            self._transport.pause_reading()
+        self._next()
+
+    @property
+    def _has_body(self) -> bool:
+        return "transfer-encoding" in self._headers or self._headers.get("content-length", "0") != "0"
+
+    def _without_upgrade(self) -> bytes:
+        """Go on with HTTP/1.1, as we offer nothing else; where there is a body, its head is read again."""
+        self._parser = httptools.HttpRequestParser(self)
+        if not self._has_body:
+            return b""
+        lines = [f"{self._method} {self._url.decode('latin-1')} HTTP/1.1"]
+        lines += [
+            f"{k}: {v}" for k, v in self._headers.items() if k not in ("upgrade", "connection", "expect")
+        ]
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._shared.limits.header_bytes:
+            raise ProtocolError(f"headers: more than {self._shared.limits.header_bytes} bytes", status=431)
+
+    # answering
+
+    def _refuse(self, answer: Response) -> None:
+        """Answer what cannot be read, after those before it, and hear no more."""
+        self._refused, self._body = True, []
+        self._waiting.append((answer, False, False))
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and self._task is None and not self._blocked:
+            work, alive, head_only = self._waiting.popleft()
+            if isinstance(work, Response):
+                self._send(work, alive, head_only)
+            else:
+                self._task = asyncio.get_running_loop().create_task(self._answer(work, alive, head_only))
+        if len(self._waiting) <= self._shared.limits.pipelined // 2 and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    async def _answer(self, request: Request, alive: bool, head_only: bool) -> None:
+        response = await _call(self._shared.handler, request)
+        self._task = None
+        self._send(response, alive, head_only)
+        if self._waiting:
+            self._next()
+
+    def _send(self, response: Response, alive: bool, head_only: bool) -> None:
+        if self._transport.is_closing():
+            return
+        alive = alive and not (self._ending and not self._waiting)
+        for piece in write_response(response, alive, head_only):
+            self._transport.write(piece)
+        self._since_s = time.monotonic()
+        if alive:
+            return
+        self._waiting.clear()
+        if self._refused and self._transport.can_write_eof():
+            self._transport.write_eof()  # a client still sending must be able to read why it was refused
+            asyncio.get_running_loop().call_later(1.0, self._transport.close)
+        else:
+            self._transport.close()
+
+    # bounds in time
+
+    def expire(self, now_s: float) -> None:
+        """Give up on a client that is too slow, or has been idle for too long."""
+        waited_s, limits = now_s - self._since_s, self._shared.limits
+        stuck = self._blocked or (self._refused and not self.busy)
+        if stuck and waited_s > limits.request_s:
+            self._transport.abort()
+        elif self._reading and waited_s > limits.request_s and not self._refused:
+            self._refuse(failure(408, f"the request did not arrive within {limits.request_s:g} s"))
+        elif not (self._reading or self._task or self._waiting) and waited_s > limits.idle_s:
+            self._transport.close()
+
+    def finish(self) -> None:
+        """Close at once when idle, after the answers otherwise."""
+        self._ending = True
+        if not self.busy:
+            self._transport.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is owed."""
+        return self._task is not None or bool(self._waiting)
+
+
+async def _call(handler: Handler, request: Request) -> Response:
+    try:
+        return await handler(request)
+    except ProtocolError as error:
+        return failure(error.status, str(error))
+    except Exception:  # one bad request must not take the server down
+        log.exception("%s %s", request.method, request.path)
+        return failure(500, "internal error; see the server's log")
+
+
+class Server:
+    """A running server.
+
+    Attributes:
+        host, port: where it listens.
+        url: base address.
+    """
+
+    def __init__(self, server: asyncio.Server, shared: _Shared, host: str, secure: bool) -> None:
+        self._server, self._shared, self.host = server, shared, host
+        self.port: int = server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if secure else 'http'}://{host}:{self.port}"
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Stop listening, let answers that are owed go out for `grace_s`, then close all connections."""
+        self._server.close()
+        self._sweeper.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while any(connection.busy for connection in self._shared.open):
+                    await asyncio.sleep(0.005)
+        for connection in list(self._shared.open):
+            connection.finish()
+        await asyncio.sleep(0)
+
+    async def _sweep(self) -> None:
+        limits = self._shared.limits
+        period_s = min(1.0, limits.request_s / 4, limits.idle_s / 4)
+        while True:
+            await asyncio.sleep(period_s)
+            now_s = time.monotonic()
+            for connection in list(self._shared.open):
+                connection.expire(now_s)
+
+
+async def serve(
+    handler: Handler,
+    host: str = LOCALHOST,
+    port: int = 0,
+    limits: Limits = Limits(),
+    tls: ssl.SSLContext | None = None,
+) -> Server:
+    """Listen and answer with `handler`; port 0 takes a free one."""
+    shared = _Shared(handler, limits)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(shared), host, port, ssl=tls, backlog=1024)
+    return Server(server, shared, host, tls is not None)

@@ -1,0 +1,135 @@
+"""Prometheus metrics of workers and gateways. Streams and queues are read when asked, not counted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from edgewise.runtime.http import Response
+from edgewise.runtime.session import Session
+
+DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class WorkerMetrics:
+    """What a worker did, for one model.
+
+    Args:
+        model: its name, a label of every metric.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._queries = Counter(
+            "edgewise_worker_queries", "Queries answered.", ["model", "status"], registry=registry
+        )
+        self._model = model
+        self._wait = Histogram(
+            "edgewise_worker_wait_seconds", "Time in the queue.", ["model"], buckets=DELAYS_S,
+            registry=registry,
+        ).labels(model)  # fmt: skip
+        self._run = Histogram(
+            "edgewise_worker_run_seconds", "Time of a batch in ONNX Runtime.", ["model"], buckets=DELAYS_S,
+            registry=registry,
+        ).labels(model)  # fmt: skip
+        self._batch = Histogram(
+            "edgewise_worker_batch_queries", "Queries of a batch.", ["model"], buckets=BATCHES,
+            registry=registry,
+        ).labels(model)  # fmt: skip
+
+    def watch_queue(self, length: Callable[[], int]) -> None:
+        """Report `length()` as the queue's length."""
+        gauge = Gauge(
+            "edgewise_worker_queue", "Queries waiting or running.", ["model"], registry=self.registry
+        )
+        gauge.labels(self._model).set_function(length)
+
+    def ran(self, run_s: float, waits_s: Sequence[float]) -> None:
+        """A batch was run."""
+        self._run.observe(run_s)
+        self._batch.observe(len(waits_s))
+        for wait_s in waits_s:
+            self._wait.observe(wait_s)
+
+    def answered(self, status: int) -> None:
+        """A query was answered."""
+        self._queries.labels(self._model, str(status)).inc()
+
+
+class GatewayMetrics(Collector):
+    """What a gateway's session knows, per stream and per worker, at the moment of asking."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        self._delays = Histogram(
+            "edgewise_query_delay_seconds", "From a query's arrival to its answer.", ["worker"],
+            buckets=DELAYS_S, registry=self.registry,
+        )  # fmt: skip
+        self._by_worker = [self._delays.labels(name) for name in session.world.worker_names]
+        self._retries = Counter(
+            "edgewise_retries", "Queries sent to a second worker.", registry=self.registry
+        )
+
+    def answered(self, worker: int, delay_s: float) -> None:
+        """A worker answered a query."""
+        self._by_worker[worker].observe(delay_s)
+
+    def retried(self) -> None:
+        """A query goes to a second worker."""
+        self._retries.inc()
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family, filled from the session."""
+        yield from self._streams()
+        yield from self._workers()
+        session = self._session
+        families = {name: GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.")
+                    for name in ("bound", "refused")}  # fmt: skip
+        families["bound"].add_metric([], len(session.core.bindings))
+        families["refused"].add_metric([], len(session.core.refused))
+        yield from families.values()
+        policy = GaugeMetricFamily("edgewise_policy", "1 for the policy in use.", labels=["policy"])
+        policy.add_metric([session.core.policy.name], 1)
+        yield policy
+
+    def _streams(self) -> Iterable[Metric]:
+        labels = ["stream", "application", "task", "outcome"]
+        per_stream = CounterMetricFamily("edgewise_stream_queries", "Queries of open streams.", labels=labels)
+        for stream_id, served in self._session.served.items():
+            if served.close_s is None:
+                who = [str(stream_id), served.stream.application, served.stream.task]
+                for outcome in ("ok", "failed", "rejected"):
+                    per_stream.add_metric([*who, outcome], getattr(served, outcome))
+        yield per_stream
+        total = CounterMetricFamily("edgewise_queries", "Queries of all streams.", labels=["outcome"])
+        for outcome in ("ok", "failed", "rejected"):
+            total.add_metric([outcome], sum(getattr(window, outcome) for window in self._session.windows))
+        yield total
+
+    def _workers(self) -> Iterable[Metric]:
+        world, view = self._session.world, self._session.core.view()
+        figures = {
+            "up": ("1 when the worker is up.", view.up),
+            "load_qps": ("Normalised load that is reserved.", view.load_qps),
+            "capacity_qps": ("Normalised load that it can take.", world.capacity_qps),
+            "streams": ("Streams bound to it.", view.streams),
+            "in_flight": ("Queries sent to it and not answered.", self._session.in_flight),
+        }
+        for name, (what, values) in figures.items():
+            family = GaugeMetricFamily(f"edgewise_gateway_worker_{name}", what, labels=["worker", "variant"])
+            for who, variant, value in zip(world.worker_names, world.variant_names, values, strict=True):
+                family.add_metric([who, variant], float(value))
+            yield family
+
+
+def page(registry: CollectorRegistry) -> Response:
+    """The metrics as Prometheus' text format."""
+    return Response(
+        200, generate_latest(registry), {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+    )

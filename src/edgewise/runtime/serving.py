@@ -1,0 +1,158 @@
+"""Workers and gateways as processes: where they listen, who may ask, and how they end.
+
+SIGTERM and SIGINT drain: nothing new is taken, what was accepted is finished, then the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from edgewise.errors import ScenarioError
+from edgewise.runtime import http
+from edgewise.runtime.admin import with_admin
+from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.worker import Worker
+
+log = logging.getLogger("edgewise.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a process listens and who may ask.
+
+    Attributes:
+        host: this machine only, unless said otherwise.
+        port, grpc_port: 0 takes a free one; no gRPC when `grpc_port` is None.
+        token: bearer token that clients must show.
+        admin_token: token for /v1/admin; `token` when None.
+        certificate, key: PEM files; both or neither.
+        limits: of HTTP clients.
+    """
+
+    host: str = http.LOCALHOST
+    port: int = 0
+    grpc_port: int | None = None
+    token: str | None = None
+    admin_token: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    limits: http.Limits = field(default_factory=http.Limits)
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ScenarioError("tls: give both certificate and key, or neither")
+
+
+class Closing(Protocol):
+    """A server that can be closed."""
+
+    host: str
+    port: int
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Stop listening."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The servers of one process; `grpc` is None where it was not asked for."""
+
+    http: http.Server
+    grpc: Closing | None
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Close them."""
+        await asyncio.gather(*(server.close(grace_s) for server in (self.http, self.grpc) if server))
+
+
+async def listen(handler: http.Handler, where: Listen) -> Listening:
+    """Serve a handler over HTTP, and over gRPC when asked for.
+
+    Raises:
+        ScenarioError: the address is taken, a TLS file is wrong, or gRPC is not installed.
+    """
+    guarded = http.protect(handler, where.token, where.admin_token)
+    pair = (where.certificate, where.key) if where.certificate and where.key else None
+    if where.host not in (http.LOCALHOST, "localhost", "::1") and not where.token:
+        log.warning("open to the network without a token", extra={"host": where.host})
+    try:
+        tls = http.tls_server(*pair) if pair else None
+        server = await http.serve(guarded, where.host, where.port, where.limits, tls)
+    except OSError as error:
+        raise ScenarioError(f"cannot listen on {where.host}:{where.port}: {error}") from error
+    if where.grpc_port is None:
+        return Listening(server, None)
+    if importlib.util.find_spec("grpc") is None:
+        raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[grpc]'")
+    from edgewise.runtime.grpc_server import serve_grpc  # an extra
+
+    most = where.limits.body_bytes
+    return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, pair))
+
+
+async def run_worker(worker: Worker, where: Listen, ready: Callable[[Listening], None] | None = None) -> None:
+    """Serve a worker until the process is told to end; `ready` hears where it listens."""
+    listening = await listen(worker.handle, where)
+    _tell(listening, ready)
+    await _until_told()
+    await worker.drain()
+    await listening.close()
+
+
+async def run_gateway(
+    gateway: Gateway,
+    where: Listen,
+    telemetry_period_s: float = 1.0,
+    ready: Callable[[Listening], None] | None = None,
+) -> None:
+    """Serve a gateway and its administration until the process is told to end."""
+    listening = await listen(with_admin(gateway), where)
+    chores = [asyncio.create_task(work) for work in (gateway.keep_time(telemetry_period_s), gateway.watch())]
+    _tell(listening, ready)
+    await _until_told(*chores)
+    await gateway.drain()
+    for chore in chores:
+        chore.cancel()
+    await listening.close()
+    for target in gateway.upstreams:
+        target.client.close()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on uvloop where there is one."""
+    if importlib.util.find_spec("uvloop") is None:
+        asyncio.run(main)
+        return
+    import uvloop  # not on every system
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def _tell(listening: Listening, ready: Callable[[Listening], None] | None) -> None:
+    port = listening.grpc.port if listening.grpc else None
+    log.info("listening", extra={"url": listening.http.url, "grpc_port": port})
+    if ready is not None:
+        ready(listening)
+
+
+async def _until_told(*chores: Awaitable[None]) -> None:
+    """Wait for SIGTERM or SIGINT, or for a chore to fail."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):  # no signal handlers on this system
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told.set)
+    waiting = asyncio.ensure_future(told.wait())
+    tasks = [waiting, *map(asyncio.ensure_future, chores)]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()

@@ -1,0 +1,119 @@
+"""The workers behind a gateway, seen from it: where they are, and whether they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from edgewise.errors import ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.protocol import (
+    JSON_LENGTH,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+
+
+class Upstream:
+    """A worker: any server of the Open Inference Protocol.
+
+    Args:
+        client: connections to it.
+        model: name of its model in its own URLs.
+    Attributes:
+        up: whether it is thought to answer.
+    """
+
+    def __init__(self, client: http.Client, model: str) -> None:
+        self.client, self.model = client, model
+        self.up = True
+        self._misses = 0
+        self._path = f"/v2/models/{quote(model, safe='')}"
+        self._binary: bool | None = None  # not yet known
+
+    async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
+        """Send a query; where the server takes no binary tensors, they are rewritten as JSON.
+
+        Raises:
+            ConnectionError: the worker is lost.
+            TimeoutError: no answer within `timeout_s`.
+            ProtocolError: the tensors cannot be rewritten.
+        """
+        if self._binary is None:
+            self._binary = await self._takes_binary(timeout_s)
+        path = f"{self._path}/infer"
+        if self._binary or JSON_LENGTH not in headers:
+            return await self.client.request("POST", path, headers, body, timeout_s)
+        asked = decode_request(headers, body)
+        plain = replace(asked, binary=False, binary_outputs=dict.fromkeys(asked.binary_outputs, False))
+        more, text = encode_request(plain, json_inputs=plain.inputs)
+        kept = {name: value for name, value in headers.items() if name != JSON_LENGTH}
+        answer = await self.client.request("POST", path, kept | more, text, timeout_s)
+        if answer.status == 200:
+            try:
+                found = decode_response(answer.headers, answer.body)
+            except ProtocolError as error:
+                raise ProtocolError(f"the worker's answer: {error}", status=502) from error
+            more, body = encode_response(found, asked.binary, asked.binary_outputs)
+            answer = http.Response(200, body, more)
+        return answer
+
+    async def _takes_binary(self, timeout_s: float) -> bool:
+        """Whether the server lists the extension; one that lists none at all is believed to."""
+        answer = await self.client.request("GET", "/v2", timeout_s=timeout_s)
+        try:
+            extensions = json.loads(answer.body).get("extensions")
+        except (ValueError, AttributeError):
+            return True
+        return not isinstance(extensions, list) or "binary_tensor_data" in extensions
+
+    async def metadata(self, timeout_s: float = 5.0) -> dict[str, Any] | None:
+        """Its model's metadata, None when it gives none."""
+        try:
+            answer = await self.client.request("GET", self._path, timeout_s=timeout_s)
+            found = json.loads(answer.body) if answer.status == 200 else None
+        except (ConnectionError, TimeoutError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    async def check(self, timeout_s: float, failures: int) -> bool:
+        """Ask whether its model is ready; `failures` misses in a row, or a refused connection, mean down.
+
+        Returns:
+            whether it is up now.
+        """
+        try:
+            answer = await self.client.request("GET", f"{self._path}/ready", timeout_s=timeout_s)
+            ready = answer.status == 200
+            self._misses = 0 if ready else failures
+        except ConnectionError:
+            self._misses = failures
+        except TimeoutError:
+            self._misses += 1
+        return self._misses < failures
+
+
+async def watch(
+    upstreams: list[Upstream],
+    changed: Callable[[int, bool], None],
+    *,
+    period_s: float = 1.0,
+    timeout_s: float = 1.0,
+    failures: int = 2,
+) -> None:
+    """Check every worker each period, until cancelled; `changed(worker, up)` when one goes or comes."""
+
+    async def check(worker: int, upstream: Upstream) -> None:
+        up = await upstream.check(timeout_s, failures)
+        if upstreams[worker] is upstream and up != upstream.up:
+            changed(worker, up)
+
+    while True:
+        await asyncio.gather(*(check(w, upstream) for w, upstream in enumerate(upstreams)))
+        await asyncio.sleep(period_s)

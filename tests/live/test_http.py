@@ -1,0 +1,382 @@
+"""The HTTP server and client on raw sockets: order, bounds, odd but legal requests, hostile ones."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from edgewise.errors import ScenarioError
+from edgewise.runtime import http
+
+pytestmark = pytest.mark.live
+
+
+async def echo(request):
+    if request.path == "/slow":
+        await asyncio.sleep(0.2)
+    if request.path == "/raise":
+        raise RuntimeError("broken handler")
+    if request.path == "/header":
+        return http.Response(200, b"", {"x-name": "grün → 緑\r\nx-injected: 1", "x-plain": "grün"})
+    if request.path == "/big":
+        return http.Response(200, b"z" * 30_000_000)
+    return http.as_json(
+        {
+            "method": request.method,
+            "path": request.path,
+            "size": len(request.body),
+            "headers": request.headers,
+        }
+    )
+
+
+LOOPS = [asyncio.new_event_loop]
+try:
+    import uvloop
+
+    LOOPS.append(uvloop.new_event_loop)
+except ImportError:
+    pass
+
+
+def with_server(scenario, **limits):
+    async def go():
+        server = await http.serve(echo, limits=http.Limits(**limits))
+        try:
+            await asyncio.wait_for(scenario(server), 20)
+        finally:
+            await server.close(grace_s=0.1)
+
+    for new_loop in LOOPS:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(go())
+
+
+async def talk(server, *chunks, pause_s=0.0):
+    """Send chunks and read until the server closes, or nothing comes for a while."""
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    for chunk in chunks:
+        writer.write(chunk)
+        await asyncio.sleep(pause_s)
+    received, closed = b"", False
+    try:
+        while True:
+            data = await asyncio.wait_for(reader.read(65536), 0.3)
+            if not data:
+                closed = True
+                break
+            received += data
+    except TimeoutError:
+        pass
+    writer.close()
+    return received, closed
+
+
+def answers(received):
+    """Split a byte stream into (status, headers, body)."""
+    found = []
+    while received:
+        head, _, rest = received.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        size = int(headers.get("content-length", 0))
+        found.append((int(first.split()[1]), headers, rest[:size]))
+        received = rest[size:]
+    return found
+
+
+def test_pipelined_requests_keep_their_own_method_and_order():
+    async def scenario(server):
+        data = (
+            b"POST /a HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc"
+            b"GET /slow HTTP/1.1\r\n\r\n"
+            b"PUT /c HTTP/1.1\r\ncontent-length: 1\r\n\r\nx"
+            b"DELETE /d HTTP/1.1\r\nconnection: close\r\n\r\n"
+            b"GET /never HTTP/1.1\r\n\r\n"
+        )
+        received, closed = await talk(server, data)
+        seen = [json.loads(body) for _, _, body in answers(received)]
+        assert [(a["method"], a["path"], a["size"]) for a in seen] == [
+            ("POST", "/a", 3), ("GET", "/slow", 0), ("PUT", "/c", 1), ("DELETE", "/d", 0),
+        ]  # fmt: skip
+        assert closed
+
+    with_server(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "closes"),
+    [
+        (b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n", True),
+        (b"GET / HTTP/1.1\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\n\r\n", True),
+        (b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n", False),
+    ],
+)
+def test_connections_close_when_the_client_says_so(request_text, closes):
+    async def scenario(server):
+        received, closed = await talk(server, request_text)
+        ((status, headers, _),) = answers(received)
+        assert status == 200 and closed == closes
+        assert (headers.get("connection") == "close") == closes
+
+    with_server(scenario)
+
+
+def test_upgrade_is_ignored_and_the_connection_goes_on():
+    async def scenario(server):
+        upgrade = b"connection: upgrade\r\nupgrade: h2c\r\n"
+        data = (
+            b"GET /a HTTP/1.1\r\n" + upgrade + b"\r\n"
+            b"POST /b HTTP/1.1\r\n" + upgrade + b"content-length: 2\r\n\r\nhi"
+            b"GET /c HTTP/1.1\r\nconnection: close\r\n\r\n"
+        )
+        received, _ = await talk(server, data)
+        seen = [json.loads(body) for _, _, body in answers(received)]
+        assert [(a["path"], a["size"]) for a in seen] == [("/a", 0), ("/b", 2), ("/c", 0)]
+
+    with_server(scenario)
+
+
+def test_header_values_cannot_break_or_split_an_answer():
+    async def scenario(server):
+        ((status, headers, _),) = answers((await talk(server, b"GET /header HTTP/1.1\r\n\r\n"))[0])
+        assert status == 200 and "x-injected" not in headers
+        assert headers["x-plain"] == "grün" and "%E7%B7%91%0D%0Ax-injected" in headers["x-name"]
+        data = b"GET / HTTP/1.1\r\nx-odd: \xff\xfe\x80\r\nx-two: 1\r\nx-two: 2\r\n\r\n"
+        ((status, _, body),) = answers((await talk(server, data))[0])
+        assert status == 200 and json.loads(body)["headers"]["x-two"] == "1, 2"
+
+    with_server(scenario)
+
+
+def test_client_does_not_let_headers_or_paths_split_a_request():
+    async def scenario(server):
+        client = http.Client(server.host, server.port)
+        answer = await client.request("GET", "/", {"x-a": "1\r\nx-b: 2"})
+        assert "x-b" not in json.loads(answer.body)["headers"]
+        for method, path, headers in (
+            ("GET", "/a b", {}),
+            ("GET", "/\r\n", {}),
+            ("G T", "/", {}),
+            ("GET", "/", {"a\r\nb": "1"}),
+        ):
+            with pytest.raises(ValueError, match="not"):
+                await client.request(method, path, headers)
+        client.close()
+
+    with_server(scenario)
+
+
+def test_head_has_the_length_and_no_body():
+    async def scenario(server):
+        received, _ = await talk(
+            server, b"HEAD /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\nconnection: close\r\n\r\n"
+        )
+        head, _, rest = received.partition(b"\r\n\r\n")
+        assert int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) > 0
+        assert rest.startswith(b"HTTP/1.1 200") and b'"/b"' in rest
+
+    with_server(scenario)
+
+
+def test_chunked_bodies_and_trailers():
+    async def scenario(server):
+        head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        data = head + b"3\r\nabc\r\n2\r\nde\r\n0\r\nx-late: 1\r\n\r\n"
+        ((status, _, body),) = answers((await talk(server, data))[0])
+        assert status == 200 and json.loads(body)["size"] == 5
+        assert "x-late" not in json.loads(body)["headers"]
+
+    with_server(scenario)
+
+
+def test_expect_continue_is_answered_before_the_body():
+    async def scenario(server):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")
+        assert await reader.readline() == b"\r\n"
+        writer.write(b"ok")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        received, closed = await talk(server, b"POST / HTTP/1.1\r\nexpect: tea\r\ncontent-length: 2\r\n\r\n")
+        assert answers(received)[0][0] == 417 and closed
+
+    with_server(scenario)
+
+
+HOSTILE = [
+    (b"garbage\r\n\r\n", 400),
+    (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+    (b"GET / HTTP/9.9\r\n\r\n", 400),
+    (b"CONNECT a:1 HTTP/1.1\r\n\r\n", 405),
+    (b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\ncontent-length: 5, 6\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\n", 400),
+    (b"POST / HTTP/1.1\r\ncontent-length: 101\r\n\r\n", 413),
+    (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n65\r\n" + b"x" * 101, 413),
+    (b"POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nx: " + b"y" * 5000, 431),
+    (b"GET /" + b"y" * 5000, 431),
+    (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1000, 431),
+]
+
+
+@pytest.mark.parametrize(("data", "status"), HOSTILE)
+def test_hostile_requests_are_answered_and_cut_off(data, status):
+    async def scenario(server):
+        received, closed = await talk(server, data[:5], data[5:], pause_s=0.02)
+        assert [a[0] for a in answers(received)] == [status] and closed
+        assert answers((await talk(server, b"GET / HTTP/1.1\r\n\r\n"))[0])[0][0] == 200
+
+    with_server(scenario, body_bytes=100, header_bytes=4000)
+
+
+def test_slow_and_idle_clients_are_sent_away():
+    async def scenario(server):
+        started = time.monotonic()
+        received, closed = await talk(server, b"GET / HTTP/1.1\r\nx: ", b"y", b"y", pause_s=0.15)
+        assert [a[0] for a in answers(received)] == [408] and closed
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        assert await reader.read() == b""  # nothing was asked: closed without a word
+        writer.close()
+        # A slow handler is not a slow client.
+        assert answers((await talk(server, b"GET /slow HTTP/1.1\r\n\r\n"))[0])[0][0] == 200
+        assert time.monotonic() - started < 15
+
+    with_server(scenario, request_s=0.15, idle_s=0.3)
+
+
+def test_a_client_that_never_reads_is_cut_off():
+    async def scenario(server):
+        reader, writer = await asyncio.open_connection(server.host, server.port, limit=1024)
+        writer.write(b"GET /big HTTP/1.1\r\n\r\n" * 3)
+        while not server._shared.open:
+            await asyncio.sleep(0.01)
+        while server._shared.open:
+            await asyncio.sleep(0.02)
+        writer.close()
+
+    with_server(scenario, request_s=0.2)
+
+
+def test_too_many_connections_are_answered_503():
+    async def scenario(server):
+        kept = [await asyncio.open_connection(server.host, server.port) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        received, closed = await talk(server)
+        assert answers(received)[0][0] == 503 and closed
+        for _, writer in kept:
+            writer.close()
+
+    with_server(scenario, connections=2)
+
+
+def test_a_half_closed_client_gets_its_answer():
+    async def scenario(server):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET /slow HTTP/1.1\r\n\r\n")
+        writer.write_eof()
+        assert answers(await reader.read())[0][0] == 200
+        writer.close()
+
+    with_server(scenario)
+
+
+def test_handler_errors_are_500_and_the_server_goes_on():
+    async def scenario(server):
+        client = http.Client(server.host, server.port)
+        assert (await client.request("GET", "/raise")).status == 500
+        assert (await client.request("GET", "/")).status == 200
+        client.close()
+
+    with_server(scenario)
+
+
+def test_client_replaces_a_connection_the_server_closed():
+    async def scenario(server):
+        client = http.Client(server.host, server.port)
+        for _ in range(3):
+            assert (await client.request("GET", "/")).status == 200
+            for connection in list(server._shared.open):
+                connection._transport.close()
+        client.close()
+
+    with_server(scenario)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", b"hi"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", b"ab"),
+        (b"not http at all", None),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort", None),
+    ],
+)
+def test_client_reads_what_servers_send(raw, expected):
+    async def go():
+        async def answer(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(raw)
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        client = http.Client(*server.sockets[0].getsockname())
+        if expected is None:
+            with pytest.raises(ConnectionError):
+                await client.request("GET", "/")
+        else:
+            assert (await client.request("GET", "/")).body == expected
+        server.close()
+
+    asyncio.run(go())
+
+
+def test_client_gives_up_after_its_time():
+    async def scenario(server):
+        client = http.Client(server.host, server.port)
+        with pytest.raises(TimeoutError):
+            await client.request("GET", "/slow", timeout_s=0.02)
+        assert (await client.request("GET", "/")).status == 200
+
+    with_server(scenario)
+
+
+@pytest.mark.parametrize("url", ["ftp://a", "localhost:80", "http://", "http://a?b=1"])
+def test_urls_are_checked(url):
+    with pytest.raises(ValueError, match="url"):
+        http.Client.of_url(url)
+
+
+def test_tokens_guard_everything_but_health():
+    async def go():
+        handler = http.protect(echo, "secret", "boss")
+        server = await http.serve(handler)
+
+        async def status(path, token=None):
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            return (await http.Client(server.host, server.port).request("GET", path, headers)).status
+
+        assert await status("/v2/health/live") == 200
+        assert await status("/v2/models/m") == 401
+        assert await status("/v2/models/m", "wrong") == 401
+        assert await status("/v2/models/m", "grün") == 401
+        assert await status("/v2/models/m", "secret") == 200
+        assert await status("/v1/admin/policy", "secret") == 401
+        assert await status("/v1/%61dmin/policy", "secret") == 401
+        assert await status("/v1/admin/policy", "boss") == 200
+        await server.close()
+
+    asyncio.run(go())
+
+
+def test_tls_files_are_checked(tmp_path):
+    with pytest.raises(ScenarioError, match="tls certificate"):
+        http.tls_server(tmp_path / "no.pem", tmp_path / "no.key")
+    with pytest.raises(ScenarioError, match="tls authority"):
+        http.tls_client(tmp_path / "no.pem")

@@ -1,0 +1,216 @@
+"""The worker's queue: batches, time-outs, priorities, deadlines, drain. A real network answers."""
+
+import asyncio
+import json
+import time
+
+import numpy as np
+import pytest
+from live_system import dense_file
+
+from edgewise.errors import ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.batching import Batcher
+from edgewise.runtime.metrics import WorkerMetrics
+from edgewise.runtime.protocol import InferRequest, InferResponse, decode_response, encode_request
+from edgewise.runtime.worker import OnnxModel, Worker
+
+pytestmark = pytest.mark.live
+FOREVER = float("inf")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return OnnxModel("dense", dense_file(tmp_path_factory.mktemp("models")))
+
+
+def query(x, headers=None, **options):
+    more, body = encode_request(InferRequest({"x": np.asarray(x, np.float32)}, **options))
+    return http.Request("POST", "/v2/models/dense/infer", more | (headers or {}), body)
+
+
+def rows(n, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, 8)).astype(np.float32)
+
+
+class Recorder:
+    """Runs batches slowly and remembers them."""
+
+    def __init__(self, seconds=0.02):
+        self.seconds, self.batches = seconds, []
+
+    def __call__(self, requests):
+        self.batches.append([int(request.id) for request in requests])
+        time.sleep(self.seconds)
+        return [InferResponse("m", dict(request.inputs), request.id) for request in requests]
+
+
+def item(number, n=1, width=8):
+    return InferRequest({"x": np.full((n, width), number, np.float32)}, id=str(number))
+
+
+def test_batched_answers_equal_single_ones_and_go_to_their_askers(model):
+    async def go():
+        worker = Worker(model, max_batch=8, batch_timeout_s=0.02)
+        asked = [rows(1 + i % 3, i) for i in range(9)]
+        answers = await asyncio.gather(*(worker.handle(query(x)) for x in asked))
+        for x, answer in zip(asked, answers, strict=True):
+            y = decode_response(answer.headers, answer.body).outputs["y"]
+            expected = model.run(InferRequest({"x": x})).outputs["y"]
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+        page = (await worker.handle(http.Request("GET", "/metrics", {}, b""))).body.decode()
+        assert 'edgewise_worker_queries_total{model="dense",status="200"} 9.0' in page
+        batches = float(page.split('edgewise_worker_batch_queries_count{model="dense"} ')[1].split()[0])
+        assert batches < 9
+        await worker.drain()
+
+    asyncio.run(go())
+
+
+def test_queue_is_first_come_first_served_and_batches_do_not_overtake():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4, max_queue=99)
+        wide = {3, 4}
+        await asyncio.gather(
+            *(batcher.submit(item(i, width=9 if i in wide else 8), FOREVER) for i in range(10))
+        )
+        assert run.batches == [[0, 1, 2], [3, 4], [5, 6, 7, 8], [9]]
+
+    asyncio.run(go())
+
+
+def test_a_batch_counts_rows_and_a_large_query_runs_alone():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4)
+        await asyncio.gather(*(batcher.submit(item(i, n), FOREVER) for i, n in enumerate([3, 1, 2, 9, 4])))
+        assert run.batches == [[0, 1], [2], [3], [4]]
+
+    asyncio.run(go())
+
+
+def test_batch_time_out_bounds_the_wait_and_a_full_batch_does_not_wait():
+    async def go():
+        run = Recorder(0)
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4, batch_timeout_s=0.05)
+        started = time.monotonic()
+        first = asyncio.create_task(batcher.submit(item(0), FOREVER))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, batcher.submit(item(1), FOREVER))
+        assert run.batches == [[0, 1]] and time.monotonic() - started >= 0.05
+        patient = Batcher(run, WorkerMetrics("m"), max_batch=2, batch_timeout_s=60)
+        await asyncio.wait_for(asyncio.gather(*(patient.submit(item(i), FOREVER) for i in range(2, 4))), 20)
+        assert run.batches[-1] == [2, 3]
+
+    asyncio.run(go())
+
+
+def test_higher_priority_goes_first_and_takes_the_last_place():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_queue=4)
+        low = [asyncio.create_task(batcher.submit(item(i), FOREVER)) for i in range(4)]
+        await asyncio.sleep(0.005)  # the first one runs
+        high = asyncio.create_task(batcher.submit(item(9), FOREVER, priority=5))
+        with pytest.raises(ProtocolError, match="queue full") as caught:
+            await batcher.submit(item(8), FOREVER)
+        assert caught.value.status == 429
+        done = await asyncio.gather(*low, high, return_exceptions=True)
+        assert run.batches == [[0], [9], [1], [2]]
+        assert isinstance(done[3], ProtocolError) and done[3].status == 429
+
+    asyncio.run(go())
+
+
+def test_expired_and_abandoned_queries_are_not_run():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"))
+        first = asyncio.create_task(batcher.submit(item(0), FOREVER))
+        late = asyncio.create_task(batcher.submit(item(1), time.monotonic() + 0.001))
+        left = asyncio.create_task(batcher.submit(item(2), FOREVER))
+        last = asyncio.create_task(batcher.submit(item(3), FOREVER))
+        await asyncio.sleep(0.005)
+        left.cancel()
+        results = await asyncio.gather(first, late, left, last, return_exceptions=True)
+        assert run.batches == [[0], [3]]
+        assert isinstance(results[1], ProtocolError) and results[1].status == 504
+
+    asyncio.run(go())
+
+
+def test_a_failing_run_fails_its_queries_and_not_the_worker():
+    async def go():
+        def broken(requests):
+            raise MemoryError("no room")
+
+        batcher = Batcher(broken, WorkerMetrics("m"))
+        with pytest.raises(MemoryError):
+            await batcher.submit(item(0), FOREVER)
+        assert batcher.queued == 0
+
+    asyncio.run(go())
+
+
+def test_drain_finishes_what_was_accepted_without_waiting_for_batches():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=64, batch_timeout_s=60)
+        accepted = [asyncio.create_task(batcher.submit(item(i), FOREVER)) for i in range(3)]
+        await asyncio.sleep(0.005)
+        await asyncio.wait_for(batcher.drain(), 20)
+        assert [(await task).id for task in accepted] == ["0", "1", "2"]
+        with pytest.raises(ProtocolError) as caught:
+            await batcher.submit(item(4), FOREVER)
+        assert caught.value.status == 503
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "message"),
+    [
+        ({"edgewise-remaining-s": "soon"}, 400, "edgewise-remaining-s"),
+        ({"edgewise-remaining-s": "nan"}, 400, "edgewise-remaining-s"),
+        ({"edgewise-priority": "1.5"}, 400, "edgewise-priority"),
+        ({"edgewise-remaining-s": "0"}, 504, "deadline"),
+        ({"content-encoding": "gzip"}, 415, "gzip"),
+    ],
+)
+def test_odd_headers_are_answered(model, headers, status, message):
+    async def go():
+        answer = await Worker(model).handle(query(rows(1), headers))
+        assert answer.status == status and message in json.loads(answer.body)["error"]
+
+    asyncio.run(go())
+
+
+def test_timeout_parameter_is_in_microseconds_as_elsewhere(model):
+    async def go():
+        worker = Worker(model)
+        asked = query(rows(1), parameters={"timeout": 1})
+        asked.received_s -= 0.01
+        assert (await worker.handle(asked)).status == 504
+        assert (await worker.handle(query(rows(1), parameters={"timeout": 10_000_000}))).status == 200
+        assert (await worker.handle(query(rows(1), parameters={"timeout": "x"}))).status == 400
+
+    asyncio.run(go())
+
+
+def test_versions_and_wrong_methods(model):
+    async def go():
+        worker = Worker(model)
+
+        async def status(method, path):
+            return (await worker.handle(http.Request(method, path, {}, b""))).status
+
+        assert await status("GET", "/v2/models/dense/versions/1") == 200
+        assert await status("GET", "/v2/models/dense/versions/1/ready") == 200
+        assert await status("GET", "/v2/models/dense/versions/2/ready") == 404
+        assert await status("GET", "/v2/models/dense/infer") == 405
+        assert await status("POST", "/v2/models/dense") == 405
+        assert await status("DELETE", "/v2") == 405
+        assert await status("GET", "/v2/models/%64ense") == 200
+
+    asyncio.run(go())
