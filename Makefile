@@ -1,6 +1,7 @@
 # make demo     from nothing to a live gateway and a simulated comparison
 # make test     every test
 # make check    format, lint, types, import rule, documentation
+# make bench    speed, side by side with the peers; writes docs/results/bench
 # make docs     build the documentation into site/
 # make clean    remove everything that is made here, .venv included
 #
@@ -18,7 +19,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs clean
+.PHONY: help demo test check bench docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -30,18 +31,21 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m bench
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and brought up to date when the requirements change.
 
@@ -61,3 +65,7 @@ $(VENV)/.demo: $(VENV)/.made $(REQUIREMENTS)
 $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.made $(REQUIREMENTS)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	@touch $@

@@ -1,0 +1,151 @@
+"""Results as Markdown tables and a bar chart of the ratios."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+def table(result: dict[str, Any]) -> str:
+    """All results in Markdown, ratios first."""
+    lines = ["# Benchmark results", "", *_ratios(result)]
+    for name in ("queue", "graphs", "decisions"):
+        if name in result:
+            lines += _rates(result[name])
+    for name, section in (
+        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown)
+    ):  # fmt: skip
+        if name in result:
+            lines += section(result[name])
+    return "\n".join([*lines, *_machines(result)]) + "\n"
+
+
+def chart(result: dict[str, Any], path: Path) -> None:
+    """How many times faster edgewise is than each peer, with targets."""
+    from matplotlib.figure import Figure
+
+    rows = [(f"{row['name']} ({case['unit']})", row) for case, row in _compared(result)]
+    if not rows:
+        return
+    figure = Figure(figsize=(7.5, 0.8 + 0.45 * len(rows)), layout="constrained")
+    axes = figure.add_subplot(xscale="log", xlabel="edgewise: times faster, CPU time, one core")
+    for at, (_, row) in enumerate(rows):
+        low, high = row["ratio_spread"]
+        axes.barh(at, row["ratio"], color="#3f51b5", xerr=[[row["ratio"] - low], [high - row["ratio"]]])
+        axes.annotate(f" {row['ratio']:.3g}×", (high, at), va="center")
+        if row["target_ratio"]:
+            axes.plot([row["target_ratio"]] * 2, [at - 0.4, at + 0.4], color="#e65100")
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    figure.savefig(path, dpi=120, metadata={"Software": ""})
+
+
+def _compared(result: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for name in ("queue", "graphs"):
+        case = result.get(name)
+        for row in case["rows"] if case else ():
+            if "ratio" in row:
+                yield case, row
+
+
+def _ratios(result: dict[str, Any]) -> list[str]:
+    rows = [
+        (case["title"], row["name"], f"**{row['ratio']:.3g}**",
+         "{:.3g} – {:.3g}".format(*row["ratio_spread"]), _target(row["target_ratio"]))
+        for case, row in _compared(result)
+    ]  # fmt: skip
+    head = ("work", "peer", "edgewise is faster by", "least – greatest of a round", "target")
+    return _grid(head, rows) if rows else []
+
+
+def _rates(case: dict[str, Any]) -> list[str]:
+    head = (
+        "", f"{case['unit']}/s of CPU", "least – greatest", f"{case['unit']}/s of wall", "target",
+        case["statistic"],
+    )  # fmt: skip
+    rows = [
+        (row["name"], _k(row["cpu_rate"]), " – ".join(map(_k, row["cpu_rate_spread"])), _k(row["wall_rate"]),
+         _target(row["target_rate"]), f"{row['statistic']:.4f}")
+        for row in case["rows"]
+    ]  # fmt: skip
+    return [f"## {case['title']}", "", *_grid(head, rows)]
+
+
+def _scenario(case: dict[str, Any]) -> list[str]:
+    head = (
+        "antennas", "workers", "streams", "queries", "CPU s", "wall s", "simulated s per CPU s", "peak MB"
+    )  # fmt: skip
+    rows = []
+    for run in case["runs"]:
+        cpu_s, wall_s = statistics.median(run["cpu_s"]), statistics.median(run["wall_s"])
+        rows.append(
+            (str(run["antennas"]), f"{run['workers']:,}", f"{run['streams']:,}", f"{run['queries']:,}",
+             f"{cpu_s:.2f}", f"{wall_s:.2f}", f"{run['simulated_s'] / cpu_s:.3g}",
+             f"{run['peak_bytes'] / 1e6:.0f}")
+        )  # fmt: skip
+    return ["## full-edge, end to end", "", *_grid(head, rows)]
+
+
+def _startup(case: dict[str, Any]) -> list[str]:
+    median = {name: statistics.median(case[name]) for name in ("wall_s", "cpu_s", "bare_cpu_s")}
+    rows = [("python alone", f"{median['bare_cpu_s']:.2f}")]
+    rows += [(name, f"{seconds:.2f}") for name, seconds in case["steps_cpu_s"].items()]
+    rows += [(f"import of {name}, with what it needs", f"{s:.2f}") for name, s in case["imports_s"].items()]
+    first = (
+        f"A process that simulates `tiny`: {median['cpu_s']:.2f} s of CPU, {median['wall_s']:.2f} s of wall."
+    )
+    return ["## Start-up", "", first, "", *_grid(("part", "s"), rows)]
+
+
+def _slots(case: dict[str, Any]) -> list[str]:
+    head = ("threads", "worlds", "events", "events/s of wall", "events/s of CPU")
+    rows = [
+        (str(run["threads"]), str(run["worlds"]), f"{run['events']:,}", _k(run["events"] / run["wall_s"]),
+         _k(run["events"] / run["cpu_s"]))
+        for run in case["runs"]
+    ]  # fmt: skip
+    return ["## Slots over batched worlds", "", *_grid(head, rows)]
+
+
+def _breakdown(case: dict[str, Any]) -> list[str]:
+    rows = [
+        (row["name"], f"{row['ns']:.0f}", "" if row["more_ns"] is None else f"{row['more_ns']:+.0f}")
+        for row in case["rows"]
+    ]
+    alone = [(row["name"], f"{row['ns']:.1f}") for row in case["primitives"]]
+    return [
+        "## Where a query's time goes", "",
+        *_grid(("simulation", "ns per query", "more than the first"), rows),
+        *_grid(("primitive, alone in a loop", "ns"), alone),
+    ]  # fmt: skip
+
+
+def _machines(result: dict[str, Any]) -> list[str]:
+    lines = ["## Measured on", ""]
+    for name, case in result.items():
+        m = case["measured"]
+        lines.append(
+            f"- {name}: {m['date']}, commit `{(m['commit'] or 'unknown')[:12]}`, {m['processor']},"
+            f" {m['cpus']} CPUs, load {m['load_average']}, Python {m['python']}, "
+            + ", ".join(f"{package} {number}" for package, number in m["versions"].items())
+        )
+    return lines
+
+
+def _grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    lines = [head, ("---", *["---:"] * (len(head) - 1)), *rows]
+    return [*("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
+def _k(rate: float) -> str:
+    return f"{rate / 1e6:.3g} M" if rate >= 1e6 else f"{rate / 1e3:.3g} k"
+
+
+def _target(number: float) -> str:
+    if not number:
+        return ""
+    return f"{number:,g}" if number < 1e3 else _k(number)
