@@ -19,10 +19,10 @@ from edgewise.model.jobs import StreamingJob
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.place import load_placement
-from edgewise.runtime.backends import netns, open_backend
-from edgewise.runtime.backends.shaping import Kernel, NodeState
 from edgewise.runtime.streaming.job import LiveJob
 from edgewise.runtime.streaming.session import StreamSession
+from edgewise.runtime.testbeds import netns, open_backend
+from edgewise.runtime.testbeds.shaping import Kernel, NodeState
 
 pytestmark = pytest.mark.live
 WHY_NOT = netns.unavailable()
@@ -159,7 +159,7 @@ def test_nothing_is_left_after_the_manager_was_killed(watch, tmp_path):
             import subprocess, sys, time
             import numpy as np
             from edgewise.model.network import Network
-            from edgewise.runtime.backends import Flow, open_backend
+            from edgewise.runtime.testbeds import Flow, open_backend
             net = Network(("a", "b"), np.ones(2), np.ones(2), np.array([[0, 1]]), np.array([1e6]))
             bed = open_backend("netns", net)
             bed.apply([Flow(20001, 0, 1, (0,), 5e5)])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
-from edgewise.runtime.backends import Flow, open_backend
-from edgewise.runtime.backends.base import nodes_on
-from edgewise.runtime.backends.shaping import WIRE, NodeState, changes, device_commands
 from edgewise.runtime.streaming.wire import CHUNK, Meter, TokenBucket, receive, send
+from edgewise.runtime.testbeds import Flow, open_backend
+from edgewise.runtime.testbeds.base import nodes_on
+from edgewise.runtime.testbeds.shaping import WIRE, NodeState, changes, device_commands
 from edgewise.workloads.payload import decode, encode
 
 

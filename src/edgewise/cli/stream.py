@@ -44,9 +44,9 @@ def run(
     """Profile a job here, place it, run it on a test bed, and measure it beside the plan."""
     try:
         from edgewise.policies.place import load_placement
-        from edgewise.runtime.backends import open_backend
         from edgewise.runtime.streaming.job import live_job
         from edgewise.runtime.streaming.session import StreamSession
+        from edgewise.runtime.testbeds import open_backend
     except ImportError as error:
         raise EdgewiseError(f"stream cannot import {error.name}: pip install 'edgewise[place]'") from error
     from edgewise.workloads.job_files import load_description
@@ -106,7 +106,7 @@ def clean(
     everything: Annotated[bool, typer.Option("--all", help="Also those whose maker still runs.")] = False,
 ) -> None:
     """Remove namespaces that a killed run has left, with all that is in them."""
-    from edgewise.runtime.backends import netns
+    from edgewise.runtime.testbeds import netns
 
     removed = netns.clean(everything)
     out.print(f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else ""))

@@ -359,7 +359,6 @@ class DispatchCore:
         if worker is None:
             return []
         choose.release(self.world.tables, self._load, worker, self._item(stream_id))
-        choose.release(self.world.tables, self._load, worker, self._items[stream_id][0])
         if self._load.streams[worker] == 0:
             self._load.load_qps[worker] = self._elsewhere_qps[worker]
         return [Release(stream_id, worker)]

@@ -5,6 +5,6 @@ wire      frames with their length before them, counters, and the token bucket o
 job       a job that can run: its model, its code and its frames
 session   the scheduler and compute controller: decides, starts processes, applies flows, measures
 
-Profiler: `edgewise.workloads.job_profiler`. Network manager: `edgewise.runtime.backends.shaping`.
+Profiler: `edgewise.workloads.job_profiler`. Network manager: `edgewise.runtime.testbeds.shaping`.
 Forbidden here: simulating.
 """

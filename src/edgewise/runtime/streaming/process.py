@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgewise.errors import RunError
-from edgewise.runtime.backends.base import Backend
 from edgewise.runtime.streaming.task import LOST, PERIOD_S, Setting
+from edgewise.runtime.testbeds.base import Backend
 
 
 class Process:

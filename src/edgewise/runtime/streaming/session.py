@@ -25,11 +25,11 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.errors import RunError, ScenarioError
-from edgewise.runtime.backends.base import Backend, Flow
-from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.streaming.job import LiveJob
 from edgewise.runtime.streaming.process import Process
 from edgewise.runtime.streaming.task import PERIOD_S, Output, Setting
+from edgewise.runtime.testbeds.base import Backend, Flow
+from edgewise.runtime.testbeds.local import LocalBackend
 
 READY_S = 60.0  # a task must have loaded its code within
 SOURCE = "source"  # name of the process that sends frames

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.network import Network
-from edgewise.runtime.backends.base import Flow, nodes_on
-from edgewise.runtime.backends.shaping import Kernel, NodeState, changes, device_commands, run
+from edgewise.runtime.testbeds.base import Flow, nodes_on
+from edgewise.runtime.testbeds.shaping import Kernel, NodeState, changes, device_commands, run
 
 PREFIX = "edgewise-"
 PORTS = range(20_000, 30_000)
