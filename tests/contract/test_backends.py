@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import pytest
 
 from edgewise.testing import check_backend
@@ -22,7 +24,7 @@ def test_a_backend_that_loses_handles_is_found_out(tmp_path):
             return handle
 
     class Seen(Forgetful):
-        handles = []
+        handles: ClassVar = []
 
         def start(self, process):
             self.handles.append(super().start(process))
