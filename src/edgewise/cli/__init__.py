@@ -18,6 +18,7 @@ from edgewise import api, config, policies
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
+from edgewise.cli.train import app as training
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
@@ -156,6 +157,7 @@ def demo(
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.add_typer(reproducing.app)
+app.add_typer(training, name="train")
 
 
 def _load(scenario: str, changes: list[str] | None) -> Scenario:

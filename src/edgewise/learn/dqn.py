@@ -18,7 +18,7 @@ from torch import Tensor
 from edgewise.learn.env import DispatchEnv, Observation, Reward
 from edgewise.learn.networks import NETWORKS
 from edgewise.learn.replay import Batch, Replay
-from edgewise.policies.dispatch.meta import PAPER
+from edgewise.policies.dispatch.meta import ALL
 
 Report = Callable[[dict[str, float]], None]
 
@@ -38,27 +38,27 @@ class Config:
         steps_per_episode, batch: G and M.
         epsilon_first, epsilon_last, epsilon_episodes: ε falls linearly over so many episodes.
         warm_up: episodes at random before learning; the network is normalised by their states.
-        double, dueling, n_step, priority: improvements; off are False, False, 1 and 0.
+        double, dueling, n_step, priority: improvements; algorithm 1 has False, False, 1 and 0.
         reward: φ, θ and c.
     """
 
     scenario: str = "full-edge"
     state: str = "pooled"
-    actions: tuple[str, ...] = PAPER
-    episodes: int = 150
+    actions: tuple[str, ...] = ALL
+    episodes: int = 70
     seed: int = 0
     gamma: float = 0.9
     learning_rate: float = 5e-4
     room: int = 4000
-    steps_per_episode: int = 60
-    batch: int = 64
+    steps_per_episode: int = 25
+    batch: int = 32
     epsilon_first: float = 1.0
     epsilon_last: float = 0.05
-    epsilon_episodes: int = 80
+    epsilon_episodes: int = 35
     warm_up: int = 5
-    double: bool = False
-    dueling: bool = False
-    n_step: int = 1
+    double: bool = True
+    dueling: bool = True
+    n_step: int = 3
     priority: float = 0.0
     reward: Reward = field(default_factory=Reward)
 
@@ -131,7 +131,7 @@ class Trainer:
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), 10.0)
             self.optimiser.step()
-            self.replay.judge(batch.index, error.detach().numpy())
+            self.replay.judge(batch.place, error.detach().numpy())
             losses.append(float(loss.detach()))
         return float(np.mean(losses))
 

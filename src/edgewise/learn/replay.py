@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 class Batch(NamedTuple):
     """M transitions: state (M, …), action, n-step reward, discount of what follows, next state (M, …).
 
-    `discount` is 0 where the episode was lost; a time-out bootstraps. `index` is where they lie in the
+    `discount` is 0 where the episode was lost; a time-out bootstraps. `place` is where they lie in the
     ring and `weight` corrects for prioritised sampling (1 without).
     """
 
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     reward: Floats
     discount: Floats
     following: Floats
-    index: Ints
+    place: Ints
     weight: Floats
 
 
@@ -94,7 +94,7 @@ class Replay:
             reward=self.reward[at],
             discount=self.discount[at],
             following=self.states[self.following[at]].astype(np.float32),
-            index=at,
+            place=at,
             weight=weight.astype(np.float32),
         )
 

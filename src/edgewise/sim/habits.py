@@ -77,7 +77,7 @@ class Habits:
             opens.append((k + jitter) * window_s)
         chosen, open_s = np.concatenate(picked), np.concatenate(opens)
         lasts = -np.log(key.uniform(np.arange(chosen.size), 3 * sample * 64 + 2)) / rate[chosen]
-        rows = Rows(*(column[chosen].copy() for column in bound.items))
+        rows = Rows(*(column[chosen].copy() for column in bound.items))  # type: ignore[arg-type]
         rows = rows._replace(id=np.arange(chosen.size))
         return Plan(rows, open_s, open_s + lasts)
 

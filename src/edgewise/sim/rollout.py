@@ -85,7 +85,7 @@ class Rollout:
         start = 0
         for piece in self._slices:
             end = int(np.searchsorted(self._events.time_s, piece.at_s, side="right"))
-            batch = choose.Batch(*(column[start:end] for column in self._events))
+            batch = _part(self._events, start, end)
             choose.play(
                 score, view.world.tables, self._links, load, self._measured, view.measured_s - view.now_s,
                 self._seed, batch, self._plan.rows, worker, reason,
@@ -124,3 +124,7 @@ class Rollout:
         s.sent_s = s.from_s = piece.at_s
         s.close_s = piece.at_s + piece.lasts_s
         return s
+
+
+def _part(events: choose.Batch, start: int, end: int) -> choose.Batch:
+    return choose.Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])

@@ -6,9 +6,6 @@ itself; nothing here depends on training.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections import deque
 
 import numpy as np
@@ -76,16 +73,16 @@ class History:
 def pooled_state(view: DispatchView) -> NDArray[np.float32]:
     """(W, features) of each worker now; a network pools over workers, so any number of them fits.
 
-        0        accuracy / 100
-        1        log10 of the capacity in queries/s
-        2        processing delay of one query at the largest input, in units of 10 ms
-        3        least one-way network delay d + 2σ from any site, in units of 10 ms
-        4        load L_w / C_w
-        5        measured throughput / C_w
-        6        measured mean delay at the worker, in units of 10 ms, at most 10
-        7        1 when up
-        8        share of all capacity for its accuracy or better that is free
-        9 + g    queries/s of group g (see `History`) / C_w
+    0        accuracy / 100
+    1        log10 of the capacity in queries/s
+    2        processing delay of one query at the largest input, in units of 10 ms
+    3        least one-way network delay d + 2σ from any site, in units of 10 ms
+    4        load L_w / C_w
+    5        measured throughput / C_w
+    6        measured mean delay at the worker, in units of 10 ms, at most 10
+    7        1 when up
+    8        share of all capacity for its accuracy or better that is free
+    9 + g    queries/s of group g (see `History`) / C_w
     """
     world = view.world
     capacity = world.capacity_qps
@@ -106,8 +103,3 @@ def pooled_state(view: DispatchView) -> NDArray[np.float32]:
         where = (view.bound.worker, 9 + group_of(view.bound))
         np.add.at(state, where, (view.bound.items.rate_qps / capacity[view.bound.worker]).astype(np.float32))
     return state
-
-
-def features_hash() -> str:
-    """Hash of this module's source: a card names it, so that a policy never meets other features."""
-    return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()[:16]

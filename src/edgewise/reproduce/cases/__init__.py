@@ -1,3 +1,4 @@
 """The reproductions that ship, one file each; importing this package registers them."""
 
+from edgewise.reproduce.cases import aset as aset
 from edgewise.reproduce.cases import queues as queues
