@@ -21,6 +21,7 @@ from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
+from edgewise.cli.train import app as training
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
@@ -139,6 +140,7 @@ app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)
+app.add_typer(training, name="train")
 
 
 def _load(scenario: str, changes: list[str] | None) -> Scenario:

@@ -260,11 +260,7 @@ class DispatchCore:
     @_on.register
     def _ticked(self, event: Tick) -> list[Command]:
         self._suspended = False
-        try:
-            self.policy.tick(self.view(with_bound=True))
-        except Exception as error:  # a policy is foreign code: whatever it raises must not stop dispatch
-            self._fault(f"tick raised {type(error).__name__}")
-            self._suspended = True
+        self._tell(self.policy.tick, with_bound=True)
         self._score = _score_of(self.policy)
         if not self._retry:
             return []
@@ -306,7 +302,18 @@ class DispatchCore:
         columns = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
         self._measured = choose.Measured(*(np.array(column, dtype=np.float64) for column in columns))
         self._measured_s = t.measured_s
+        observe = getattr(self.policy, "observe", None)
+        if observe is not None:
+            self._tell(observe)
         return []
+
+    def _tell(self, listen: Callable[[DispatchView], None], with_bound: bool = False) -> None:
+        """Show the policy the view; until the next tick the fallback decides when that raises."""
+        try:
+            listen(self.view(with_bound))
+        except Exception as error:  # a policy is foreign code: whatever it raises must not stop dispatch
+            self._fault(f"{listen.__name__} raised {type(error).__name__}")
+            self._suspended = True
 
     def _open(self, item: Item) -> tuple[int, int]:
         """Take a new stream in and decide it: (worker, 0) or (-1, reason)."""

@@ -7,6 +7,7 @@ command line, or an entry point in the group `edgewise.policies` of an installed
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from edgewise.errors import PolicyError
 GROUP = "edgewise.policies"
 P = TypeVar("P", bound=type)
 _registered: dict[str, type] = {}
+# Shipped policies that lie above this layer or need an extra; imported when they are asked for.
+_LATE = {"lookahead": "edgewise.sim.lookahead", "aset": "edgewise.policies.dispatch.aset"}
 
 
 def dispatch_policy(name: str) -> Callable[[P], P]:
@@ -42,7 +45,7 @@ def dispatch_policy(name: str) -> Callable[[P], P]:
 
 def names() -> list[str]:
     """Every policy that `load` finds by name, sorted."""
-    return sorted(set(_registered) | set(entry_points(group=GROUP).names))
+    return sorted({*_registered, *_LATE} | set(entry_points(group=GROUP).names))
 
 
 def load(name: str) -> DispatchPolicy:
@@ -66,6 +69,8 @@ def load(name: str) -> DispatchPolicy:
 
 
 def _by_name(name: str) -> type:
+    if name in _LATE:
+        _import_late(name)
     if name in _registered:
         return _registered[name]
     for entry in entry_points(group=GROUP, name=name):
@@ -77,6 +82,14 @@ def _by_name(name: str) -> type:
     near = difflib.get_close_matches(name, names(), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise PolicyError(f"no policy {name!r}{hint} Have: {', '.join(names())}, or file.py:Class")
+
+
+def _import_late(name: str) -> None:
+    try:
+        importlib.import_module(_LATE[name])
+    except ImportError as error:
+        missing = error.name or "a package"
+        raise PolicyError(f"policy {name!r} needs {missing}: pip install 'edgewise[live]'") from error
 
 
 def _from_file(name: str) -> type:

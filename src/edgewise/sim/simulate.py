@@ -120,6 +120,10 @@ class Simulation:
             self._take(next_s, kind, what)
         self._play_until(time_s, including_closings=False)
 
+    def serve_until(self, time_s: float) -> None:
+        """Bring the tally up to a time that `run_until` has reached."""
+        self._advance(time_s)
+
     def start_from(self, view: DispatchView, bound: Bound) -> None:
         """Begin in the middle: the first streams are bound already, and workers have queues.
 

@@ -1,5 +1,5 @@
 """Dispatch policies; importing this package registers them."""
 
-from edgewise.policies.dispatch import balanced, static
+from edgewise.policies.dispatch import balanced, bandit, meta, static
 
-__all__ = ["balanced", "static"]
+__all__ = ["balanced", "bandit", "meta", "static"]

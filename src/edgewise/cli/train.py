@@ -1,0 +1,62 @@
+"""`edgewise train`: make a policy from runs of the simulator."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgewise.errors import EdgewiseError
+
+app = typer.Typer(no_args_is_help=True, help="Train a policy and export it as ONNX with its card.")
+out = Console()
+err = Console(stderr=True)
+VALIDATION = range(500_000, 500_005)
+
+
+@app.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
+def aset(
+    scenario: Annotated[str, typer.Option(help="A shipped scenario, or a file.")] = "full-edge",
+    state: Annotated[
+        str, typer.Option(help="'pooled': any number of workers; 'history': ASET's network.")
+    ] = "pooled",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Algorithm 1 without double, dueling and n-step.")
+    ] = False,
+    paper_actions: Annotated[
+        bool, typer.Option("--paper-actions", help="Only the seven static policies of ASET.")
+    ] = False,
+    episodes: Annotated[int, typer.Option(min=1, help="Of training, each with a seed of its own.")] = 70,
+    seed: Annotated[int, typer.Option(min=0, max=400_000, help="The first episode's.")] = 0,
+    name: Annotated[str, typer.Option(help="Of the files; aset-SCENARIO by default.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/aset"),
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
+) -> None:
+    """Train ASET by DQN; a stopped training goes on where it was saved."""
+    try:
+        from edgewise.learn import run  # slow to import, and needs an extra
+        from edgewise.learn.dqn import Config
+    except ImportError as error:
+        raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
+    from edgewise.policies.dispatch.meta import ALL, PAPER
+
+    config = Config(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
+    if plain:
+        config = replace(config, double=False, dueling=False, n_step=1)
+    name = name or f"aset-{Path(scenario).stem}"
+    with err.status(f"{name}: starting") as status:
+        card = run.train(
+            config,
+            folder,
+            name,
+            command=shlex.join(["edgewise", *sys.argv[1:]]),
+            validation=VALIDATION,
+            tensorboard=tensorboard,
+            step=lambda text: status.update(f"{name}: {text}"),
+        )
+    out.print(f"policy: [bold]{card}[/bold]")

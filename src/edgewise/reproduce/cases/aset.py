@@ -1,0 +1,346 @@
+"""ASET: learned dispatch against every static policy, on three topologies and changing load.
+
+The shipped policies run as they are. The rival is the best of the paper's seven static policies by
+the validation scores in the policy's card; `least-loaded-feasible`, which the paper does not have and
+which our ASET may choose too, is reported beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.policy import DispatchPolicy
+from edgewise.core.views import DispatchView
+from edgewise.core.world import World
+from edgewise.model.scenario import Scenario
+from edgewise.policies.dispatch.aset import SHIPPED
+from edgewise.policies.dispatch.meta import ALL, PAPER
+from edgewise.report.figures import legend_below, new_axes
+from edgewise.report.statistics import Comparison, compare
+from edgewise.reproduce.claims import (
+    Finding,
+    at_least,
+    at_most,
+    better_by,
+    compared,
+    exact,
+    measured,
+    within,
+)
+from edgewise.reproduce.robustness import STREAM_CHANGES, suite
+from edgewise.reproduce.run import Run, reproduction
+from edgewise.reproduce.seeds import VALIDATION
+from edgewise.sim.bound import hindsight_bound
+from edgewise.sim.simulate import Simulation
+
+Floats = NDArray[np.float64]
+LEARNED = ("aset", "lookahead", "bandit")
+EVERY = (*ALL, *LEARNED)
+RATES = (20, 40, 80, 100)  # clients per minute, besides 60
+PATTERNS = ("full-edge-burst", "full-edge-steady")
+POINT = 0.01
+PROCESSES = max(1, min(os.cpu_count() or 1, 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run gave.
+
+    Attributes:
+        shares: (3,) success, failed and rejected.
+        windows: (windows,) success of each.
+        applications: success of each application that sent queries.
+        switch_s: seconds that each choice took.
+    """
+
+    shares: Floats
+    windows: Floats
+    applications: dict[str, float]
+    switch_s: list[float] = field(default_factory=list)
+
+
+def run_one(scenario: Scenario, name: str, seed: int) -> Figures:
+    """Run one policy on one seed."""
+    policy, switch_s = policies.load(name), list[float]()
+    _time_ticks(policy, switch_s)
+    world = World.build(scenario.catalog, scenario.topology)
+    simulation = Simulation(scenario, policy, seed, world=world)
+    streams = simulation.run().streams
+    queries = simulation.tally.queries.astype(np.float64)
+    kinds = np.array(streams["application"])
+    sent, ok = np.array(streams["queries"]), np.array(streams["ok"])
+    apps = {str(kind): (ok[kinds == kind].sum(), sent[kinds == kind].sum()) for kind in np.unique(kinds)}
+    return Figures(
+        shares=queries.sum(axis=1) / max(queries.sum(), 1.0),
+        windows=queries[0] / np.maximum(queries.sum(axis=0), 1.0),
+        applications={kind: float(a / b) for kind, (a, b) in apps.items() if b},
+        switch_s=switch_s,
+    )
+
+
+def _time_ticks(policy: DispatchPolicy, switch_s: list[float]) -> None:
+    tick = policy.tick
+
+    def timed(view: DispatchView) -> None:
+        started = time.perf_counter()
+        tick(view)
+        switch_s.append(time.perf_counter() - started)
+
+    policy.tick = timed  # type: ignore[method-assign]
+
+
+def _job(job: tuple[Scenario, str, int]) -> Figures:
+    return run_one(*job)
+
+
+class Runs:
+    """Runs of scenarios under policies, several at a time."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.seeds = tuple(seeds)
+        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"))
+
+    def __enter__(self) -> Runs:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def of(self, scenario: Scenario, names: Iterable[str]) -> dict[str, list[Figures]]:
+        """Per policy the figures of each seed."""
+        names = tuple(names)
+        jobs = [(scenario, name, seed) for name in names for seed in self.seeds]
+        found, count = list(self._pool.map(_job, jobs)), len(self.seeds)
+        return {name: found[k * count : (k + 1) * count] for k, name in enumerate(names)}
+
+
+def success(found: Mapping[str, Sequence[Figures]], share: int = 0) -> dict[str, Floats]:
+    """Per policy (seeds,) success (0), failed (1) or rejected (2)."""
+    return {name: np.array([figures.shares[share] for figures in each]) for name, each in found.items()}
+
+
+def card(name: str) -> dict[str, Any]:
+    """The card of a shipped policy."""
+    text: dict[str, Any] = json.loads((SHIPPED / f"{name}.json").read_text(encoding="utf-8"))
+    return text
+
+
+def rival_of(run: Run, topology: str) -> str:
+    """The paper's static policy that is best on the validation seeds of the topology's card."""
+    found = card(f"aset-{topology}")
+    scores = {name: [found["scores"][name]] for name in PAPER}
+    seeds = found["seeds"]["validation"]
+    return run.rival(scores, seeds or [VALIDATION.start])
+
+
+def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> Comparison:
+    """One policy against one rival, paired by seed."""
+    values = success(found)
+    (row,) = compare({policy: values[policy], rival: values[rival]}, rival, POINT)
+    return row
+
+
+def no_winner(found: Mapping[str, Sequence[Figures]]) -> Floats:
+    """(seeds,) how far the static policy that comes nearest to winning every application is from it.
+
+    min over policies of max over applications of (best success of the application - its own)
+    """
+    gaps = []
+    for k in range(len(found[PAPER[0]])):
+        each = [found[name][k].applications for name in PAPER]
+        apps = set.intersection(*(set(one) for one in each))
+        best = {app: max(one[app] for one in each) for app in apps}
+        gaps.append(min(max(best[app] - one[app] for app in apps) for one in each))
+    return np.array(gaps)
+
+
+_CLAIMS = {
+    "a1-no-static-wins-all": "A1: every static policy is at least a point below the best in some application",
+    "a2-dc-cloud": "A2: dc-cloud, λ = 60: ASET is within a point of the best static policy (no room)",
+    "a3-co-dc-cloud": "A3: co-dc-cloud, λ = 60: ASET is at least a point above the best static policy",
+    "a4-full-edge": "A4: full-edge, λ = 60: ASET is at least a point above the best static policy",
+    "a4-rejects": "A4: full-edge: ASET rejects at most a point more than the best static policy",
+    **{f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is not below the best static" for rate in RATES},
+    **{f"a5-{name.split('-')[-1]}": f"A5: {name}: ASET is at least a point above" for name in PATTERNS},
+    "a6-switch-time": "A6: 95 % of ASET's choices take at most a tenth of the mean time between streams",
+    "a7-plateau": "A7: the last ten training episodes (of < 100) do as well as the ten before, ± 2 points",
+    "beyond-strongest": "full-edge: ASET is a point above least-loaded-feasible, which is not in the paper",
+    "beyond-lookahead": "full-edge: lookahead is a point above ASET",
+    "bound": "full-edge: no policy exceeds the bound with hindsight",
+    "robust": "full-edge ± 20 % capacity, delay, load: ASET wins against the best static in all seven",
+}
+
+
+@reproduction(
+    "aset",
+    paper="ASET, adaptive scheduling of inference streams",
+    claims=_CLAIMS,
+    seeds=10,
+    quick_seeds=3,
+    quick_s=60.0,
+)
+def aset(run: Run) -> None:
+    """A1 to A7, the bound, and what goes past the paper."""
+    with Runs(run.seeds) as runs:
+        _full_edge(run, runs)
+        _other_topologies(run, runs)
+        _changing_load(run, runs)
+        if not run.quick:
+            _rates(run, runs)
+            _robustness(run, runs)
+    _plateau(run)
+
+
+def _full_edge(run: Run, runs: Runs) -> None:
+    run.step("full-edge, every policy")
+    scenario, rival = run.scenario("full-edge"), rival_of(run, "full-edge")
+    names = (*PAPER, "least-loaded-feasible", "aset", "lookahead") if run.quick else EVERY
+    found = runs.of(scenario, names)
+    run.claim("a1-no-static-wins-all", measured(no_winner(found)), at_least(POINT))
+    run.claim("a4-full-edge", compared(against(found, "aset", rival)), better_by(POINT))
+    rejected = success(found, 2)
+    run.claim("a4-rejects", measured(rejected["aset"] - rejected[rival]), at_most(POINT))
+    strongest = against(found, "aset", "least-loaded-feasible")
+    run.claim("beyond-strongest", compared(strongest), better_by(POINT))
+    run.claim("beyond-lookahead", compared(against(found, "lookahead", "aset")), better_by(POINT))
+    run.step("full-edge, bound")
+    bounds = np.array([hindsight_bound(scenario, seed) for seed in run.seeds])
+    slack = min(float((bounds - values).min()) for values in success(found).values())
+    run.claim("bound", exact(slack, f"least distance to the bound; bound {bounds.mean():.4f}"), at_least(0.0))
+    run.figure("a1-applications", by_application(found))
+    run.figure("a4-full-edge", over_time(found, scenario, float(bounds.mean()), "full-edge, λ = 60"))
+    _switch_time(run, scenario, found["aset"])
+
+
+def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
+    per_s = len(scenario.topology.sites) * scenario.arrivals.steps[0][1] / 60.0
+    taken = np.sort(np.concatenate([figures.switch_s[1:] for figures in each]))  # the first one warms up
+    share = [float(np.quantile(figures.switch_s[1:], 0.95)) * per_s for figures in each]
+    detail = f"p95 of a choice × streams/s; median choice {1e3 * float(np.median(taken)):.2f} ms"
+    run.claim("a6-switch-time", measured(share, detail), at_most(0.1))
+    drawn, axes = new_axes(7.0, 4.0, "Time of a policy switch, and between two streams")
+    axes.step(taken, np.arange(1, taken.size + 1) / taken.size, label="switch")
+    gaps = np.logspace(-5, 1, 200)
+    axes.plot(gaps, 1.0 - np.exp(-per_s * gaps), "--", label=f"between streams ({per_s:.3g} per s)")
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds", fontsize=9)
+    axes.set_ylabel("share at most that long", fontsize=9)
+    legend_below(axes, 2)
+    run.figure("a6-switch-time", drawn)
+
+
+def _other_topologies(run: Run, runs: Runs) -> None:
+    criteria = {"dc-cloud": within(-POINT, POINT), "co-dc-cloud": better_by(POINT)}
+    for (name, criterion), id in zip(criteria.items(), ("a2-dc-cloud", "a3-co-dc-cloud"), strict=True):
+        run.step(name)
+        scenario, rival = run.scenario(name), rival_of(run, name)
+        found = runs.of(scenario, (rival, "aset") if run.quick else EVERY)
+        run.claim(id, compared(against(found, "aset", rival)), criterion)
+        run.figure(id, over_time(found, scenario, None, f"{name}, λ = 60"))
+
+
+def _changing_load(run: Run, runs: Runs) -> None:
+    rival = rival_of(run, "full-edge")
+    for name in PATTERNS:
+        run.step(name)
+        scenario = run.scenario(name)
+        found = runs.of(scenario, (rival, "aset") if run.quick else EVERY)
+        run.claim(f"a5-{name.split('-')[-1]}", compared(against(found, "aset", rival)), better_by(POINT))
+        run.figure(f"a5-{name}", over_time(found, scenario, None, name))
+
+
+def _rates(run: Run, runs: Runs) -> None:
+    rival, curves = rival_of(run, "full-edge"), dict[str, list[float]]()
+    for rate in RATES:
+        run.step(f"full-edge, λ = {rate}")
+        scenario = load_scenario("full-edge", {"arrivals.clients_per_min": float(rate)})
+        found = runs.of(scenario, EVERY)
+        run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), at_least(0.0))
+        for name, values in success(found).items():
+            curves.setdefault(name, []).append(float(values.mean()))
+    drawn, axes = new_axes(8.0, 4.2, "full-edge: success over arrival rate")
+    for name, curve in curves.items():
+        axes.plot(RATES, curve, marker="o", linewidth=2.5 if name in LEARNED else 1.0, label=name)
+    axes.set_xlabel("clients per minute and antenna", fontsize=9)
+    axes.set_ylabel("queries answered in time", fontsize=9)
+    legend_below(axes, 4)
+    run.figure("a4-rates", drawn)
+
+
+def _robustness(run: Run, runs: Runs) -> None:
+    rival = rival_of(run, "full-edge")
+    found = suite(
+        run.scenario("full-edge"),
+        STREAM_CHANGES,
+        lambda scenario: success(runs.of(scenario, (rival, "aset"))),
+        "aset",
+        rival,
+        progress=run.step,
+        minimum_effect=POINT,
+    )
+    run.claim("robust", exact(found.wins, str(found)), at_least(len(found.rows)))
+    run.figure("robustness", found.figure())
+
+
+def _plateau(run: Run) -> None:
+    drawn, axes = new_axes(8.0, 4.2, "Success of training episodes, mean of ten")
+    changes = []
+    for topology in ("dc-cloud", "co-dc-cloud", "full-edge"):
+        curve = np.array(card(f"aset-{topology}")["curve"])
+        changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
+        axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
+    axes.set_xlabel("episode", fontsize=9)
+    axes.set_ylabel("success", fontsize=9)
+    legend_below(axes, 3)
+    run.figure("a7-learning", drawn)
+    worst = max(changes, key=abs)
+    finding: Finding = exact(worst, "largest change of three topologies")
+    run.claim("a7-plateau", finding, within(-0.02, 0.02))
+
+
+def by_application(found: Mapping[str, Sequence[Figures]]) -> Figure:
+    """Success of every policy (rows) in every application (columns)."""
+    apps = sorted({app for each in found.values() for one in each for app in one.applications})
+    table = np.array(
+        [
+            [np.mean([one.applications.get(app, np.nan) for one in each]) for app in apps]
+            for each in found.values()
+        ]
+    )
+    drawn, axes = new_axes(8.5, 0.4 * len(found) + 1.5, "Success by application (%)")
+    axes.imshow(table, aspect="auto", cmap="RdYlGn", vmin=0.0, vmax=1.0)
+    axes.set_xticks(range(len(apps)), apps, rotation=30, ha="right")
+    axes.set_yticks(range(len(found)), list(found))
+    for (i, j), value in np.ndenumerate(table):
+        axes.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=8)
+    return drawn
+
+
+def over_time(
+    found: Mapping[str, Sequence[Figures]], scenario: Scenario, bound: float | None, title: str
+) -> Figure:
+    """Success of each window, mean over seeds; the bound as a line."""
+    drawn, axes = new_axes(8.0, 4.2, title)
+    for name, each in found.items():
+        mean = np.mean([figures.windows for figures in each], axis=0)
+        start_s = scenario.window_s * np.arange(mean.size)
+        axes.plot(start_s, mean, linewidth=2.5 if name in LEARNED else 1.0, label=name)
+    if bound is not None:
+        axes.axhline(bound, color="#222222", linestyle=":", label="bound with hindsight")
+    axes.set_xlabel("time (s)", fontsize=9)
+    axes.set_ylabel("queries answered in time", fontsize=9)
+    legend_below(axes, 4)
+    return drawn

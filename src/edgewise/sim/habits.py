@@ -1,0 +1,89 @@
+"""What clients do, learned from what views show: who comes, and how long streams last.
+
+Views list the streams that are bound at each window. Nothing here knows an application's name,
+its arrival rate, or when a stream will end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import Key
+from edgewise.core.views import Bound, DispatchView, Rows
+from edgewise.sim.rollout import Plan
+
+Floats = NDArray[np.float64]
+PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute
+MOST_COPIES = 8.0  # a stream seen stands for at most so many that ended before they could be seen
+Kind = tuple[float, ...]
+
+
+class Habits:
+    """Estimates ends per second of each kind of stream, and the streams of the last window.
+
+    A kind is what a view tells of a stream besides its rate: task, size, accuracy, tolerated delay in
+    octaves. Within a kind ends come at a constant rate: ends seen / seconds watched.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, Kind] = {}
+        self._last_s = 0.0
+        self._ends: dict[Kind, float] = {}
+        self._watched_s: dict[Kind, float] = {}
+
+    def watch(self, view: DispatchView) -> None:
+        """Compare the bound streams with those of the window before."""
+        assert view.bound is not None
+        passed = view.now_s - self._last_s
+        now = dict(zip(view.bound.items.id.tolist(), _kinds(view.bound), strict=True))
+        for stream, kind in self._last.items():
+            ended = stream not in now
+            self._ends[kind] = self._ends.get(kind, 0.0) + ended
+            self._watched_s[kind] = self._watched_s.get(kind, 0.0) + passed * (0.5 if ended else 1.0)
+        self._last, self._last_s = now, view.now_s
+
+    def ends_per_s(self, kinds: list[Kind]) -> Floats:
+        """(N,) rate at which streams of these kinds end."""
+        rate = {
+            kind: (self._ends.get(kind, 0.0) + PRIOR_ENDS) / (self._watched_s.get(kind, 0.0) + PRIOR_S)
+            for kind in set(kinds)
+        }
+        return np.array([rate[kind] for kind in kinds], dtype=np.float64)
+
+    def plan(self, view: DispatchView, window_s: float, horizon_s: float, key: Key, sample: int = 0) -> Plan:
+        """A sampled future: the last window's arrivals come again and again, all lengths are drawn.
+
+        A stream that opened u seconds ago is seen with probability exp(-h u), so it stands for
+        exp(h u) like it                                                    (Horvitz and Thompson 1952).
+
+        Args:
+            key: of the draws.
+            sample: number of the future; another one, another future.
+        """
+        bound = view.bound
+        assert bound is not None
+        rate = self.ends_per_s(_kinds(bound))
+        recent = np.flatnonzero(bound.opened_s > view.now_s - window_s)
+        age = view.now_s - bound.opened_s[recent]
+        copies = np.minimum(np.exp(rate[recent] * age), MOST_COPIES)
+        repeats = int(np.ceil(horizon_s / window_s)) if recent.size else 0
+        picked, opens = [np.arange(bound.worker.size)], [np.zeros(bound.worker.size)]
+        for k in range(repeats):
+            draws = key.uniform(np.arange(recent.size), 3 * (sample * 64 + k))
+            times = np.floor(copies + draws).astype(np.int64)
+            picked.append(np.repeat(recent, times))
+            jitter = key.uniform(np.arange(int(times.sum())), 3 * (sample * 64 + k) + 1)
+            opens.append((k + jitter) * window_s)
+        chosen, open_s = np.concatenate(picked), np.concatenate(opens)
+        lasts = -np.log(key.uniform(np.arange(chosen.size), 3 * sample * 64 + 2)) / rate[chosen]
+        rows = Rows(*(column[chosen].copy() for column in bound.items))  # type: ignore[arg-type]
+        rows = rows._replace(id=np.arange(chosen.size))
+        return Plan(rows, open_s, open_s + lasts)
+
+
+def _kinds(bound: Bound) -> list[Kind]:
+    items = bound.items
+    octave = np.round(2.0 * np.log2(items.deadline_s))
+    columns = (items.task, items.size_bytes, items.min_accuracy, octave)
+    return list(zip(*(column.tolist() for column in columns), strict=True))

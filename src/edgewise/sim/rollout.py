@@ -1,0 +1,130 @@
+"""Many policies rolled forward from one view over one future, fast enough for every window.
+
+A `Twin` simulates every query of a horizon. Here bindings evolve over the whole horizon, which is
+cheap, and queries are simulated in short slices of it: tight deadlines are lost or kept within
+milliseconds, so a second tells as much as a minute. Both start from a view, never from the truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.core import choose
+from edgewise.core.policy import ScorePolicy
+from edgewise.core.views import DispatchView, Rows
+from edgewise.core.world import Links
+from edgewise.errors import RunError
+from edgewise.sim import streams as kernels
+from edgewise.sim import tables
+from edgewise.sim.streams import STREAM, Floats, Ints
+
+
+class Plan(NamedTuple):
+    """An estimated future; times count from the view's now. N = bound streams, then those to come.
+
+    rows: (N,) what they need. open_s, close_s: (N,) when they open (0: bound already) and close.
+    """
+
+    rows: Rows
+    open_s: Floats
+    close_s: Floats
+
+
+class Slice(NamedTuple):
+    """When queries are simulated, and for how long."""
+
+    at_s: float
+    lasts_s: float
+
+
+class Rollout:
+    """One view, one future, any number of policies.
+
+    Args:
+        view: as `tick` gets it, with the bound streams.
+        plan: the same future for every policy.
+        slices: in order of time.
+        seed: keys noise and ties; not the run's.
+    Raises:
+        RunError: the view does not list its bound streams.
+    """
+
+    def __init__(self, view: DispatchView, plan: Plan, slices: tuple[Slice, ...], seed: int) -> None:
+        if view.bound is None:
+            raise RunError("rollout: the view lists no bound streams; use the view that `tick` gets")
+        self._view, self._plan, self._slices = view, plan, slices
+        self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        count, held = plan.open_s.size, view.bound.worker.size
+        self._worker = np.full(count, -1, dtype=np.int64)
+        self._worker[:held] = view.bound.worker
+        times = np.concatenate([plan.open_s[held:], plan.close_s])
+        kinds = np.repeat([choose.OPEN, choose.CLOSE], [count - held, count])
+        rows = np.concatenate([np.arange(held, count), np.arange(count)])
+        order = np.lexsort((rows, kinds, times))
+        self._events = choose.Batch(times[order], kinds[order], rows[order])
+        self._links = Links(*(array.copy() for array in view.links))
+        self._ways = tables.way_arrays(view.world, view.links)
+        figures = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
+        self._measured = choose.Measured(*(array.copy() for array in figures))
+
+    def success(self, policy: ScorePolicy) -> float:
+        """Share of the queries of all slices that are answered in time if `policy` decides.
+
+        Raises:
+            RunError: numba cannot compile its score.
+        """
+        score = choose.compiled(policy)
+        if score is None:
+            raise RunError(f"rollout: {policy.name!r} cannot be compiled, so it cannot be rolled forward")
+        view, worker = self._view, self._worker.copy()
+        load = choose.Load(view.load_qps.copy(), view.streams.copy(), view.up.copy())
+        reason = np.zeros(worker.size, dtype=np.int8)
+        ok = total = 0.0
+        start = 0
+        for piece in self._slices:
+            end = int(np.searchsorted(self._events.time_s, piece.at_s, side="right"))
+            batch = _part(self._events, start, end)
+            choose.play(
+                score, view.world.tables, self._links, load, self._measured, view.measured_s - view.now_s,
+                self._seed, batch, self._plan.rows, worker, reason,
+            )  # fmt: skip
+            start = end
+            good, sent = self._serve(piece, worker)
+            ok, total = ok + good, total + sent
+        return ok / max(total, 1.0)
+
+    def _serve(self, piece: Slice, worker: Ints) -> tuple[float, float]:
+        """(answered in time, sent) of one slice; refused streams send in vain."""
+        plan, world = self._plan, self._view.world
+        alive = (plan.open_s <= piece.at_s) & (plan.close_s > piece.at_s)
+        refused = float(plan.rows.rate_qps[alive & (worker < 0)].sum()) * piece.lasts_s
+        chosen = np.flatnonzero(alive & (worker >= 0))
+        where = worker[chosen]
+        workers = tables.worker_arrays(world)
+        room = int(np.bincount(where, minlength=1).max(initial=1))
+        workers = workers._replace(members=np.zeros((world.workers, room), dtype=np.int64))
+        streams = self._streams(piece, chosen)
+        tally = tables.new_tally(piece.lasts_s, piece.at_s + piece.lasts_s + 1.0)
+        from_s = np.full(chosen.size, piece.at_s)
+        kernels.attach(
+            np.arange(chosen.size), 0, from_s, where, streams, workers, self._ways, self._seed, tally
+        )
+        kernels.advance_all(np.inf, streams, workers, self._ways, self._seed, tally)
+        ok, failed, rejected = tally.queries.sum(axis=1).tolist()
+        return float(ok), float(ok + failed + rejected) + refused
+
+    def _streams(self, piece: Slice, chosen: Ints) -> Any:
+        rows = self._plan.rows
+        s = np.zeros(chosen.size, dtype=STREAM).view(np.recarray)
+        s.id = chosen
+        for name in ("site", "rate_qps", "size_bytes", "deadline_s"):
+            s[name] = getattr(rows, name)[chosen]
+        s.sent_s = s.from_s = piece.at_s
+        s.close_s = piece.at_s + piece.lasts_s
+        return s
+
+
+def _part(events: choose.Batch, start: int, end: int) -> choose.Batch:
+    return choose.Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])

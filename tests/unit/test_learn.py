@@ -1,0 +1,124 @@
+"""The environment and the trainer; torch and Gymnasium are extras."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+gymnasium = pytest.importorskip("gymnasium")
+
+import torch  # noqa: E402
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+from edgewise.config import load_scenario  # noqa: E402
+from edgewise.learn.dqn import Config, Trainer  # noqa: E402
+from edgewise.learn.env import DispatchEnv, Reward  # noqa: E402
+from edgewise.learn.export import export  # noqa: E402
+from edgewise.learn.networks import PaperNetwork, PooledNetwork  # noqa: E402
+from edgewise.learn.replay import Replay  # noqa: E402
+from edgewise.policies.dispatch.aset import Trained  # noqa: E402
+from edgewise.policies.dispatch.golden import golden_states  # noqa: E402
+from edgewise.policies.dispatch.meta import PAPER  # noqa: E402
+
+SMALL = Config(
+    scenario="tiny",
+    actions=PAPER,
+    episodes=4,
+    warm_up=1,
+    steps_per_episode=3,
+    batch=4,
+    room=100,
+    epsilon_episodes=2,
+)
+
+
+@pytest.mark.parametrize("state", ["pooled", "history"])
+def test_environment_keeps_the_contract_of_gymnasium(state):
+    check_env(DispatchEnv("tiny", state=state), skip_render_check=True)
+
+
+def test_an_episode_is_the_run_of_the_policy():
+    env = DispatchEnv("three-tier")
+    env.reset(options={"episode": 7})
+    over, shares = False, []
+    while not over:
+        _, reward, lost, over, info = env.step(np.int64(PAPER.index("closest")))
+        assert info["success"] + info["failed"] + info["rejected"] == pytest.approx(1.0)
+        assert reward <= 0.0 and not lost
+        shares.append(info["success"])
+    assert len(shares) == env._run.tally.queries.shape[1]
+
+
+def test_reward_is_the_papers():
+    reward = Reward(phi=0.9, theta=0.5, c=0.02)
+    assert reward.of(0.8, 3) == (pytest.approx(-0.2), False)
+    assert reward.of(0.95, 4) == (pytest.approx(-0.005), False)
+    assert reward.of(0.5, 1)[1]
+
+
+def test_n_step_returns_and_time_out():
+    replay = Replay(20, (1,), gamma=0.5, steps=2)
+    states = [np.full(1, k, dtype=np.float32) for k in range(4)]
+    replay.add(states, [0, 1, 2], [1.0, 2.0, 4.0], lost=False)
+    assert replay.reward[:3].tolist() == [2.0, 4.0, 4.0]
+    assert replay.discount[:3].tolist() == [0.25, 0.25, 0.5]
+    assert replay.following[:3].tolist() == [2, 3, 3]
+    replay.add(states, [0, 1, 2], [1.0, 2.0, 4.0], lost=True)
+    assert replay.discount[4:7].tolist() == [0.25, 0.0, 0.0]
+
+
+def test_the_ring_forgets_transitions_whose_end_was_overwritten():
+    replay = Replay(6, (1,), gamma=0.9)
+    states = [np.full(1, k, dtype=np.float32) for k in range(4)]
+    for _ in range(5):
+        replay.add(states, [0, 1, 0], [0.0, 0.0, 0.0], lost=False)
+        batch = replay.sample(32, np.random.default_rng(0))
+        assert np.allclose(batch.following - batch.state, 1.0)
+
+
+def test_training_resumes_exactly(tmp_path):
+    whole = Trainer(SMALL)
+    whole.train()
+    half = Trainer(SMALL)
+    half.train(until=2)
+    half.save(tmp_path / "half.pt")
+    again = Trainer.load(tmp_path / "half.pt")
+    again.train()
+    assert again.curve == whole.curve
+    for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("state", ["pooled", "history"])
+def test_the_exported_network_is_the_network(state, tmp_path):
+    config = Config(
+        scenario="tiny",
+        state=state,
+        actions=PAPER,
+        episodes=1,
+        warm_up=1,
+        steps_per_episode=2,
+        batch=4,
+        room=60,
+    )
+    trainer = Trainer(config)
+    trainer.train()
+    path = export(trainer, tmp_path, "small", "edgewise train aset", {}, range(500_000, 500_001))
+    states = golden_states(state, trainer.env.world.workers)
+    with torch.no_grad():
+        expected = trainer.network(torch.from_numpy(states)).numpy()
+    assert np.allclose(Trained(path).values(states), expected, atol=1e-4)
+
+
+def test_networks_have_a_value_for_each_action():
+    assert PaperNetwork((5, 12, 25), 7)(torch.zeros(2, 5, 12, 25)).shape == (2, 7)
+    pooled = PooledNetwork((5, 18), 7, dueling=True)
+    assert pooled(torch.zeros(2, 9, 18)).shape == (2, 7)
+
+
+def test_stable_baselines_trains_on_it():
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    env = DispatchEnv(load_scenario("tiny"))
+    model = sb3.DQN("MlpPolicy", env, learning_starts=4, train_freq=1, batch_size=4, buffer_size=100, seed=1)
+    model.learn(12)
+    action, _ = model.predict(env.reset(seed=1)[0])
+    assert env.action_space.contains(action)
