@@ -66,8 +66,8 @@ class RandomByLatency(ScorePolicy):
     """At random, in proportion to 1 / (2(d + 2σ) + D_v)            (ASET, random proportional to latency)."""
 
     def score(self, view: Candidates, item: Item) -> Floats:
-        """Exponential race: the first of rates 1 / impedance."""
-        return race(view.draw, 1.0 / np.maximum(view.impedance_s, SMALL))
+        """Exponential race: the first of clocks whose mean is the impedance."""
+        return race(view.draw, np.maximum(view.impedance_s, SMALL))
 
 
 @dispatch_policy("random-by-load")
@@ -75,16 +75,16 @@ class RandomByLoad(ScorePolicy):
     """At random, in proportion to C_v / L                           (ASET, random proportional to load)."""
 
     def score(self, view: Candidates, item: Item) -> Floats:
-        """Exponential race: the first of rates C / L, with L floored."""
-        return race(view.draw, view.capacity_qps / np.maximum(view.load_qps, SMALL))
+        """Exponential race: the first of clocks whose mean is L / C, with L floored."""
+        return race(view.draw, np.maximum(view.load_qps, SMALL) / view.capacity_qps)
 
 
 @kernel
-def race(draw: Floats, weight: Floats) -> Floats:
-    """Finish times of exponential clocks: the smallest is worker w with probability ∝ weight_w.
+def race(draw: Floats, mean: Floats) -> Floats:
+    """Finish times of exponential clocks: the smallest is worker w with probability ∝ 1 / mean_w.
 
     Args:
         draw: (W,) uniform in (0, 1).
-        weight: (W,) > 0.
+        mean: (W,) > 0.
     """
-    return -np.log(draw) / weight
+    return -np.log(draw) * mean
