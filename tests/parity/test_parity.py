@@ -8,7 +8,7 @@ import pytest
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.events import Bind, Refuse
+from edgewise.core.events import Bind, Measured, Refuse
 from edgewise.core.world import World
 from edgewise.runtime.session import Session
 from edgewise.sim.simulate import Simulation
@@ -16,8 +16,21 @@ from edgewise.testing import VirtualClock
 from edgewise.workloads.generate import generate_streams
 
 
-def live_commands(scenario, policy, seed):
-    """Bindings and refusals of the live session over the scenario's trace."""
+class Listening(Simulation):
+    """Keeps the telemetry that it sent."""
+
+    def __init__(self, *args):
+        self.news = []
+        super().__init__(*args)
+
+    def _handle(self, event):
+        if isinstance(event, Measured):
+            self.news.append(event)
+        super()._handle(event)
+
+
+def live_commands(scenario, policy, seed, news):
+    """Bindings and refusals of the live session over the scenario's trace, with the same telemetry."""
     clock = VirtualClock()
     world = World.build(scenario.catalog, scenario.topology)
     session = Session(world, policies.load(policy), seed, clock)
@@ -25,6 +38,7 @@ def live_commands(scenario, policy, seed):
     events = [(s.open_s, 4, s.id, s) for s in trace] + [(s.close_s, 0, s.id, s) for s in trace]
     windows = int(-(-scenario.duration_s // scenario.window_s))
     events += [(k * scenario.window_s, 3, k, None) for k in range(windows)]
+    events += [(event.time_s, 2, k, event) for k, event in enumerate(news)]
     log = []
     for at_s, kind, _, stream in sorted(events, key=lambda e: e[:3]):
         clock.advance(at_s - clock.now_s)
@@ -32,6 +46,8 @@ def live_commands(scenario, policy, seed):
             log += [(at_s, c) for c in session.open_stream(stream)]
         elif kind == 0:
             log += [(at_s, c) for c in session.close_stream(stream.id)]
+        elif kind == 2:
+            session.core.handle(stream)
         else:
             log += [(at_s, c) for c in session.tick()]
     session.core.validate()
@@ -43,8 +59,9 @@ def live_commands(scenario, policy, seed):
 @pytest.mark.parametrize("seed", [0, 7])
 def test_simulated_and_live_commands_are_identical(name, policy, seed):
     scenario = ew.load_scenario(name)
-    simulated = Simulation(scenario, policies.load(policy), seed).run().commands
-    live = live_commands(scenario, policy, seed)
+    simulation = Listening(scenario, policies.load(policy), seed)
+    simulated = simulation.run().commands
+    live = live_commands(scenario, policy, seed, simulation.news)
     assert live == simulated
     kinds = {type(command) for _, command in simulated}
     assert Bind in kinds
