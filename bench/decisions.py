@@ -38,6 +38,7 @@ def case() -> Case:
         for size, target in TARGETS.items()
         for policy in STATIC
     ]
+    many += [Contender("closest, 10 workers, 20 events a call", _played("closest", 10, each=20), 10_000)]
     single = [
         Contender(f"closest, {size} workers, one event at a time", _handled("closest", size), 2_000)
         for size in TARGETS
@@ -78,8 +79,8 @@ def streams_of(count: int) -> list[Stream]:
     ]  # fmt: skip
 
 
-def _played(policy: str, size: int) -> Prepare:
-    """Many at once, as the simulator asks: `DispatchCore.play`."""
+def _played(policy: str, size: int, each: int | None = None) -> Prepare:
+    """Many at once, as the simulator asks: `DispatchCore.play`, with `each` events a call or all."""
     world = world_of(size)
 
     def prepare(count: int) -> Work:
@@ -93,7 +94,10 @@ def _played(policy: str, size: int) -> Prepare:
         worker, reason = np.full(count, -1), np.zeros(count, dtype=np.int8)
 
         def work() -> float:
-            core.play(batch, needs, worker, reason)
+            for start in range(0, 2 * count, each or 2 * count):
+                part = slice(start, start + (each or 2 * count))
+                some = Batch(batch.time_s[part], batch.kind[part], batch.row[part])
+                core.play(some, needs, worker, reason)
             return float((worker < 0).mean())
 
         return work

@@ -6,6 +6,7 @@ The statistic is the mean wait of a query before its service; in theory 0.2046 s
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
 
 import cimba
 import cimba.random
@@ -60,12 +61,12 @@ def simpy_store(queries: int) -> Work:
         draw, env = random.Random(1).expovariate, simpy.Environment()
         store, waits = simpy.Store(env), []
 
-        def arrivals():  # type: ignore[no-untyped-def]
+        def arrivals() -> Generator[simpy.Event, float, None]:
             for _ in range(queries):
                 yield env.timeout(draw(RATE_QPS))
                 store.put(env.now)
 
-        def server():  # type: ignore[no-untyped-def]
+        def server() -> Generator[simpy.Event, float, None]:
             while True:
                 came_s = yield store.get()
                 waits.append(env.now - came_s)
@@ -87,14 +88,14 @@ def simpy_resource(queries: int) -> Work:
         draw, env = random.Random(1).expovariate, simpy.Environment()
         counter, waits = simpy.Resource(env, capacity=SERVERS), []
 
-        def customer():  # type: ignore[no-untyped-def]
+        def customer() -> Generator[simpy.Event, float, None]:
             came_s = env.now
             with counter.request() as request:
                 yield request
                 waits.append(env.now - came_s)
                 yield env.timeout(draw(1.0 / SERVICE_S))
 
-        def arrivals():  # type: ignore[no-untyped-def]
+        def arrivals() -> Generator[simpy.Event, float, None]:
             for _ in range(queries):
                 yield env.timeout(draw(RATE_QPS))
                 env.process(customer())
