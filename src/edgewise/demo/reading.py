@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
-from edgewise.demo.pictures import HEIGHT, WIDTH, characters, model_file, read
+from edgewise.demo.pictures import HEIGHT, characters, model_file, read
 
 Pixels = NDArray[np.uint8]
+WIDTH = 320  # of a line to be read
 FRAME_WIDTH, FRAME_HEIGHT = 640, 384
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of the detector's training pictures
 TEXT = 0.3  # probability above which a pixel belongs to text
