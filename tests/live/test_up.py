@@ -43,7 +43,8 @@ def up(tmp_path_factory):
     )  # fmt: skip
     said = [system.stdout.readline() for _ in range(3)]
     url = re.search(r"gateway-0: (\S+)", said[0]).group(1)
-    wait_until(lambda: "gateway-0" in edgewise("status", folder=folder) and answers(url))
+    wait_until(lambda: len(re.findall(r"\brunning\b", edgewise("workers", folder=folder))) == 2)
+    assert answers(url)
     yield folder, url
     system.send_signal(signal.SIGINT)
     system.wait(30)
@@ -94,7 +95,7 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
     edgewise("shadow", "set", "farthest", folder=folder)
     asyncio.run(use())
     report = edgewise("shadow", "report", folder=folder)
-    assert re.search(r"other worker\s+3\b", report) and "far-node" in report
+    assert re.search(r"other worker\s+3\b", report) and "far-node" in report, report
     assert "streams over" in edgewise("record", "recorded", folder=folder)
     scenario = load_scenario(folder / "recorded/scenario.yaml")
     trace = read_streams_csv(folder / "recorded/streams.csv", scenario)

@@ -116,7 +116,9 @@ def workers(folder: Folder = DEFAULT) -> None:
         capacity = f"{views[0]['capacity_qps']:.1f}" if views else "–"
         streams = str(sum(view["streams"] for view in views))
         load = f"{max((view['load_qps'] for view in views), default=0.0):.1f}"
-        table.add_row(row["name"], row["state"], str(row["restarts"]), capacity, load, streams)
+        reached = bool(views) and all(view["up"] for view in views)
+        state = "not reached" if row["state"] == "running" and not reached else row["state"]
+        table.add_row(row["name"], state, str(row["restarts"]), capacity, load, streams)
     out.print(table)
 
 
