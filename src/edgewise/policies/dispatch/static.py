@@ -6,6 +6,7 @@ Each is one expression of the item's view; the core masks what is infeasible and
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.policy import ScorePolicy
@@ -67,7 +68,7 @@ class RandomByLatency(ScorePolicy):
 
     def score(self, view: Candidates, item: Item) -> Floats:
         """Exponential race: the first of clocks whose mean is the impedance."""
-        return race(view.draw, np.maximum(view.impedance_s, SMALL))
+        return race(view.draw, np.maximum(view.impedance_s, SMALL), view.feasible)
 
 
 @dispatch_policy("random-by-load")
@@ -76,15 +77,25 @@ class RandomByLoad(ScorePolicy):
 
     def score(self, view: Candidates, item: Item) -> Floats:
         """Exponential race: the first of clocks whose mean is L / C, with L floored."""
-        return race(view.draw, np.maximum(view.load_qps, SMALL) / view.capacity_qps)
+        return race(view.draw, np.maximum(view.load_qps, SMALL) / view.capacity_qps, view.feasible)
 
 
 @kernel
-def race(draw: Floats, mean: Floats) -> Floats:
+def race(draw: Floats, mean: Floats, feasible: NDArray[np.bool_]) -> Floats:
     """Finish times of exponential clocks: the smallest is worker w with probability ∝ 1 / mean_w.
+
+    A clock that cannot be the first gets a time that it surely exceeds, since -log u >= 1 - u:
+    that spares most of the logarithms.
 
     Args:
         draw: (W,) uniform in (0, 1).
         mean: (W,) > 0.
+        feasible: (W,) the workers that may win.
     """
-    return -np.log(draw) * mean
+    first = np.inf
+    time = (1.0 - draw) * mean
+    for w in range(draw.size):
+        if feasible[w] and time[w] < first:
+            time[w] = -np.log(draw[w]) * mean[w]
+            first = min(first, time[w])
+    return time
