@@ -27,10 +27,12 @@ from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.onnx_model import OnnxModel
+from edgewise.runtime.pieces import PieceWorker, read_split
 from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
 from edgewise.runtime.session import Session
+from edgewise.runtime.split import split_upstreams
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.worker import Worker
 
@@ -97,7 +99,7 @@ def take_place(folder: Path, name: str) -> TextIO:
     return place
 
 
-def _worker(settings: dict[str, Any]) -> Worker:
+def _worker(settings: dict[str, Any]) -> Worker | PieceWorker:
     file, profile = Path(settings["file"]), settings["profile"]
     if profile is None:
         model = OnnxModel(settings["model"], file, file.parent)
@@ -105,12 +107,13 @@ def _worker(settings: dict[str, Any]) -> Worker:
         model = SlowModel(
             settings["model"], file, file.parent, Profile(**profile), settings["seed"], settings["entity"]
         )
-    return Worker(
+    worker = Worker(
         model,
         max_batch=settings["max_batch"],
         batch_timeout_s=settings["batch_timeout_s"],
         reservations=Reservations(settings["capacity_qps"]),
     )
+    return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
 
 
 async def _gateway(folder: Path, process: Process, store: Store) -> None:
@@ -135,6 +138,8 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
     )
+    split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
+                    gateway.metrics.registry, settings["seed"])  # fmt: skip
     gateway.restore()
     if shadow := store.get("shadow"):
         session.watch_with(policies.load(shadow))
