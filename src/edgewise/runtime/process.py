@@ -21,7 +21,7 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
-from edgewise.runtime import http, needs
+from edgewise.runtime import http, needs, split
 from edgewise.runtime.books import Stored
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.gateway import Gateway, Patience
@@ -32,7 +32,6 @@ from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
 from edgewise.runtime.session import Session
-from edgewise.runtime.split import split_upstreams
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.worker import Worker
 
@@ -54,6 +53,10 @@ def warm(folder: Path, policy: str) -> None:
     session.open_stream(needs.to_stream(stated, 0, world, session.clock()))
     session.tick()
     normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
+    store = Store(folder / DATABASE)
+    wanted = [row.process.settings.get("split") for row in store.processes()]
+    store.close()  # SQLite must not be carried over a fork
+    split.warm(list(dict.fromkeys(each for each in wanted if each)))
 
 
 def main(folder: Path, process: Process) -> None:
@@ -138,7 +141,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
     )
-    split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
+    split.split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
                     gateway.metrics.registry, settings["seed"])  # fmt: skip
     gateway.restore()
     if shadow := store.get("shadow"):

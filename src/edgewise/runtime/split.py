@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.policies.split import JobClass, build_program, closed, finish, new_ledger, split_policy
+from edgewise.policies.split import JobClass, Program, build_program, closed, finish, new_ledger, split_policy
 from edgewise.policies.split.online import RateTracker
 from edgewise.runtime import http
 from edgewise.runtime.headers import PLAN, PRIORITY, REMAINING, SENT, SERVERS, TOOK, TRACE, remaining_s
@@ -226,6 +226,20 @@ class SplitGroup:
             self.metrics.predicted.labels(self.variant).set(self.policy.plan.forecast.mean_s)
         solved = self.tracker.solved if self.tracker is not None else 1
         self.metrics.plans.labels(self.variant).set(solved)
+
+
+def program_of(cut: Cut, servers: int) -> Program:
+    """The optimisation problem of a cut network on its workers."""
+    return build_program([JobClass(cut.graph, cut.rate_qps)], servers, cut.power_ops, cut.link_bps)
+
+
+def warm(folders: Sequence[str]) -> None:
+    """Compile what groups need, so that forks of this process start at once."""
+    for folder in folders:
+        cut = read_split(Path(folder))
+        policy, ledger = split_policy(cut.policy, program_of(cut, 2)), new_ledger(np.full(2, cut.power_ops))
+        policy.place(np.zeros(1, np.int64), ledger, Key(0))
+        finish(ledger, 0, 0.0)
 
 
 def split_upstreams(
