@@ -117,7 +117,7 @@ def write_about(folder: Path, cut: Cut) -> None:
     """Write how queries are to be split; the sub-models stay."""
     about = {
         "network": cut.graph.name,
-        "tasks": [[task.name, task.work_ops] for task in cut.graph.tasks],
+        "tasks": [[task.name, task.work_ops, task.memory_bytes] for task in cut.graph.tasks],
         "edges": [[e.source, e.target, e.size_bytes, e.tensor] for e in cut.graph.edges],
         "parts": [[p.name, p.task, p.inputs, p.outputs] for p in cut.parts],
         "inputs": cut.inputs, "outputs": cut.outputs, "power_ops": cut.power_ops,
@@ -136,7 +136,7 @@ def read_split(folder: Path) -> Cut:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         graph = TaskGraph(
             about["network"],
-            tuple(Task(name, work) for name, work in about["tasks"]),
+            tuple(Task(*task) for task in about["tasks"]),
             tuple(Edge(*edge) for edge in about["edges"]),
         )
         parts = tuple(Part(n, task, tuple(ins), tuple(outs)) for n, task, ins, outs in about["parts"])

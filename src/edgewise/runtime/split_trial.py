@@ -13,10 +13,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,9 @@ import onnx
 from numpy.typing import NDArray
 
 from edgewise.core.keyed import Key, Purpose, uniform
-from edgewise.errors import ProtocolError, RunError
+from edgewise.errors import ProfileError, ProtocolError, RunError
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.policies.split import Contraction, JobClass, build_program, split_policy
+from edgewise.policies.split import Contraction, split_policy
 from edgewise.profiling.cut import cut
 from edgewise.runtime import http
 from edgewise.runtime.asking import ask
@@ -43,7 +43,9 @@ from edgewise.runtime.pieces import (
     write_split,
 )
 from edgewise.runtime.plan import prepare
-from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
+from edgewise.runtime.protocol import DTYPES, InferRequest, decode_response, encode_request
+from edgewise.runtime.split import program_of
+from edgewise.runtime.store import Process
 from edgewise.runtime.tensors import Array
 from edgewise.runtime.worker import Worker
 
@@ -76,7 +78,7 @@ class Trial:
 def try_split(
     model: onnx.ModelProto,
     small: Contraction,
-    inputs: dict[str, Array],
+    shapes: Mapping[str, Sequence[int]],
     folder: Path,
     policies: Sequence[str],
     *,
@@ -90,7 +92,7 @@ def try_split(
 
     Args:
         model, small: the network and its contracted graph.
-        inputs: of one query.
+        shapes: of inputs with free axes.
         folder: for the sub-models, and the live system's state and logs.
         servers: workers, each a process.
         link_bps: capacity that the formula assumes between workers.
@@ -98,12 +100,13 @@ def try_split(
         RunError: the live system does not start, or refuses a query.
     """
     home = folder / f"{VARIANT}{SUFFIX}"
-    shapes = {name: array.shape for name, array in inputs.items()}
     pieces = cut(model, small.members, shapes)
     about = describe(model, small.graph, pieces, power_ops=POWER_OPS, link_bps=link_bps, rate_qps=rate_qps)
     write_split(home, model, pieces, about)
+    whole = OnnxModel(VARIANT, home / WHOLE)
+    inputs = draw_inputs(whole, shapes, seed)
+    expected = whole.run(InferRequest(inputs)).outputs
     about = about.with_seconds(asyncio.run(_calibrated(home, about, inputs)))
-    expected = OnnxModel(VARIANT, home / WHOLE).run(InferRequest(inputs)).outputs
     found = []
     for policy in policies:
         about = replace(about, policy=policy)
@@ -113,6 +116,24 @@ def try_split(
             _measured(folder, policy, servers, _gaps(rate_qps, queries + WARM, seed), inputs, seed)
         )
         found.append(_judged(about, servers, answers[WARM:], expected))
+    return found
+
+
+def draw_inputs(model: OnnxModel, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> dict[str, Array]:
+    """One query: normal numbers; zeros where a tensor holds no floats.
+
+    Raises:
+        ProfileError: an axis is free and `shapes` does not say how long it is, or a tensor holds text.
+    """
+    rng, found = np.random.default_rng(seed), {}
+    for name, (datatype, axes) in model.inputs.items():
+        shape = list(shapes.get(name, axes))
+        if not all(isinstance(size, int) for size in shape):
+            raise ProfileError(f"input {name!r} has free axes {axes}; give its shape")
+        if datatype == "BYTES":
+            raise ProfileError(f"input {name!r} holds text; live trials need numbers")
+        dtype = DTYPES[datatype]
+        found[name] = rng.normal(size=shape).astype(dtype) if datatype[:2] == "FP" else np.zeros(shape, dtype)
     return found
 
 
@@ -175,18 +196,40 @@ async def running(folder: Path, models: Path, scenario: Scenario, seed: int = 0)
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.nursery", str(folder)])
     try:
         for process in wanted:
-            client = http.Client.of_url(process.url)
-            try:
-                await ask(client, "GET", "/v2/health/ready", patience_s=START_S)
-            except (ConnectionError, TimeoutError):
-                raise RunError(f"{process.name} does not answer; see the logs in {folder}") from None
-            finally:
-                client.close()
-        yield next(process.url for process in wanted if process.kind == "gateway")
+            await _answers(process, folder)
+        gateway = next(process for process in wanted if process.kind == "gateway")
+        await _reaches_all(gateway, folder)
+        yield gateway.url
     finally:
         nursery.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(nursery.wait, 20)
+
+
+async def _answers(process: Process, folder: Path) -> None:
+    client = http.Client.of_url(process.url)
+    try:
+        await ask(client, "GET", "/v2/health/ready", patience_s=START_S)
+    except (ConnectionError, TimeoutError):
+        raise RunError(f"{process.name} does not answer; see the logs in {folder}") from None
+    finally:
+        client.close()
+
+
+async def _reaches_all(gateway: Process, folder: Path) -> None:
+    """Wait until the gateway has seen every worker up."""
+    client, until_s = http.Client.of_url(gateway.url), monotonic() + START_S
+    try:
+        while True:
+            page = (await client.request("GET", "/metrics")).body.decode()
+            ups = [line for line in page.splitlines() if line.startswith("edgewise_gateway_worker_up{")]
+            if ups and all(float(line.rsplit(" ", 1)[1]) == 1.0 for line in ups):
+                return
+            if monotonic() > until_s:
+                raise RunError(f"the gateway does not reach every worker; see the logs in {folder}")
+            await asyncio.sleep(0.05)
+    finally:
+        client.close()
 
 
 async def _measured(
@@ -232,10 +275,7 @@ def _judged(about: Cut, servers: int, answers: Sequence[Answered], expected: dic
         for name, array in expected.items():
             largest = max(float(np.abs(array).max(initial=0.0)), 1e-12)
             difference = max(difference, float(np.abs(outputs[name] - array).max(initial=0.0)) / largest)
-    program = build_program(
-        [JobClass(about.graph, about.rate_qps)], servers, about.power_ops, about.link_bps, queues=True
-    )
-    plan = split_policy(about.policy, program).plan
+    plan = split_policy(about.policy, program_of(about, servers)).plan
     return Trial(
         about.policy,
         np.array([time_s for time_s, _ in answers]),
