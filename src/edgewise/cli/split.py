@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise.cli.split_layout import print_layout
 from edgewise.errors import EdgewiseError, ProfileError
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ def split(
     shapes: Annotated[
         list[str] | None, typer.Option("--shape", help="Shape of an input, e.g. x=1,3,224,224; repeatable.")
     ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--group", help="Unequal servers: NAME=COUNTxPOWER, e.g. edge=2x2e10; repeatable."),
+    ] = None,
+    between: Annotated[
+        list[str] | None,
+        typer.Option("--between", help="Link of two groups: NAME,NAME=BPS, e.g. edge,cloud=1e9; repeatable."),
+    ] = None,
     branches: Annotated[
         int | None, typer.Option(help="Contract further, to so many branches of a sub-graph.")
     ] = None,
@@ -58,6 +67,9 @@ def split(
         if branches < 1:
             raise EdgewiseError(f"--branches must be at least 1, got {branches}")
         small = limit_branches(small, branches)
+    if groups:
+        print_layout(JobClass(small.graph, rate), groups, between or [], simulate)
+        return
     program = build_program([JobClass(small.graph, rate)], servers, power, link, queues=queues)
     plan = optimise(program)
     _print_plan(small, program, plan)

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,6 +86,31 @@ class Layout:
         route = self.routes.get((first, second), self.routes.get((second, first), ()))
         places = list(self.links)
         return tuple(places.index(name) for name in route)
+
+
+def joined(
+    groups: Sequence[ServerGroup], links: Mapping[tuple[str, str], float], rule: Rule = Rule.LEAST_LOADED
+) -> Layout:
+    """The layout of a topology: a link joins two groups, messages take a path with the fewest links.
+
+    Args:
+        links: (group, group) → capacity in bit/s; a group and itself: between its own servers, else free.
+        rule: which server of its group a part gets.
+    Raises:
+        PolicyError: a link names an unknown group, or no path joins two groups.
+    """
+    graph = nx.Graph()
+    graph.add_nodes_from(group.name for group in groups)
+    graph.add_edges_from((a, b, {"name": f"{a}-{b}"}) for a, b in links if a != b)
+    routes = {pair: (f"{pair[0]}-{pair[1]}",) for pair in links}
+    for a, b in itertools.combinations([group.name for group in groups], 2):
+        try:
+            path = nx.shortest_path(graph, a, b)
+        except nx.NetworkXNoPath:
+            raise PolicyError(f"no link joins {a!r} and {b!r}; add one") from None
+        routes[a, b] = tuple(graph.edges[hop]["name"] for hop in itertools.pairwise(path))
+    routes = {pair: route for pair, route in routes.items() if pair[::-1] not in routes or pair <= pair[::-1]}
+    return Layout(tuple(groups), {f"{a}-{b}": bps for (a, b), bps in links.items()}, routes, rule)
 
 
 class Stage(NamedTuple):
