@@ -196,7 +196,7 @@ def tune_share(
 
     With a share of 0 every query stays whole on one server, so what is chosen is no worse than that.
     """
-    means = []
+    means, program = [], program.with_queues()  # enumerated once
     for share in shares:
         policy = split_policy("nona-free", program, rule, share=share)
         runs = [simulate_split(policy, program, queries, seed).settled() for seed in seeds]
