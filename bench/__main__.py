@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, decisions, graphs, machine, processes, queues, report
+from bench import breakdown, decisions, graphs, machine, processes, queues, report, split
 from bench.measure import Case, pin, run_case
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -17,7 +17,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "graphs": graphs.case,
     "decisions": decisions.case,
 }
-OTHERS = ("scenario", "startup", "slots", "breakdown")
+OTHERS = ("scenario", "startup", "slots", "breakdown", "split")
 ROUNDS, QUICK = 5, 0.05
 
 
@@ -62,6 +62,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
     if name == "scenario":
         runs = [processes.full_edge(10, rounds)]
         return {"runs": runs + ([processes.full_edge(1000, 1)] if full else [])}
+    if name == "split":
+        return split.run(rounds)
     if name == "startup":
         return processes.startup(rounds)
     if name == "slots":
