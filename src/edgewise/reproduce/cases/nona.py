@@ -389,3 +389,5 @@ def over_load(run: Run, name: str, loads: Sequence[float]) -> None:
         run.step(f"{name}: capacity")
         n1_capacity(run, study)
     run.figure(f"n1-{name}", load_figure(name, loads, study.means, study.predicted, (*OURS, *BASELINES)))
+    tails = load_figure(name, loads, study.p99, {}, (*OURS, *BASELINES), "99 % quantile")
+    run.figure(f"n1-p99-{name}", tails)
