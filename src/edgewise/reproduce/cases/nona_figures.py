@@ -28,7 +28,7 @@ def load_figure(
     policies: Sequence[str],
     what: str = "mean",
 ) -> Figure:
-    """Completion time over load, its mean or 99 % quantile of each run, simulated (95 % intervals) and predicted (dotted); log scale."""
+    """Completion time over load, `what` of each run, with 95 % intervals; predicted dotted; log scale."""
     figure, axes = new_axes(7.5, 5.0, f"{name}: completion time over load, {what}")
     lowest = min(float(values.mean()) for values in means.values())
     for policy in policies:
