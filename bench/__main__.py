@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, machine, processes, report
+from bench import breakdown, machine, processes, report, split
 from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "startup", "slots", "breakdown")
+OTHERS = ("scenario", "startup", "slots", "breakdown", "split")
 ROUNDS, QUICK = 5, 0.05
 
 
@@ -59,6 +59,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
     if name == "scenario":
         runs = [processes.full_edge(10, rounds)]
         return {"runs": runs + ([processes.full_edge(1000, 1)] if full else [])}
+    if name == "split":
+        return split.run(rounds)
     if name == "startup":
         return processes.startup(rounds)
     if name == "slots":
