@@ -23,6 +23,9 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(shadow_app, name="shadow")
 
 Folder = Annotated[Path, typer.Option("--state", help="Folder of the live system's state.")]
+Otlp = Annotated[
+    str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
+]
 DEFAULT = Path("runs/live")
 
 
@@ -44,6 +47,7 @@ def up(
     ] = None,
     seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    otlp: Otlp = None,
 ) -> None:
     """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them."""
     from edgewise import policies
@@ -53,7 +57,7 @@ def up(
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
     store = plan.prepare(
         folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, port=port,
-        seed=seed, token=token,
+        seed=seed, token=token, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
     for running in rows:
@@ -192,13 +196,15 @@ def worker(
     grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
     max_batch: Annotated[int, typer.Option(min=1)] = 1,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    otlp: Otlp = None,
 ) -> None:
     """Serve one ONNX file, by itself, until Ctrl-C."""
     serving, module, logs = _import("serving"), _import("worker"), _import("logs")
     model = module.OnnxModel(name or file.stem, file, file.parent)
     where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
     logs.log_json()
-    serving.run(serving.run_worker(module.Worker(model, max_batch=max_batch), where))
+    made = module.Worker(model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name))
+    serving.run(serving.run_worker(made, where))
 
 
 @app.command(epilog="Example: edgewise gateway here.yaml --worker http://127.0.0.1:8001=my-model")
@@ -212,11 +218,13 @@ def gateway(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    otlp: Otlp = None,
 ) -> None:
     """Run one gateway, by itself, in front of workers that run already."""
     serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
     loaded = config.load_scenario(scenario)
     made = standalone.gateway(loaded, policy, workers)
+    made.tracing = _import("tracing").tracing_to(otlp, "gateway")
     where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
     logs.log_json()
     serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.onnx_model import batch_key
 from edgewise.runtime.protocol import InferRequest, InferResponse
+from edgewise.runtime.tracing import OFF, Tracing
 
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
 
@@ -30,6 +32,7 @@ class _Waiting:
     rows: int = field(compare=False)
     key: tuple[object, ...] | None = field(compare=False)
     answer: asyncio.Future[InferResponse] = field(compare=False)
+    span: Any = field(compare=False)
 
 
 class Batcher:
@@ -41,6 +44,7 @@ class Batcher:
         max_queue: queries that may wait or run.
         max_batch: rows run together; 1 runs every query alone.
         batch_timeout_s: how long the first query waits for others to fill a batch.
+        tracing: records what a query did here: "queue", then "run".
     Attributes:
         queued: queries waiting or running.
     """
@@ -53,10 +57,11 @@ class Batcher:
         max_queue: int = 64,
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
+        tracing: Tracing = OFF,
     ) -> None:
         self.queued = 0
         self.draining = False
-        self._run, self._metrics = run, metrics
+        self._run, self._metrics, self._tracing = run, metrics, tracing
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
         self._heap: list[_Waiting] = []
         self._arrivals = 0
@@ -83,7 +88,8 @@ class Batcher:
         answer = asyncio.get_running_loop().create_future()
         self._arrivals += 1
         order = (-priority, self._arrivals)
-        heapq.heappush(self._heap, _Waiting(order, request, expires_s, time.monotonic(), rows, key, answer))
+        now_s, span = time.monotonic(), self._tracing.here()
+        heapq.heappush(self._heap, _Waiting(order, request, expires_s, now_s, rows, key, answer, span))
         self.queued += 1
         self._changed.set()
         if self._task is None:
@@ -158,7 +164,11 @@ class Batcher:
             for waiting in batch:
                 _fail(waiting, error)
             return
-        self._metrics.ran(time.monotonic() - started_s, [started_s - w.queued_s for w in batch])
+        ended_s = time.monotonic()
+        self._metrics.ran(ended_s - started_s, [started_s - w.queued_s for w in batch])
+        for waiting in batch if self._tracing.on else ():
+            self._tracing.past("queue", waiting.span, waiting.queued_s, started_s)
+            self._tracing.past("run", waiting.span, started_s, ended_s)
         for waiting, answer in zip(batch, answers, strict=True):
             if isinstance(answer, ProtocolError):
                 _fail(waiting, answer)

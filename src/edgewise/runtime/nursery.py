@@ -11,6 +11,7 @@ and a new nursery on the same folder takes over.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -49,10 +50,12 @@ class Nursery:
     def run(self) -> None:
         """Load everything, then keep a controller and fork what it asks for."""
         store = Store(self.folder / DATABASE)
-        policy = store.get("policy")
+        policy, traced = store.get("policy"), any(r.process.settings.get("otlp") for r in store.processes())
         _end_former(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
+        if traced:
+            importlib.import_module("edgewise.runtime.otel")
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:

@@ -10,7 +10,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
 from edgewise.runtime.session import Session
 from edgewise.runtime.store import Process, Store, from_json
+from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker import Worker
 
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
@@ -65,7 +66,7 @@ def main(folder: Path, process: Process) -> None:
     log_json()
     place = take_place(folder, process.name)
     if process.kind == "worker":
-        run(run_worker(_worker(process.settings), Listen(port=process.port)))
+        run(run_worker(_worker(process), Listen(port=process.port)))
         place.close()
         return
     store = Store(folder / DATABASE)
@@ -97,7 +98,8 @@ def take_place(folder: Path, name: str) -> TextIO:
     return place
 
 
-def _worker(settings: dict[str, Any]) -> Worker:
+def _worker(process: Process) -> Worker:
+    settings = process.settings
     file, profile = Path(settings["file"]), settings["profile"]
     if profile is None:
         model = OnnxModel(settings["model"], file, file.parent)
@@ -110,6 +112,7 @@ def _worker(settings: dict[str, Any]) -> Worker:
         max_batch=settings["max_batch"],
         batch_timeout_s=settings["batch_timeout_s"],
         reservations=Reservations(settings["capacity_qps"]),
+        tracing=tracing_to(settings.get("otlp"), process.name),
     )
 
 
@@ -134,6 +137,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         name=process.name,
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
+        tracing=tracing_to(settings.get("otlp"), process.name),
     )
     gateway.restore()
     if shadow := store.get("shadow"):

@@ -106,6 +106,7 @@ async def run_worker(worker: Worker, where: Listen, ready: Callable[[Listening],
     await _until_told()
     await worker.drain()
     await listening.close()
+    worker.tracing.close()
 
 
 async def run_gateway(
@@ -125,6 +126,7 @@ async def run_gateway(
     await listening.close()
     for target in gateway.upstreams:
         target.client.close()
+    gateway.tracing.close()
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
