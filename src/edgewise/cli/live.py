@@ -49,12 +49,18 @@ def up(
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
     otlp: Otlp = None,
 ) -> None:
-    """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them."""
+    """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
+
+    Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
+    """
     from edgewise import policies
 
     plan, nursery = _import("plan"), _import("nursery")
     policies.load(policy)
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    again = nursery.is_running(folder)
+    if again and token != _token(folder):
+        raise RunError("token: cannot change while the system runs; edgewise down, then up")
     store = plan.prepare(
         folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, port=port,
         seed=seed, token=token, otlp=otlp,
@@ -72,7 +78,18 @@ def up(
         )
     out.print(f"controller: http://127.0.0.1:{store.get('controller')['port']}; state and logs: {folder}")
     store.close()
-    nursery.Nursery(folder).run()
+    if again:
+        _call(folder, "PUT", "/v1/policy", {"policy": policy})
+        out.print("it runs already: what changed is replaced, one process after another; see edgewise status")
+    else:
+        nursery.Nursery(folder).run()
+
+
+def _token(folder: Path) -> str | None:
+    store = _import("store").Store(folder / _import("plan").DATABASE)
+    token: str | None = store.get("token")
+    store.close()
+    return token
 
 
 @app.command(epilog="Example: edgewise down --state runs/live")
@@ -88,7 +105,8 @@ def status(folder: Folder = DEFAULT) -> None:
     found = _call(folder, "GET", "/v1/status")
     table = Table("process", "kind", "state", "restarts", "url", box=None)
     for row in found["processes"]:
-        table.add_row(row["name"], row["kind"], row["state"], str(row["restarts"]), row["url"])
+        state = f"{row['state']}, to be replaced" if row["outdated"] else row["state"]
+        table.add_row(row["name"], row["kind"], state, str(row["restarts"]), row["url"])
     out.print(table)
     shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
     out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import socket
@@ -38,6 +39,8 @@ def prepare(
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about.
 
+    Of a system that runs, processes whose settings change are replaced one by one.
+
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
         models: holds VARIANT.onnx or MODEL.onnx; others get a stand-in that returns its input.
@@ -60,7 +63,8 @@ def prepare(
             "use a smaller scenario, or --gateways 1"
         )
     store = Store(folder / DATABASE)
-    (folder / SCENARIO).write_text(dump_scenario(scenario))
+    text = dump_scenario(scenario)
+    (folder / SCENARIO).write_text(text)
     known = {running.process.name: running.process.port for running in store.processes()}
     ports = _Ports(known)
     workers = [
@@ -70,6 +74,7 @@ def prepare(
     settings = {
         "workers": [{"url": p.url, "model": p.settings["model"]} for p in workers],
         "emulate": emulate, "seed": seed, "client_s": client_s,
+        "scenario": hashlib.sha256(text.encode()).hexdigest()[:16],  # a gateway has it whole
         "telemetry_period_s": scenario.telemetry_period_s,
     }  # fmt: skip
     fronts = []

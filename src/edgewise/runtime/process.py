@@ -38,9 +38,13 @@ from edgewise.runtime.worker import Worker
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
 
 
-@cache
 def world_of(folder: Path) -> tuple[Scenario, World]:
-    """The scenario of a folder; kept by whoever is forked later."""
+    """The scenario of a folder; kept by whoever is forked later, and read again once its file changed."""
+    return _world_of(folder, (folder / SCENARIO).read_bytes())
+
+
+@cache
+def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
     scenario = load_scenario(folder / SCENARIO)
     return scenario, World.build(scenario.catalog, scenario.topology)
 
