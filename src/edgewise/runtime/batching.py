@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from edgewise.runtime.protocol import InferRequest, InferResponse
 from edgewise.runtime.tracing import OFF, Tracing
 
 QUICK_S = 1e-4  # a run this short is over before a thread would have begun it
+LONG_S = 1e-3
 EXPIRED = "deadline passed while waiting; not run"
 SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
@@ -67,7 +67,7 @@ class Batcher:
         self.draining = False
         self._run, self._metrics, self._tracing = run, metrics, tracing
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
-        self._run_s = math.inf  # how long a run takes: not yet known
+        self._run_s = LONG_S  # what a run takes, at most this; less is yet to be seen
         self._heap: list[_Waiting] = []
         self._arrivals = 0
         self._changed = asyncio.Event()
@@ -134,13 +134,13 @@ class Batcher:
         return answer
 
     def _timed(self, requests: Sequence[InferRequest]) -> list[InferResponse | ProtocolError]:
-        """Run them. One slow run counts for the next dozens: they go to the thread."""
+        """Run them. After a slow run the next ones go to the thread."""
         began_s = time.perf_counter()
         try:
             return self._run(requests)
         finally:
             took_s = time.perf_counter() - began_s
-            self._run_s = took_s if math.isinf(self._run_s) else max(took_s, 0.95 * self._run_s)
+            self._run_s = max(min(took_s, LONG_S), 0.7 * self._run_s)
 
     def _noted(self, began_s: float, queries: Sequence[tuple[float, Any]]) -> None:
         """Metrics and spans of a batch that has just run; when each query was queued, and in which span."""
