@@ -25,7 +25,7 @@ class Echo(MLModel):
 
 
 async def main(port: int) -> None:
-    """Serve, in one process: models in workers of their own (parallel_workers > 0) were slower."""
+    """Serve in one process (parallel_workers=0)."""
     settings = Settings(
         debug=False, parallel_workers=0, host="127.0.0.1", http_port=port, grpc_port=0, metrics_endpoint=None
     )
