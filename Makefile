@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 # Holds virtualenv where the interpreter comes without ensurepip; nothing is installed outside this folder.
 BOOTSTRAP := build/virtualenv
 REQUIREMENTS := pyproject.toml constraints.txt
+# Inference servers to compare with; they pin versions of their own, so each has an environment of its own.
+PEERS := mlserver kserve
 
 export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this build
 
@@ -37,14 +39,14 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench $(PEERS:%=.venv-peers/%/.tried)
 	$(BIN)/python -m bench
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and brought up to date when the requirements change.
@@ -67,5 +69,13 @@ $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.bench: $(VENV)/.made $(REQUIREMENTS)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench,live]'
+	@touch $@
+
+# A peer that cannot be installed here is left out of the comparison, which says so.
+.venv-peers/%/.tried: bench/peers/%.txt | $(VENV)/.made
+	rm -rf $(@D)
+	{ $(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D); } \
+	  && $(@D)/bin/python -m pip install --quiet -r $< \
+	  || { rm -rf $(@D); mkdir -p $(@D); echo "$* could not be installed; it will be skipped"; }
 	@touch $@

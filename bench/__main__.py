@@ -9,13 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, machine, processes, report, split
+from bench import breakdown, gateway, machine, processes, report, servers, split
 from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "startup", "slots", "breakdown", "split")
+OTHERS = ("scenario", "startup", "slots", "breakdown", "split", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
+LIVE_ROUNDS = 3
 
 
 def main() -> None:
@@ -26,11 +27,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work, one round")
     parser.add_argument("--full", action="store_true", help="1,000 antennas as well; takes minutes")
     parser.add_argument("--out", type=Path, default=Path("docs/results/bench"), help="folder of the results")
+    for peer, name in servers.PEERS.items():
+        what = f"interpreter of an environment with {name}, for servers"
+        parser.add_argument(f"--{peer}-python", type=Path, default=servers.default_python(peer), help=what)
     chosen = parser.parse_args()
     unknown = sorted(set(chosen.name) - set(names))
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(names)}")
-    result = run(chosen.name or names, chosen.quick, chosen.full)
+    pythons = {peer: getattr(chosen, f"{peer}_python") for peer in servers.PEERS}
+    result = run(chosen.name or names, chosen.quick, chosen.full, pythons)
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = chosen.out / "bench.json"
     if path.exists() and chosen.name:  # the others keep what they had, with their own machine and date
@@ -41,7 +46,12 @@ def main() -> None:
     print(report.table(result))
 
 
-def run(names: tuple[str, ...] | list[str], quick: bool = False, full: bool = False) -> dict[str, Any]:
+def run(
+    names: tuple[str, ...] | list[str],
+    quick: bool = False,
+    full: bool = False,
+    pythons: dict[str, Path] | None = None,
+) -> dict[str, Any]:
     """Run benchmarks in turn; each result says what it was measured on."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     cpu = pin()
@@ -49,8 +59,27 @@ def run(names: tuple[str, ...] | list[str], quick: bool = False, full: bool = Fa
     for name in names:
         before = machine.describe(cpu)
         print(f"{name} …", flush=True)
-        result[name] = {"measured": before} | _run_one(name, 1 if quick else ROUNDS, quick, full, cpus)
+        if name in ("gateway", "servers"):
+            found = _run_live(name, quick, pythons or {}, cpus)
+        else:
+            found = _run_one(name, 1 if quick else ROUNDS, quick, full, cpus)
+        result[name] = {"measured": before} | found
     return result
+
+
+def _run_live(name: str, quick: bool, pythons: dict[str, Path], cpus: set[int]) -> dict[str, Any]:
+    """Several processes at once, on every CPU there is."""
+    rounds, seconds = (1, 0.1) if quick else (LIVE_ROUNDS, 1.0)
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    try:
+        if mine:
+            os.sched_setaffinity(0, cpus)
+        if name == "gateway":
+            return gateway.run(rounds, seconds)
+        return servers.run(rounds, seconds, pythons)
+    finally:
+        if mine:
+            os.sched_setaffinity(0, mine)
 
 
 def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) -> dict[str, Any]:

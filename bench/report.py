@@ -17,6 +17,7 @@ def table(result: dict[str, Any]) -> str:
     for name, section in (
         ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown),
         ("split", _split),
+        ("gateway", _gateway), ("servers", _servers),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -134,6 +135,41 @@ def _breakdown(case: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+def _gateway(case: dict[str, Any]) -> list[str]:
+    head = ("tensor, connections", "direct p50", "gateway p50", "added", "target", "direct requests/s",
+            "gateway requests/s", "target", "gateway CPU for one")  # fmt: skip
+    rows = [
+        (f"{row['size']}, {row['connections']}", _ms(row["direct_p50_s"]), _ms(row["gateway_p50_s"]),
+         _ms(row["added_p50_s"]), f"≤ {_ms(row['target_added_s'])}" if row["target_added_s"] else "",
+         f"{row['direct_qps']:,.0f}", f"{row['gateway_qps']:,.0f}",
+         f"≥ {row['target_qps']:,.0f}" if row["target_qps"] else "", f"{row['gateway_cpu_s'] * 1e6:.0f} µs")
+        for row in case["rows"]
+    ]  # fmt: skip
+    return ["## Gateway: what it adds to a query", "", *_grid(head, rows)]
+
+
+def _servers(case: dict[str, Any]) -> list[str]:
+    rows = [
+        (row["name"], row["encoding"], str(row["connections"]), f"{row['qps']:,.0f}", _ms(row["p50_s"]),
+         f"{row['cpu_s'] * 1e6:.0f} µs")
+        for row in case["rows"]
+    ]  # fmt: skip
+    ratios = [
+        (row["ours"], row["peer"], f"{row['encoding']}, {row['connections']}", f"**{row['qps']:.3g}**",
+         f"{row['p50']:.3g}", f"{row['cpu']:.3g}")
+        for row in case["ratios"]
+    ]  # fmt: skip
+    lines = [
+        "## Inference servers on an echo model", "",
+        *_grid(("server", "encoding", "connections", "requests/s", "p50", "CPU for one"), rows),
+        f"How many times better ours are; the target is {case['target']:g} times the requests/s.", "",
+        *_grid(("ours", "peer", "encoding, connections", "requests/s", "p50", "CPU"), ratios),
+    ]  # fmt: skip
+    versions = ", ".join(f"{peer} {number}" for peer, number in case["versions"].items())
+    missing = [f"{name} was not measured: {why}." for name, why in case["skipped"].items()]
+    return [*lines, *([f"Peers: {versions}.", ""] if versions else []), *missing, *([""] if missing else [])]
+
+
 def _machines(result: dict[str, Any]) -> list[str]:
     lines = ["## Measured on", ""]
     for name, case in result.items():
@@ -149,6 +185,10 @@ def _machines(result: dict[str, Any]) -> list[str]:
 def _grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
     lines = [head, ("---", *["---:"] * (len(head) - 1)), *rows]
     return [*("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
 
 
 def _k(rate: float) -> str:

@@ -56,8 +56,6 @@ class System:
         self.folder = folder
         self.store = prepare(folder, scenario, **options)
         self.nursery = None
-        about = self.store.get("controller")
-        self.controller = http.Client.of_url(f"http://127.0.0.1:{about['port']}")
 
     def start(self):
         command = [sys.executable, "-m", "edgewise.runtime.nursery", str(self.folder)]
@@ -76,7 +74,9 @@ class System:
 
     async def get(self, path, method="GET", body=None):
         data = b"" if body is None else json.dumps(body).encode()
-        answer = await ask(self.controller, method, path, body=data, patience_s=30)
+        client = http.Client.of_url(f"http://127.0.0.1:{self.store.get('controller')['port']}")
+        answer = await ask(client, method, path, body=data, patience_s=30)
+        client.close()
         return json.loads(answer.body)
 
     def of(self, name):

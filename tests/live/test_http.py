@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -54,7 +53,7 @@ def with_server(scenario, **limits):
 
 
 async def talk(server, *chunks, pause_s=0.0):
-    """Send chunks and read until the server closes, or nothing comes for a while."""
+    """Send chunks and read until the server closes, or nothing more comes for a while."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     for chunk in chunks:
         writer.write(chunk)
@@ -62,7 +61,7 @@ async def talk(server, *chunks, pause_s=0.0):
     received, closed = b"", False
     try:
         while True:
-            data = await asyncio.wait_for(reader.read(65536), 0.3)
+            data = await asyncio.wait_for(reader.read(65536), 0.4 if received else 10.0)
             if not data:
                 closed = True
                 break
@@ -236,7 +235,6 @@ def test_hostile_requests_are_answered_and_cut_off(data, status):
 
 def test_slow_and_idle_clients_are_sent_away():
     async def scenario(server):
-        started = time.monotonic()
         received, closed = await talk(server, b"GET / HTTP/1.1\r\nx: ", b"y", b"y", pause_s=0.15)
         assert [a[0] for a in answers(received)] == [408] and closed
         reader, writer = await asyncio.open_connection(server.host, server.port)
@@ -244,7 +242,6 @@ def test_slow_and_idle_clients_are_sent_away():
         writer.close()
         # A slow handler is not a slow client.
         assert answers((await talk(server, b"GET /slow HTTP/1.1\r\n\r\n"))[0])[0][0] == 200
-        assert time.monotonic() - started < 15
 
     with_server(scenario, request_s=0.15, idle_s=0.3)
 
@@ -265,7 +262,8 @@ def test_a_client_that_never_reads_is_cut_off():
 def test_too_many_connections_are_answered_503():
     async def scenario(server):
         kept = [await asyncio.open_connection(server.host, server.port) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        while len(server._shared.open) < 2:
+            await asyncio.sleep(0.005)
         received, closed = await talk(server)
         assert answers(received)[0][0] == 503 and closed
         for _, writer in kept:

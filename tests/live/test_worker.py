@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 
 import numpy as np
@@ -34,14 +35,20 @@ def rows(n, seed=0):
 
 
 class Recorder:
-    """Runs batches slowly and remembers them."""
+    """Runs batches and remembers them; with `held` the first one runs until it is let go."""
 
-    def __init__(self, seconds=0.02):
-        self.seconds, self.batches = seconds, []
+    def __init__(self, held=False):
+        self.batches, self.go = [], threading.Event()
+        if not held:
+            self.go.set()
+
+    async def begun(self):
+        while not self.batches:
+            await asyncio.sleep(0.001)
 
     def __call__(self, requests):
         self.batches.append([int(request.id) for request in requests])
-        time.sleep(self.seconds)
+        assert self.go.wait(20)
         return [InferResponse("m", dict(request.inputs), request.id) for request in requests]
 
 
@@ -92,13 +99,13 @@ def test_a_batch_counts_rows_and_a_large_query_runs_alone():
 
 def test_batch_time_out_bounds_the_wait_and_a_full_batch_does_not_wait():
     async def go():
-        run = Recorder(0)
-        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4, batch_timeout_s=0.05)
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4, batch_timeout_s=0.2)
         started = time.monotonic()
         first = asyncio.create_task(batcher.submit(item(0), FOREVER))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         await asyncio.gather(first, batcher.submit(item(1), FOREVER))
-        assert run.batches == [[0, 1]] and time.monotonic() - started >= 0.05
+        assert run.batches == [[0, 1]] and time.monotonic() - started >= 0.2
         patient = Batcher(run, WorkerMetrics("m"), max_batch=2, batch_timeout_s=60)
         await asyncio.wait_for(asyncio.gather(*(patient.submit(item(i), FOREVER) for i in range(2, 4))), 20)
         assert run.batches[-1] == [2, 3]
@@ -108,14 +115,16 @@ def test_batch_time_out_bounds_the_wait_and_a_full_batch_does_not_wait():
 
 def test_higher_priority_goes_first_and_takes_the_last_place():
     async def go():
-        run = Recorder()
+        run = Recorder(held=True)
         batcher = Batcher(run, WorkerMetrics("m"), max_queue=4)
         low = [asyncio.create_task(batcher.submit(item(i), FOREVER)) for i in range(4)]
-        await asyncio.sleep(0.005)  # the first one runs
+        await run.begun()
         high = asyncio.create_task(batcher.submit(item(9), FOREVER, priority=5))
+        await asyncio.sleep(0)
         with pytest.raises(ProtocolError, match="queue full") as caught:
             await batcher.submit(item(8), FOREVER)
         assert caught.value.status == 429
+        run.go.set()
         done = await asyncio.gather(*low, high, return_exceptions=True)
         assert run.batches == [[0], [9], [1], [2]]
         assert isinstance(done[3], ProtocolError) and done[3].status == 429
@@ -125,14 +134,17 @@ def test_higher_priority_goes_first_and_takes_the_last_place():
 
 def test_expired_and_abandoned_queries_are_not_run():
     async def go():
-        run = Recorder()
+        run = Recorder(held=True)
         batcher = Batcher(run, WorkerMetrics("m"))
         first = asyncio.create_task(batcher.submit(item(0), FOREVER))
         late = asyncio.create_task(batcher.submit(item(1), time.monotonic() + 0.001))
         left = asyncio.create_task(batcher.submit(item(2), FOREVER))
         last = asyncio.create_task(batcher.submit(item(3), FOREVER))
-        await asyncio.sleep(0.005)
+        await run.begun()
+        await asyncio.sleep(0.005)  # the second one's time is over
         left.cancel()
+        await asyncio.sleep(0)
+        run.go.set()
         results = await asyncio.gather(first, late, left, last, return_exceptions=True)
         assert run.batches == [[0], [3]]
         assert isinstance(results[1], ProtocolError) and results[1].status == 504

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from edgewise import policies
-from edgewise.core.events import Bind, Refuse, Release, StreamClosed, StreamOpened, Tick, WorkerChanged
+from edgewise.core.events import (
+    Bind,
+    Refuse,
+    Release,
+    ReservedElsewhere,
+    StreamClosed,
+    StreamOpened,
+    Tick,
+    WorkerChanged,
+)
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import REASONS, Decisions, Violation
 from edgewise.model.work import Stream
@@ -64,6 +73,25 @@ def test_closing_returns_capacity(core):
     assert core.view().load_qps[worker] > 0
     assert core.handle(StreamClosed(1.0, 0)) == [Release(0, worker)]
     assert (core.view().load_qps == 0).all()
+
+
+def test_what_others_reserved_stays_when_our_streams_leave_and_in_a_twin(core, make_core):
+    for i in range(2):
+        core.handle(StreamOpened(0.0, stream(i)))
+    worker = core.bindings[0]
+    core.handle(ReservedElsewhere(0.0, worker, 7.0))
+    core.validate()
+    view = core.view(with_bound=True)
+    twin = make_core(small_world(), policies.load("least-impedance"))
+    twin.adopt(view, view.bound)
+    for each in (core, twin):
+        for i in range(2):
+            each.handle(StreamClosed(1.0, i))
+        each.validate()
+        assert each.view().load_qps[worker] == pytest.approx(7.0)
+        assert each.view().load_qps.sum() == pytest.approx(7.0)
+    core.handle(ReservedElsewhere(1.0, worker, 0.0))
+    assert (core.view().load_qps == 0.0).all()
 
 
 def test_streams_of_a_lost_worker_move(core):

@@ -23,6 +23,9 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(shadow_app, name="shadow")
 
 Folder = Annotated[Path, typer.Option("--state", help="Folder of the live system's state.")]
+Otlp = Annotated[
+    str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
+]
 DEFAULT = Path("runs/live")
 
 
@@ -44,16 +47,23 @@ def up(
     ] = None,
     seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    otlp: Otlp = None,
 ) -> None:
-    """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them."""
+    """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
+
+    Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
+    """
     from edgewise import policies
 
     plan, nursery = _import("plan"), _import("nursery")
     policies.load(policy)
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    again = nursery.is_running(folder)
+    if again and token != _token(folder):
+        raise RunError("token: cannot change while the system runs; edgewise down, then up")
     store = plan.prepare(
         folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, port=port,
-        seed=seed, token=token,
+        seed=seed, token=token, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
     for running in rows:
@@ -68,7 +78,18 @@ def up(
         )
     out.print(f"controller: http://127.0.0.1:{store.get('controller')['port']}; state and logs: {folder}")
     store.close()
-    nursery.Nursery(folder).run()
+    if again:
+        _call(folder, "PUT", "/v1/policy", {"policy": policy})
+        out.print("it runs already: what changed is replaced, one process after another; see edgewise status")
+    else:
+        nursery.Nursery(folder).run()
+
+
+def _token(folder: Path) -> str | None:
+    store = _import("store").Store(folder / _import("plan").DATABASE)
+    token: str | None = store.get("token")
+    store.close()
+    return token
 
 
 @app.command(epilog="Example: edgewise down --state runs/live")
@@ -84,7 +105,8 @@ def status(folder: Folder = DEFAULT) -> None:
     found = _call(folder, "GET", "/v1/status")
     table = Table("process", "kind", "state", "restarts", "url", box=None)
     for row in found["processes"]:
-        table.add_row(row["name"], row["kind"], row["state"], str(row["restarts"]), row["url"])
+        state = f"{row['state']}, to be replaced" if row["outdated"] else row["state"]
+        table.add_row(row["name"], row["kind"], state, str(row["restarts"]), row["url"])
     out.print(table)
     shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
     out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
@@ -192,13 +214,15 @@ def worker(
     grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
     max_batch: Annotated[int, typer.Option(min=1)] = 1,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    otlp: Otlp = None,
 ) -> None:
     """Serve one ONNX file, by itself, until Ctrl-C."""
     serving, module, logs = _import("serving"), _import("worker"), _import("logs")
     model = module.OnnxModel(name or file.stem, file, file.parent)
     where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
     logs.log_json()
-    serving.run(serving.run_worker(module.Worker(model, max_batch=max_batch), where))
+    made = module.Worker(model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name))
+    serving.run(serving.run_worker(made, where))
 
 
 @app.command(epilog="Example: edgewise gateway here.yaml --worker http://127.0.0.1:8001=my-model")
@@ -212,11 +236,13 @@ def gateway(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    otlp: Otlp = None,
 ) -> None:
     """Run one gateway, by itself, in front of workers that run already."""
     serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
     loaded = config.load_scenario(scenario)
     made = standalone.gateway(loaded, policy, workers)
+    made.tracing = _import("tracing").tracing_to(otlp, "gateway")
     where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
     logs.log_json()
     serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))

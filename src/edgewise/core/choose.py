@@ -21,9 +21,9 @@ from numba.core.errors import NumbaWarning
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import JIT, PACKAGE, kernel
-from edgewise.core.feasibility import NO_NUMBER, lay_out, least, refusal, share_of
+from edgewise.core.feasibility import NO_NUMBER, TOLERANCE, lay_out, least, refusal, share_of
 from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Candidates, Item, Rows, Violation
+from edgewise.core.views import Bound, Candidates, DispatchView, Item, Rows, Violation
 from edgewise.core.world import Floats, Ints, Links, Tables
 
 BOUND = int(Violation.NONE)
@@ -32,11 +32,15 @@ OPEN, CLOSE = 1, 0  # kinds of events that `play` takes
 
 
 class Load(NamedTuple):
-    """The load ledger, (W,) each; kernels write to it."""
+    """The load ledger, (W,) each; kernels write to it.
+
+    `load_qps` is all that is reserved, of which `elsewhere_qps` was granted to other cores.
+    """
 
     load_qps: Floats
     streams: Ints
     up: NDArray[np.bool_]
+    elsewhere_qps: Floats
 
 
 class Measured(NamedTuple):
@@ -65,11 +69,28 @@ def bind(t: Tables, load: Load, w: int, item: Item) -> None:
 
 @kernel
 def release(t: Tables, load: Load, w: int, item: Item) -> None:
-    """Take an item off worker `w`; an idle worker forgets rounding errors."""
+    """Take an item off worker `w`; one without streams of ours forgets rounding errors."""
     load.streams[w] -= 1
     load.load_qps[w] -= share_of(t, w, item.rate_qps, item.size_bytes)
     if load.streams[w] == 0:
-        load.load_qps[w] = 0.0
+        load.load_qps[w] = load.elsewhere_qps[w]
+
+
+@kernel
+def _shares(t: Tables, worker: Ints, rate_qps: Floats, size_bytes: Floats) -> Floats:
+    """(N,) share of each stream on its worker."""
+    shares_qps = np.empty(worker.size)
+    for i in range(worker.size):
+        shares_qps[i] = share_of(t, worker[i], rate_qps[i], size_bytes[i])
+    return shares_qps
+
+
+def load_of(tables: Tables, view: DispatchView, bound: Bound) -> Load:
+    """The ledger that a view shows; what its bound streams do not explain is reserved elsewhere."""
+    shares_qps = _shares(tables, bound.worker, bound.items.rate_qps, bound.items.size_bytes)
+    rest_qps = view.load_qps - np.bincount(bound.worker, shares_qps, view.load_qps.size)
+    elsewhere_qps = np.where(rest_qps > TOLERANCE * tables.capacity_qps, rest_qps, 0.0)
+    return Load(view.load_qps.copy(), view.streams.copy(), view.up.copy(), elsewhere_qps)
 
 
 @kernel

@@ -36,7 +36,7 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.feasibility import TOLERANCE, share_qps
+from edgewise.core.feasibility import TOLERANCE, share_of
 from edgewise.core.keyed import Key
 from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, broken
 from edgewise.core.views import (
@@ -97,10 +97,8 @@ class DispatchCore:
         self._timer, self._budget_s = timer, budget_s
         self._suspended = False
         workers = world.workers
-        self._load = Load(
-            np.zeros(workers), np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
-        )
-        self._elsewhere_qps = np.zeros(workers)  # granted to other cores; part of the load
+        counts, up = np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
+        self._load = Load(np.zeros(workers), counts, up, np.zeros(workers))
         self._measured = choose.Measured(*(np.zeros(workers) for _ in range(4)))
         self._measured_s = -np.inf
         self._links = Links(*(array.copy() for array in world.links))
@@ -173,7 +171,7 @@ class DispatchCore:
         Args:
             bound: the streams get ids 0 … N-1 in this order.
         """
-        self._load = Load(view.load_qps.copy(), view.streams.copy(), view.up.copy())
+        self._load = choose.load_of(self.world.tables, view, bound)
         measured = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
         self._measured = choose.Measured(*(array.copy() for array in measured))
         self._measured_s = view.measured_s - view.now_s
@@ -275,8 +273,8 @@ class DispatchCore:
 
     @_on.register
     def _reserved_elsewhere(self, event: ReservedElsewhere) -> list[Command]:
-        self._load.load_qps[event.worker] += event.load_qps - self._elsewhere_qps[event.worker]
-        self._elsewhere_qps[event.worker] = event.load_qps
+        self._load.load_qps[event.worker] += event.load_qps - self._load.elsewhere_qps[event.worker]
+        self._load.elsewhere_qps[event.worker] = event.load_qps
         return []
 
     @_on.register
@@ -366,8 +364,6 @@ class DispatchCore:
         if worker is None:
             return []
         choose.release(self.world.tables, self._load, worker, self._item(stream_id))
-        if self._load.streams[worker] == 0:
-            self._load.load_qps[worker] = self._elsewhere_qps[worker]
         return [Release(stream_id, worker)]
 
     def _decide(self, item: Item) -> tuple[int, int]:
@@ -408,12 +404,12 @@ class DispatchCore:
         streams = np.zeros_like(self._load.streams)
         for stream_id, worker in self.bindings.items():
             item = self._item(stream_id)
-            load[worker] += share_qps(self.world, item)[worker]
+            load[worker] += share_of(self.world.tables, worker, item.rate_qps, item.size_bytes)
             streams[worker] += 1
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
             assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
             assert self._load.up[worker], "bound to a worker that is down"
-        known = load + self._elsewhere_qps
+        known = load + self._load.elsewhere_qps
         assert np.allclose(known, self._load.load_qps), "load differs from the sum of the bindings"
         assert (streams == self._load.streams).all(), "stream count differs from the bindings"
         assert (load <= self.world.capacity_qps * (1 + 2 * TOLERANCE)).all(), "a worker is over capacity"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, finalise_of, prefix_of, uniform_of, unit_of
 from edgewise.core.views import Candidates, DispatchView, Item, Violation
-from edgewise.core.world import Floats, Links, Tables, World
+from edgewise.core.world import Floats, Links, Tables
 
 TOLERANCE = 1e-9  # relative slack on capacity: a sum of shares may miss C_v by rounding
 POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
@@ -172,11 +172,3 @@ def least(scores: Floats, feasible: NDArray[np.bool_], seed: np.uint64, item: in
                     return w
                 skip -= 1
     return best
-
-
-def share_qps(world: World, item: Item) -> Floats:
-    """(W,) η ρ of an item on every worker, see `share_of`."""
-    largest = world.fixed_s + world.per_byte_s * world.largest_bytes
-    cost = world.fixed_s + world.per_byte_s * item.size_bytes
-    share: Floats = item.rate_qps * np.minimum(cost / largest, 1.0)
-    return share

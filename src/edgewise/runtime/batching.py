@@ -12,12 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.onnx_model import batch_key
 from edgewise.runtime.protocol import InferRequest, InferResponse
+from edgewise.runtime.tracing import OFF, Tracing
 
+QUICK_S = 1e-4  # a run this short is over before a thread would have begun it
+LONG_S = 1e-3
+EXPIRED = "deadline passed while waiting; not run"
+SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
 
 
@@ -30,10 +36,11 @@ class _Waiting:
     rows: int = field(compare=False)
     key: tuple[object, ...] | None = field(compare=False)
     answer: asyncio.Future[InferResponse] = field(compare=False)
+    span: Any = field(compare=False)
 
 
 class Batcher:
-    """Runs queries one batch at a time in its own thread.
+    """Runs queries one batch at a time in its own thread; quick and small ones without it.
 
     Args:
         run: runs a batch; called in the thread.
@@ -41,6 +48,7 @@ class Batcher:
         max_queue: queries that may wait or run.
         max_batch: rows run together; 1 runs every query alone.
         batch_timeout_s: how long the first query waits for others to fill a batch.
+        tracing: records what a query did here: "queue", then "run".
     Attributes:
         queued: queries waiting or running.
     """
@@ -53,11 +61,13 @@ class Batcher:
         max_queue: int = 64,
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
+        tracing: Tracing = OFF,
     ) -> None:
         self.queued = 0
         self.draining = False
-        self._run, self._metrics = run, metrics
+        self._run, self._metrics, self._tracing = run, metrics, tracing
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
+        self._run_s = LONG_S  # what a run takes, at most this; less is yet to be seen
         self._heap: list[_Waiting] = []
         self._arrivals = 0
         self._changed = asyncio.Event()
@@ -76,6 +86,8 @@ class Batcher:
         """
         if self.draining:
             raise ProtocolError("draining", status=503)
+        if not self.queued and self._is_quick(request):
+            return self._run_at_once(request, expires_s)
         if self.queued >= self._max_queue:
             self._displace(priority)
         key = batch_key(request) if self._max_batch > 1 else None
@@ -83,7 +95,8 @@ class Batcher:
         answer = asyncio.get_running_loop().create_future()
         self._arrivals += 1
         order = (-priority, self._arrivals)
-        heapq.heappush(self._heap, _Waiting(order, request, expires_s, time.monotonic(), rows, key, answer))
+        now_s, span = time.monotonic(), self._tracing.here()
+        heapq.heappush(self._heap, _Waiting(order, request, expires_s, now_s, rows, key, answer, span))
         self.queued += 1
         self._changed.set()
         if self._task is None:
@@ -100,6 +113,42 @@ class Batcher:
         while self.queued:
             await asyncio.sleep(0.002)
         self._thread.shutdown()
+
+    def _is_quick(self, request: InferRequest) -> bool:
+        """Whether to run a query that finds nobody waiting in place; handing it to the thread costs more."""
+        waits = self._max_batch > 1 and self._timeout_s > 0.0
+        return (
+            self._run_s < QUICK_S
+            and not waits
+            and sum(array.nbytes for array in request.inputs.values()) <= SMALL_BYTES
+        )
+
+    def _run_at_once(self, request: InferRequest, expires_s: float) -> InferResponse:
+        began_s = time.monotonic()
+        if began_s > expires_s:
+            raise ProtocolError(EXPIRED, 504)
+        (answer,) = self._timed([request])
+        self._noted(began_s, [(began_s, self._tracing.here())])
+        if isinstance(answer, ProtocolError):
+            raise answer
+        return answer
+
+    def _timed(self, requests: Sequence[InferRequest]) -> list[InferResponse | ProtocolError]:
+        """Run them. After a slow run the next ones go to the thread."""
+        began_s = time.perf_counter()
+        try:
+            return self._run(requests)
+        finally:
+            took_s = time.perf_counter() - began_s
+            self._run_s = max(min(took_s, LONG_S), 0.7 * self._run_s)
+
+    def _noted(self, began_s: float, queries: Sequence[tuple[float, Any]]) -> None:
+        """Metrics and spans of a batch that has just run; when each query was queued, and in which span."""
+        ended_s = time.monotonic()
+        self._metrics.ran(ended_s - began_s, [began_s - queued_s for queued_s, _ in queries])
+        for queued_s, span in queries if self._tracing.on else ():
+            self._tracing.past("queue", span, queued_s, began_s)
+            self._tracing.past("run", span, began_s, ended_s)
 
     def _displace(self, priority: int) -> None:
         last = max(self._heap, default=None)
@@ -140,7 +189,7 @@ class Batcher:
                 heapq.heappop(self._heap)  # its client hung up
                 continue
             if now_s > head.expires_s:
-                _fail(heapq.heappop(self._heap), ProtocolError("deadline passed while waiting; not run", 504))
+                _fail(heapq.heappop(self._heap), ProtocolError(EXPIRED, 504))
                 continue
             fits = head.key is not None and head.key == batch[0].key if batch else True
             if not fits or (batch and rows + head.rows > self._max_batch):
@@ -153,12 +202,12 @@ class Batcher:
         started_s = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            answers = await loop.run_in_executor(self._thread, self._run, [w.request for w in batch])
+            answers = await loop.run_in_executor(self._thread, self._timed, [w.request for w in batch])
         except Exception as error:  # a bug in `run` must not leave clients waiting
             for waiting in batch:
                 _fail(waiting, error)
             return
-        self._metrics.ran(time.monotonic() - started_s, [started_s - w.queued_s for w in batch])
+        self._noted(started_s, [(waiting.queued_s, waiting.span) for waiting in batch])
         for waiting, answer in zip(batch, answers, strict=True):
             if isinstance(answer, ProtocolError):
                 _fail(waiting, answer)

@@ -32,7 +32,7 @@ from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import Listen, listen, run, when_told
-from edgewise.runtime.store import Running, Store
+from edgewise.runtime.store import Process, Running, Store
 
 log = logging.getLogger("edgewise.controller")
 LASTED_S = 1.0  # a process that ran so long started well
@@ -79,10 +79,15 @@ class Controller:
         if handle is None:
             wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
             if wanted and time.time() >= running.started_s + wait_s:
-                self.store.started(process.name, self.backend.start(process), failures)
+                self.store.started(process.name, self.backend.start(process), failures, process.digest)
                 log.info("started", extra={"who": process.name, "port": process.port})
-        elif not wanted:
+        elif not wanted and (self.ending.is_set() or not self._needed(process)):
             self._end(handle)
+
+    def _needed(self, process: Process) -> bool:
+        """Whether a gateway that is yet to be started anew still uses a worker that goes."""
+        rows = self.store.processes()
+        return process.kind == "worker" and any(r.outdated for r in rows if r.process.kind == "gateway")
 
     def _end(self, handle: str) -> None:
         if handle not in self._asked_s:
@@ -99,6 +104,32 @@ class Controller:
                 return
             await asyncio.sleep(period_s)
 
+    async def roll(self, period_s: float = 0.1) -> None:
+        """Replace what runs with other settings than are wanted now: workers, then gateways, one by one.
+
+        Each drains and ends, and is started anew by `reconcile`. The next one's turn comes when all
+        that are up to date serve: a change that does not work stops at its first process.
+        """
+        while True:
+            await asyncio.sleep(period_s)
+            outdated = [r for r in self.store.processes() if r.outdated]
+            if not outdated or self.ending.is_set() or not await self._all_serve():
+                continue
+            first = min(outdated, key=lambda r: r.process.kind != "worker")
+            log.info("settings changed", extra={"who": first.process.name})
+            while first.handle and self.backend.alive(first.handle):
+                self._end(first.handle)
+                await asyncio.sleep(0.02)
+
+    async def _all_serve(self) -> bool:
+        """Whether what is wanted and up to date is ready, and its workers are up for every gateway."""
+        rows = [r for r in self.store.processes() if r.process.wanted and not r.outdated]
+        answers = await asyncio.gather(*(self._ask(r, "GET", "/v2/health/ready") for r in rows))
+        seen = await self._gateways("GET", "/v1/admin/workers")
+        down = {view["worker"] for gateway in seen for view in gateway["answer"] if not view["up"]}
+        ready = all(answer is not None and answer["ready"] for answer in answers)
+        return ready and not down & {r.process.name for r in rows}
+
     async def check(self, period_s: float = 1.0) -> None:
         """Kill what runs and does not answer, so that it is started anew."""
         while True:
@@ -107,7 +138,7 @@ class Controller:
 
     async def _check(self, running: Running) -> None:
         handle = running.handle
-        if handle is None or time.time() - running.started_s < 5.0:
+        if handle is None or running.outdated or time.time() - running.started_s < 5.0:
             return
         answered = await self._ask(running, "GET", "/v2/health/live") is not None
         self._misses[handle] = 0 if answered else self._misses.get(handle, 0) + 1
@@ -168,6 +199,7 @@ class Controller:
         state = "running" if up else "starting" if process.wanted else "stopped"
         return {
             "name": process.name, "kind": process.kind, "url": process.url, "wanted": process.wanted,
+            "outdated": running.outdated,
             "state": state if process.wanted or not up else "draining", "restarts": running.restarts,
             "since_s": time.time() - running.started_s if up else None, "handle": handle,
         }  # fmt: skip
@@ -177,8 +209,10 @@ class Controller:
         rows = [self._row(r) for r in mine]
         if kind == "worker":
             for seen in await self._gateways("GET", "/v1/admin/workers"):
-                for row, view in zip(rows, seen["answer"], strict=False):
-                    row.setdefault("gateways", {})[seen["gateway"]] = view
+                views = {view["worker"]: view for view in seen["answer"]}
+                for row in rows:
+                    if row["name"] in views:  # a gateway that is yet to be started anew may not know it
+                        row.setdefault("gateways", {})[seen["gateway"]] = views[row["name"]]
         return rows
 
     async def _streams(self) -> list[dict[str, Any]]:
@@ -244,9 +278,10 @@ async def _run(controller: Controller) -> None:
     token = store.get("token")
     listening = await listen(controller.handle, Listen(port=about["port"], token=token))
     when_told(controller.ending.set)
-    checking = asyncio.create_task(controller.check())
+    chores = [asyncio.create_task(chore) for chore in (controller.check(), controller.roll())]
     await controller.keep()
-    checking.cancel()
+    for chore in chores:
+        chore.cancel()
     await listening.close(0.5)
 
 

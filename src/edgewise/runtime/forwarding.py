@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from edgewise.core.world import World
 from edgewise.runtime import http
 from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
+from edgewise.runtime.protocol import compact
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
 DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
@@ -71,7 +72,7 @@ def write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
         head["parameters"] = {**(head.get("parameters") or {}), **parameters}
     except (ValueError, TypeError, AttributeError):
         return  # whatever a foreign server sent: passed on as it is
-    text = json.dumps(head, separators=(",", ":")).encode()
+    text = compact(head).encode()
     answer.body = b"".join((text, memoryview(answer.body)[length:]))
     if stated:
         answer.headers["inference-header-content-length"] = str(len(text))

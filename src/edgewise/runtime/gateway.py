@@ -27,6 +27,7 @@ from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime import http, needs, upstream
+from edgewise.runtime.about import answer_about
 from edgewise.runtime.books import Book, Counting, Key
 from edgewise.runtime.emulation import Ways, pass_time
 from edgewise.runtime.forwarding import (
@@ -43,13 +44,15 @@ from edgewise.runtime.forwarding import (
 from edgewise.runtime.granting import Granting
 from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.metrics import GatewayMetrics, page
+from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.openapi import gateway_document
 from edgewise.runtime.session import Session
+from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.upstream import Upstream
 
 __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
+EXTENSIONS = ("binary_tensor_data", "edgewise_streams")
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class Gateway:
         name: among gateways that share workers, which then grant reservations; None where there is one.
         ways: emulated delays between sites and clusters; None where the network has its own.
         site: of streams that state none; the first when None.
+        tracing: records spans of queries.
     """
 
     session: Session
@@ -79,6 +83,7 @@ class Gateway:
     name: str | None = None
     ways: Ways | None = None
     site: str | None = None
+    tracing: Tracing = OFF
     draining: bool = False
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
@@ -104,10 +109,8 @@ class Gateway:
             return await self._task(request, parts[2], parts[3:])
         if parts[:2] == ["v1", "streams"] and len(parts) <= 3:
             return await self._streams(request, parts[2:])
-        answer = self._server_answer(parts)
-        if answer is None:
-            return http.failure(404, f"no {request.path}")
-        return answer if request.method == "GET" else not_allowed(f"{request.path} needs GET", "GET")
+        about = ("edgewise-gateway", EXTENSIONS, self.draining, self.metrics.registry)
+        return answer_about(request, *about, gateway_document)
 
     async def keep_time(self, telemetry_period_s: float = 1.0) -> None:
         """Report telemetry every period and begin windows, until cancelled."""
@@ -167,18 +170,6 @@ class Gateway:
                 self._by_needs[opened.key] = opened.id
                 self._used_s[opened.id] = time.monotonic()
         return len(kept)
-
-    def _server_answer(self, parts: list[str]) -> http.Response | None:
-        if parts == ["v2"]:
-            extensions = ["binary_tensor_data", "edgewise_streams"]
-            return http.as_json({"name": "edgewise-gateway", "version": "1", "extensions": extensions})
-        if parts == ["v2", "health", "live"]:
-            return http.as_json({"live": True})
-        if parts == ["v2", "health", "ready"]:
-            return http.as_json({"ready": not self.draining}, 503 if self.draining else 200)
-        if parts == ["metrics"]:
-            return page(self.metrics.registry)
-        return http.as_json(gateway_document()) if parts == ["openapi.json"] else None
 
     # streams
 
@@ -291,7 +282,10 @@ class Gateway:
         if rest == ["infer"]:
             if request.method != "POST":
                 return not_allowed("infer needs POST", "POST")
-            return await self._infer(request, task)
+            with self.tracing.serve("infer", request.headers):
+                answer = await self._infer(request, task)
+                self.tracing.note(task=task, status=answer.status)
+            return answer
         if rest not in ([], ["ready"]):
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
@@ -309,8 +303,9 @@ class Gateway:
         if self.draining:
             return http.failure(503, "draining")
         session = self.session
-        stream_id = await self._stream_of(request, task)
-        worker = session.worker_of(stream_id)
+        with self.tracing.span("decide"):
+            stream_id = await self._stream_of(request, task)
+            worker = session.worker_of(stream_id)
         stream = session.served[stream_id].stream
         if stream.task != task:
             raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
@@ -380,9 +375,13 @@ class Gateway:
         if left_s <= 0:
             return http.failure(504, "deadline passed; not sent to a worker"), False
         query.headers[REMAINING] = f"{left_s:.6f}"
+        wait_s = min(left_s, LONGEST_S) + self.patience.late_s
         try:
-            wait_s = min(left_s, LONGEST_S) + self.patience.late_s
-            answer = await target.infer(query.headers, query.body, wait_s)
+            with self.tracing.span("forward"):
+                self.tracing.note(stream=query.stream_id, worker=name)
+                self.tracing.pass_on(query.headers)
+                answer = await target.infer(query.headers, query.body, wait_s)
+                self.tracing.note(status=answer.status)
             if answer.status == 500:
                 return http.failure(502, f"worker {name} failed: status 500"), False
             return answer, answer.status in LOST

@@ -28,6 +28,7 @@ class WorkerMetrics:
             "edgewise_worker_queries", "Queries answered.", ["model", "status"], registry=registry
         )
         self._model = model
+        self._by_status: dict[int, Counter] = {}
         self._wait = Histogram(
             "edgewise_worker_wait_seconds", "Time in the queue.", ["model"], buckets=DELAYS_S,
             registry=registry,
@@ -57,7 +58,9 @@ class WorkerMetrics:
 
     def answered(self, status: int) -> None:
         """A query was answered."""
-        self._queries.labels(self._model, str(status)).inc()
+        if status not in self._by_status:
+            self._by_status[status] = self._queries.labels(self._model, str(status))
+        self._by_status[status].inc()
 
 
 class GatewayMetrics(Collector):

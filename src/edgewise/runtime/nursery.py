@@ -11,6 +11,8 @@ and a new nursery on the same folder takes over.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import importlib
 import json
 import os
 import select
@@ -21,8 +23,9 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import controller, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
 from edgewise.runtime.plan import DATABASE
@@ -47,12 +50,21 @@ class Nursery:
         self._next_s, self._wait_s = 0.0, 0.0
 
     def run(self) -> None:
-        """Load everything, then keep a controller and fork what it asks for."""
+        """Load everything, then keep a controller and fork what it asks for.
+
+        Raises:
+            RunError: another one runs the system of this folder.
+        """
+        self._lock = _lock(self.folder)  # held until this process ends
+        if self._lock is None:
+            raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
         store = Store(self.folder / DATABASE)
-        policy = store.get("policy")
+        policy, traced = store.get("policy"), any(r.process.settings.get("otlp") for r in store.processes())
         _end_former(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
+        if traced:
+            importlib.import_module("edgewise.runtime.otel")
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:
@@ -154,6 +166,26 @@ def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket |
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a nursery runs the system of a folder."""
+    lock = _lock(folder)
+    if lock is not None:
+        lock.close()
+    return lock is None
+
+
+def _lock(folder: Path) -> TextIO | None:
+    """A nursery's lock, None when another one has it; a fork does not inherit it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "nursery.lock").open("a")
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
 
 
 def _end_former(folder: Path, store: Store) -> None:

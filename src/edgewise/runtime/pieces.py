@@ -161,9 +161,11 @@ class PieceWorker:
     """
 
     def __init__(self, whole: Worker, folder: Path, parts: Sequence[Part]) -> None:
-        self.whole = whole
+        self.whole, self.tracing = whole, whole.tracing
         self.pieces = {
-            part.name: Worker(OnnxModel(part.name, folder / f"{part.name}.onnx", folder), MAX_QUEUE)
+            part.name: Worker(
+                OnnxModel(part.name, folder / f"{part.name}.onnx", folder), MAX_QUEUE, tracing=whole.tracing
+            )
             for part in parts
             if part.name
         }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.store import Process, Store
+from edgewise.runtime.tracing import check_otlp
 
 DATABASE, SCENARIO, STAND_IN = "state.sqlite", "scenario.yaml", "stand-in.onnx"
 MOST_PROCESSES = 64
@@ -34,8 +36,11 @@ def prepare(
     seed: int = 0,
     client_s: float = 0.0,
     token: str | None = None,
+    otlp: str | None = None,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about.
+
+    Of a system that runs, processes whose settings change are replaced one by one.
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
@@ -47,9 +52,11 @@ def prepare(
         seed: keys the emulated delays and the policy.
         client_s: time that clients on this machine take themselves; deducted from the emulated ways.
         token: that clients of the gateways and the controller must show.
+        otlp: address of a collector that traces go to; None for no traces.
     Raises:
-        ScenarioError: too many workers for one machine, or a model's file is missing.
+        ScenarioError: too many workers for one machine, a model's file is missing, or no traces can be made.
     """
+    check_otlp(otlp)
     world = World.build(scenario.catalog, scenario.topology)
     count = len(scenario.topology.sites) if gateways is None else gateways
     if world.workers + count > MOST_PROCESSES:
@@ -58,7 +65,8 @@ def prepare(
             "use a smaller scenario, or --gateways 1"
         )
     store = Store(folder / DATABASE)
-    (folder / SCENARIO).write_text(dump_scenario(scenario))
+    text = dump_scenario(scenario)
+    (folder / SCENARIO).write_text(text)
     known = {running.process.name: running.process.port for running in store.processes()}
     ports = _Ports(known)
     workers = [
@@ -70,6 +78,7 @@ def prepare(
             {"url": p.url, "model": p.settings["model"], "split": p.settings["split"]} for p in workers
         ],
         "emulate": emulate, "seed": seed, "client_s": client_s,
+        "scenario": hashlib.sha256(text.encode()).hexdigest()[:16],  # a gateway has it whole
         "telemetry_period_s": scenario.telemetry_period_s,
     }  # fmt: skip
     fronts = []
@@ -78,7 +87,8 @@ def prepare(
         name = f"gateway-{g}"
         number = port + g if port else ports.of(name)
         fronts.append(Process(name, "gateway", number, {**settings, "site": site}))
-    store.want([*workers, *fronts])
+    every = [*workers, *fronts]
+    store.want([replace(process, settings={**process.settings, "otlp": otlp}) for process in every])
     store.put("policy", policy)
     store.put("token", token)
     store.put("controller", {"port": ports.of("controller", store), "admin_token": store_token(store)})

@@ -10,7 +10,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -33,14 +33,19 @@ from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
 from edgewise.runtime.session import Session
 from edgewise.runtime.store import Process, Store, from_json
+from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker import Worker
 
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
 
 
-@cache
 def world_of(folder: Path) -> tuple[Scenario, World]:
-    """The scenario of a folder; kept by whoever is forked later."""
+    """The scenario of a folder; kept by whoever is forked later, and read again once its file changed."""
+    return _world_of(folder, (folder / SCENARIO).read_bytes())
+
+
+@cache
+def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
     scenario = load_scenario(folder / SCENARIO)
     return scenario, World.build(scenario.catalog, scenario.topology)
 
@@ -70,7 +75,7 @@ def main(folder: Path, process: Process) -> None:
     log_json()
     place = take_place(folder, process.name)
     if process.kind == "worker":
-        run(run_worker(_worker(process.settings), Listen(port=process.port)))
+        run(run_worker(_worker(process), Listen(port=process.port)))
         place.close()
         return
     store = Store(folder / DATABASE)
@@ -102,7 +107,8 @@ def take_place(folder: Path, name: str) -> TextIO:
     return place
 
 
-def _worker(settings: dict[str, Any]) -> Worker | PieceWorker:
+def _worker(process: Process) -> Worker | PieceWorker:
+    settings = process.settings
     file, profile = Path(settings["file"]), settings["profile"]
     if profile is None:
         model = OnnxModel(settings["model"], file, file.parent)
@@ -115,6 +121,7 @@ def _worker(settings: dict[str, Any]) -> Worker | PieceWorker:
         max_batch=settings["max_batch"],
         batch_timeout_s=settings["batch_timeout_s"],
         reservations=Reservations(settings["capacity_qps"]),
+        tracing=tracing_to(settings.get("otlp"), process.name),
     )
     return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
 
@@ -140,6 +147,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         name=process.name,
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
+        tracing=tracing_to(settings.get("otlp"), process.name),
     )
     split.split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
                     gateway.metrics.registry, settings["seed"])  # fmt: skip

@@ -38,6 +38,7 @@ __all__ = [
     "encode_response",
 ]
 
+compact = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes an encoder each time
 JSON_LENGTH = "inference-header-content-length"
 
 
@@ -147,7 +148,7 @@ def decode_response(
 
 
 def _join(head: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, str], bytes]:
-    text = json.dumps(head, separators=(",", ":")).encode()
+    text = compact(head).encode()
     if not blobs:
         return {"content-type": "application/json"}, text
     headers = {"content-type": "application/octet-stream", JSON_LENGTH: str(len(text))}

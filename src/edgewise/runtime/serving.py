@@ -109,6 +109,7 @@ async def run_worker(
     await _until_told()
     await worker.drain()
     await listening.close()
+    worker.tracing.close()
 
 
 async def run_gateway(
@@ -128,6 +129,7 @@ async def run_gateway(
     await listening.close()
     for target in gateway.upstreams:
         target.client.close()
+    gateway.tracing.close()
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

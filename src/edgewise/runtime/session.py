@@ -29,9 +29,8 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.feasibility import share_qps
+from edgewise.core.feasibility import share_of
 from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import Items
 from edgewise.core.world import World
 from edgewise.model.work import Stream
 from edgewise.runtime.shadow import Shadow
@@ -142,8 +141,8 @@ class Session:
 
     def share_qps(self, stream_id: int, worker: int) -> float:
         """Load that an open stream reserves on a worker."""
-        (item,) = Items.of(self.world, [self.served[stream_id].stream])
-        return float(share_qps(self.world, item)[worker])
+        stream = self.served[stream_id].stream
+        return float(share_of(self.world.tables, worker, stream.rate_qps, stream.size_bytes))
 
     def watch_with(self, policy: DispatchPolicy | None) -> None:
         """Let a second policy see the same events from now on; its commands are never carried out."""

@@ -6,10 +6,12 @@ process, so whoever starts again reads here what it was doing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ CREATE TABLE IF NOT EXISTS process (
     name TEXT PRIMARY KEY, kind TEXT NOT NULL, port INTEGER NOT NULL, cores TEXT NOT NULL,
     settings TEXT NOT NULL, wanted INTEGER NOT NULL DEFAULT 1,
     handle TEXT, started_s REAL NOT NULL DEFAULT 0, restarts INTEGER NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0
+    failures INTEGER NOT NULL DEFAULT 0, started_as TEXT
 );
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
@@ -57,12 +59,19 @@ class Process:
         """Where it answers."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def digest(self) -> str:
+        """Of everything that a running process of it would have to be started anew for."""
+        text = json.dumps([self.kind, self.port, self.settings, self.cores], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """What is known of a wanted process: `handle` is the backend's name for it, None before its start.
 
-    `failures` counts starts in a row that did not last; `restarts` all starts but the first.
+    `failures` counts starts in a row that did not last; `restarts` all starts but the first;
+    `started_as` is the digest that it was started with.
     """
 
     process: Process
@@ -70,6 +79,12 @@ class Running:
     started_s: float
     restarts: int
     failures: int
+    started_as: str | None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it runs with other settings than are wanted now."""
+        return self.handle is not None and self.process.wanted and self.started_as != self.process.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,8 @@ class Store:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
             self._db.executescript(SCHEMA)
+            with suppress(sqlite3.OperationalError):  # state of an earlier version; there already otherwise
+                self._db.execute("ALTER TABLE process ADD COLUMN started_as TEXT")
         except (OSError, sqlite3.Error) as error:
             raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
 
@@ -143,7 +160,8 @@ class Store:
     def processes(self) -> list[Running]:
         """All processes, in order of their names' creation."""
         rows = self._db.execute(
-            "SELECT name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures"
+            "SELECT name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures,"
+            " started_as"
             " FROM process ORDER BY rowid"
         )
         return [
@@ -153,12 +171,13 @@ class Store:
             for name, kind, port, settings, cores, wanted, *rest in rows
         ]
 
-    def started(self, name: str, handle: str | None, failures: int) -> None:
-        """A process was started (`handle`), or has ended (None)."""
+    def started(self, name: str, handle: str | None, failures: int, started_as: str | None = None) -> None:
+        """A process was started (`handle`, and the digest it has), or has ended (None)."""
         self._db.execute(
             "UPDATE process SET restarts = restarts + (? IS NOT NULL AND started_s > 0), failures = ?,"
-            " started_s = CASE WHEN ? IS NULL THEN started_s ELSE ? END, handle = ? WHERE name = ?",
-            (handle, failures, handle, time.time(), handle, name),
+            " started_s = CASE WHEN ? IS NULL THEN started_s ELSE ? END, handle = ?, started_as = ?"
+            " WHERE name = ?",
+            (handle, failures, handle, time.time(), handle, started_as, name),
         )
 
     # streams

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
+from edgewise.runtime.about import answer_about
 from edgewise.runtime.batching import Batcher
 from edgewise.runtime.headers import TOOK, priority, remaining_s
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.metrics import WorkerMetrics, page
+from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.openapi import worker_document
 from edgewise.runtime.protocol import (
@@ -34,6 +35,7 @@ from edgewise.runtime.protocol import (
     encode_response,
 )
 from edgewise.runtime.reservations import Reservations
+from edgewise.runtime.tracing import OFF, Tracing
 
 __all__ = ["OnnxModel", "Worker"]
 
@@ -50,6 +52,7 @@ class Worker:
         max_batch: rows that may run together; 1 when the model has fixed dimensions.
         batch_timeout_s: how long a query waits for others to fill a batch.
         reservations: what gateways have of its capacity; 404 where there is none.
+        tracing: records spans of queries.
     """
 
     def __init__(
@@ -59,8 +62,9 @@ class Worker:
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
         reservations: Reservations | None = None,
+        tracing: Tracing = OFF,
     ) -> None:
-        self.model, self.reservations = model, reservations
+        self.model, self.reservations, self.tracing = model, reservations, tracing
         self.metrics = WorkerMetrics(model.name)
         self._batcher = Batcher(
             model.run_batch,
@@ -68,6 +72,7 @@ class Worker:
             max_queue=max_queue,
             max_batch=max_batch if model.batchable else 1,
             batch_timeout_s=batch_timeout_s,
+            tracing=tracing,
         )
         self.metrics.watch_queue(lambda: self._batcher.queued)
 
@@ -88,26 +93,12 @@ class Worker:
             return await self._model_request(request, parts[2:])
         if parts[:2] == ["v1", "reservations"] and self.reservations is not None:
             return self.reservations.handle(request, parts[2:])
-        answer = self._server_answer(parts)
-        if answer is None:
-            return http.failure(404, f"no {request.path}")
-        return answer if request.method == "GET" else not_allowed(f"{request.path} needs GET", "GET")
+        about = ("edgewise-worker", ("binary_tensor_data",), self.draining, self.metrics.registry)
+        return answer_about(request, *about, worker_document)
 
     async def drain(self) -> None:
         """Take no more queries and wait for those accepted."""
         await self._batcher.drain()
-
-    def _server_answer(self, parts: list[str]) -> http.Response | None:
-        if parts == ["v2"]:
-            about = {"name": "edgewise-worker", "version": "1", "extensions": ["binary_tensor_data"]}
-            return http.as_json(about)
-        if parts == ["v2", "health", "live"]:
-            return http.as_json({"live": True})
-        if parts == ["v2", "health", "ready"]:
-            return http.as_json({"ready": not self.draining}, 503 if self.draining else 200)
-        if parts == ["metrics"]:
-            return page(self.metrics.registry)
-        return http.as_json(worker_document()) if parts == ["openapi.json"] else None
 
     async def _model_request(self, request: http.Request, parts: list[str]) -> http.Response:
         name, *rest = parts
@@ -120,7 +111,9 @@ class Worker:
         if rest == ["infer"]:
             if request.method != "POST":
                 return not_allowed("infer needs POST", "POST")
-            response = await self._answer(request)
+            with self.tracing.serve("infer", request.headers):
+                response = await self._answer(request)
+                self.tracing.note(model=name, status=response.status)
             self.metrics.answered(response.status)
             return response
         if rest not in ([], ["ready"]):

@@ -55,6 +55,7 @@ class Rollout:
         if view.bound is None:
             raise RunError("rollout: the view lists no bound streams; use the view that `tick` gets")
         self._view, self._plan, self._slices = view, plan, slices
+        self._load = choose.load_of(view.world.tables, view, view.bound)
         self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
         count, held = plan.open_s.size, view.bound.worker.size
         self._worker = np.full(count, -1, dtype=np.int64)
@@ -79,7 +80,8 @@ class Rollout:
         if score is None:
             raise RunError(f"rollout: {policy.name!r} cannot be compiled, so it cannot be rolled forward")
         view, worker = self._view, self._worker.copy()
-        load = choose.Load(view.load_qps.copy(), view.streams.copy(), view.up.copy())
+        held = self._load
+        load = held._replace(load_qps=held.load_qps.copy(), streams=held.streams.copy(), up=held.up.copy())
         reason = np.zeros(worker.size, dtype=np.int8)
         ok = total = 0.0
         start = 0

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -80,7 +81,14 @@ def not_allowed(message: str, *methods: str) -> Response:
 
 def safe_value(value: str) -> str:
     """A header value that cannot end its line: other characters than Latin-1 text are percent-encoded."""
+    if value.isascii() and value.isprintable():
+        return value
     return _UNSAFE.sub(lambda found: quote(found[0], safe=""), value)
+
+
+@lru_cache(1024)
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
 
 
 def write_response(response: Response, alive: bool, head_only: bool = False) -> list[bytes]:
@@ -100,11 +108,11 @@ def write_request(method: str, target: str, host: str, headers: dict[str, str], 
     Raises:
         ValueError: the method, target or a header name could end its line.
     """
-    if not _NAME.fullmatch(method) or not target.isascii() or _UNSAFE.search(target) or " " in target:
+    if not _is_name(method) or not target.isascii() or _UNSAFE.search(target) or " " in target:
         raise ValueError(f"{method!r} {target!r}: not a method and a percent-encoded path")
     lines = [f"{method} {target} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}"]
     for name, value in headers.items():
-        if not _NAME.fullmatch(name):
+        if not _is_name(name):
             raise ValueError(f"header name {name!r}: not allowed")
         lines.append(f"{name}: {safe_value(value)}")
     return _pieces("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n", body)

@@ -1,0 +1,112 @@
+"""Echo workers of ours and a gateway in front of one, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing as mp
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from edgewise import policies
+from edgewise.core.world import World
+from edgewise.model.catalog import Catalog, Model, Profile, Variant
+from edgewise.model.resources import Resources
+from edgewise.model.topology import Cluster, Link, Node, Site, Topology
+from edgewise.model.topology import Worker as Deployed
+from edgewise.runtime import http
+from edgewise.runtime.admin import with_admin
+from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.plan import write_stand_in
+from edgewise.runtime.protocol import InferResponse, decode_request, encode_response
+from edgewise.runtime.session import Session
+from edgewise.runtime.worker import OnnxModel, Worker
+
+
+async def echo(request: http.Request) -> http.Response:
+    """Answer with the tensors that came; ready to every health check."""
+    if not request.path.endswith("/infer"):
+        return http.as_json({"ready": True})
+    asked = decode_request(request.headers, request.body)
+    headers, body = encode_response(InferResponse("echo", asked.inputs), True)
+    return http.Response(200, body, headers)
+
+
+def world() -> World:
+    """One echo worker."""
+    variant = Variant("echo-cpu", "echo", Resources(1.0), Profile(0.0001), 1e6, 1e6)
+    topology = Topology(
+        (Site("here"),),
+        (Cluster("edge", 0, (Node("node", "edge", Resources(4.0)),)),),
+        (Link("here", "edge", 0.0),),
+        (Deployed("echo-0", "echo-cpu", "node"),),
+    )
+    return World.build(Catalog((Model("echo", "copy", 100.0),), (variant,)), topology)
+
+
+async def serve_echo(ready: Any, _: int) -> None:
+    """The least a worker can be: our HTTP server and a handler that copies."""
+    server = await http.serve(echo)
+    ready.put(server.port)
+    await asyncio.Event().wait()
+
+
+async def serve_worker(ready: Any, _: int) -> None:
+    """A whole worker: queue, thread, and ONNX Runtime running Identity."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "echo.onnx"
+        write_stand_in(file)
+        server = await http.serve(Worker(OnnxModel("echo", file)).handle)
+        ready.put(server.port)
+        await asyncio.Event().wait()
+
+
+async def serve_gateway(ready: Any, worker_port: int) -> None:
+    """A gateway whose worker listens there."""
+    began_s = time.monotonic()
+    session = Session(world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began_s)
+    gateway = Gateway(session, [http.Client("127.0.0.1", worker_port)], ["echo"])
+    server = await http.serve(with_admin(gateway))
+    ready.put(server.port)
+    await asyncio.gather(gateway.keep_time(), gateway.watch())
+
+
+async def open_stream(gateway_port: int) -> str:
+    """Number of a new stream of the gateway."""
+    needs = {"task": "copy", "rate_qps": 100, "size_bytes": 6e5, "deadline_s": 5}
+    client = http.Client("127.0.0.1", gateway_port)
+    opened = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+    client.close()
+    return str(json.loads(opened.body)["stream"])
+
+
+def process(main: Any, argument: int = 0, profile: str = "") -> tuple[Any, int]:
+    """Start a process and wait for its port; with `profile`, it writes a cProfile there when it is ended."""
+    ready: Any = mp.Queue()
+    started = mp.Process(target=_child, args=(main, ready, argument, profile), daemon=True)
+    started.start()
+    return started, ready.get(timeout=60)
+
+
+def _child(main: Any, ready: Any, argument: int, profile: str) -> None:
+    if not profile:
+        uvloop.run(main(ready, argument))
+        return
+    import cProfile
+    import signal
+
+    profiler = cProfile.Profile()
+
+    def stop(*_: Any) -> None:
+        profiler.disable()
+        profiler.dump_stats(profile)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    profiler.enable()
+    asyncio.run(main(ready, argument))

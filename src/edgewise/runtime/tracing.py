@@ -1,0 +1,83 @@
+"""Traces of queries, off unless asked for: `runtime.otel` records them, `Tracing` itself records nothing.
+
+    gateway   infer ─┬─ decide
+                     └─ forward ─▶ worker   infer ─┬─ queue
+                                                   └─ run
+
+A client's W3C trace context (`traceparent`) is the root; without one the gateway begins a trace.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from edgewise.errors import ScenarioError
+
+NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class Tracing:
+    """Records nothing.
+
+    Attributes:
+        on: whether spans are recorded.
+    """
+
+    on = False
+
+    def serve(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        """A request that is answered here, child of the span that its headers name."""
+        return NOTHING
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """A part of what this task does now."""
+        return NOTHING
+
+    def note(self, **attributes: Any) -> None:
+        """Say more of the present span; names get the prefix "edgewise."."""
+
+    def pass_on(self, headers: dict[str, str]) -> None:
+        """Write the present span into the headers of a request to another process."""
+
+    def here(self) -> Any:
+        """The present span, for `past`."""
+        return None
+
+    def past(self, name: str, parent: Any, began_s: float, ended_s: float) -> None:
+        """A part that is over; times as `time.monotonic()` tells them."""
+
+    def close(self) -> None:
+        """Send what is left."""
+
+
+OFF = Tracing()
+
+
+def tracing_to(url: str | None, service: str) -> Tracing:
+    """What records the spans of a process.
+
+    Args:
+        url: of a collector that takes OTLP over HTTP, such as http://localhost:4318; None for no traces.
+        service: name of the process.
+    Raises:
+        ScenarioError: OpenTelemetry is not installed, or the address is none.
+    """
+    check_otlp(url)
+    if url is None:
+        return OFF
+    from edgewise.runtime.otel import exporting  # an extra
+
+    return exporting(url, service)
+
+
+def check_otlp(url: str | None) -> None:
+    """See `tracing_to`, before any process is started."""
+    if url is None:
+        return
+    if not url.startswith(("http://", "https://")):
+        raise ScenarioError(f"otlp: {url!r} is not a collector's address, such as http://localhost:4318")
+    if importlib.util.find_spec("opentelemetry") is None:
+        raise ScenarioError("otlp: OpenTelemetry is not installed: pip install 'edgewise[otel]'")
