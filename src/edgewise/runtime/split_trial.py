@@ -51,7 +51,7 @@ from edgewise.runtime.worker import Worker
 
 Floats = NDArray[np.float64]
 VARIANT, TASK, POWER_OPS = "network", "infer", 1e9
-START_S, DEADLINE_S, WARM = 60.0, 30.0, 5
+START_S, DEADLINE_S, WARM = 150.0, 30.0, 5
 
 
 @dataclass(frozen=True, slots=True)
