@@ -21,11 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from edgewise.config import load_scenario
-from edgewise.core.deferral import CapacityView, DeferralPolicy, JobState, left_over_of, view_of
+from edgewise.core.deferral import CapacityView, DeferralPolicy, left_over_of, view_of
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import CapacityError, EdgewiseError, RunError
+from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
+from edgewise.model.work import DeferrableJob
 from edgewise.policies import defer
 from edgewise.runtime.job_book import ACTIVE, Job, JobBook
 from edgewise.runtime.job_processes import JobProcesses, Stage
@@ -40,13 +42,20 @@ GRACE_S = 5.0  # from SIGTERM to SIGKILL
 INFERENCE = 1_000  # priority of workers in the ledger, above that of every job
 
 
+def warm(name: str = POLICY) -> None:
+    """Compile what a policy needs on a small view, so that forks of this process decide at once."""
+    policy: DeferralPolicy = defer.load(name)
+    policy.reset(Key(0))
+    job = DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
+    policy.start(view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0))
+
+
 class Jobs:
     """Keeps the deferrable jobs of a live system.
 
     Args:
         store: says which workers are wanted; its folder holds the scenario.
         slot_s: how often the policy is asked.
-        clock: seconds since 1970.
     """
 
     def __init__(self, store: Store, slot_s: float = SLOT_S) -> None:
@@ -219,8 +228,10 @@ class Jobs:
         """Ask the policy, by falling priority, and start what finds a node."""
         self._past.append(left_over_of(ledger, priority=INFERENCE))
         for priority in sorted({job.wish.priority for job in jobs if job.state == "waiting"}, reverse=True):
-            seen = [job for job in self.book.open() if job.state != "waiting" or job.wish.priority == priority]
-            view = self._view(ledger, seen, slot_s)
+            seen = [
+                job for job in self.book.open() if job.state != "waiting" or job.wish.priority == priority
+            ]
+            view = self._view(seen, slot_s)
             chosen = view.job[0][self.policy.start(view)[0]]
             for job in seen:
                 node = self._node(ledger, job) if job.id in chosen else None
@@ -231,14 +242,12 @@ class Jobs:
                     self._begin(found, now_s)
                     log.info("job started", extra={"job": job.id, "node": node})
 
-    def _view(self, ledger: NodeLedger, jobs: Sequence[Job], slot_s: float) -> CapacityView:
+    def _view(self, jobs: Sequence[Job], slot_s: float) -> CapacityView:
         """What the policy sees; suspended jobs hold nothing, but count as running."""
         total = np.array([sum(node.resources.cpu_cores for node in self.scenario.topology.nodes)])
         known = [job.deferrable() for job in jobs if job.state != "suspended"]
         since = {job.id: at for job in jobs if (at := job.since_s()) is not None}
-        view = view_of(known, since, np.array(self._past), total, slot_s, self.slot_s)
-        view.state[(view.state == JobState.STARTABLE) & (view.demand[:, :, 0] > total[0])] = JobState.FUTURE
-        return view
+        return view_of(known, since, np.array(self._past), total, slot_s, self.slot_s)
 
     def _node(self, ledger: NodeLedger, job: Job) -> str | None:
         """The node with the least cores left on which a job fits."""

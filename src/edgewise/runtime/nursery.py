@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgewise.errors import EdgewiseError
-from edgewise.runtime import controller, process
+from edgewise.runtime import controller, jobs, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
@@ -49,10 +49,11 @@ class Nursery:
     def run(self) -> None:
         """Load everything, then keep a controller and fork what it asks for."""
         store = Store(self.folder / DATABASE)
-        policy = store.get("policy")
+        policy, job_policy = store.get("policy"), store.get("job_policy", jobs.POLICY)
         _end_former(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
+        jobs.warm(job_policy)
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:

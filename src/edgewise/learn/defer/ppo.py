@@ -225,7 +225,7 @@ def less_luck(gain: Tensor, copies: int) -> Tensor:
     """
     if copies == 1:
         return gain
-    grouped = gain.unflatten(1, (-1, copies))
+    grouped = gain.reshape(gain.shape[0], -1, copies)
     return (grouped - grouped.mean(dim=2, keepdim=True)).flatten(1, 2)
 
 
@@ -237,8 +237,8 @@ def minibatches(jobs: Tensor, size: int) -> Iterator[Callable[[Tensor], Tensor]]
     """
     places = jobs.shape[1]
     filled = (jobs[:, :, 5:8].sum(dim=2) > 0.5).sum(dim=1)
-    for drawn in torch.randperm(jobs.shape[0]).split(8 * size):
-        for chosen in drawn[filled[drawn].argsort()].split(size):
+    for drawn in torch.split(torch.randperm(jobs.shape[0]), 8 * size):
+        for chosen in torch.split(drawn[filled[drawn].argsort()], size):
             most = max(1, int(filled[chosen].max()))
 
             def rows(x: Tensor, chosen: Tensor = chosen, most: int = most) -> Tensor:
