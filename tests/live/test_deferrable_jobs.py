@@ -1,5 +1,6 @@
 """Deferrable jobs as real processes: started once whatever dies, suspended for inference, ended, kept."""
 
+import asyncio
 import json
 import os
 import random
@@ -7,21 +8,22 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
-from running_system import small_scenario  # noqa: E402
+from running_system import System, infer, open_stream, small_scenario
 
-from edgewise.errors import PolicyError, ProtocolError  # noqa: E402
-from edgewise.runtime import http, job_requests, job_runner  # noqa: E402
-from edgewise.runtime.job_book import JobBook, Wish  # noqa: E402
-from edgewise.runtime.job_processes import JobProcesses, Seen, Stage  # noqa: E402
-from edgewise.runtime.jobs import Jobs  # noqa: E402
-from edgewise.runtime.plan import DATABASE, prepare  # noqa: E402
-from edgewise.runtime.store import Store  # noqa: E402
+from edgewise.errors import PolicyError, ProtocolError
+from edgewise.runtime import asking, http, job_requests, job_runner
+from edgewise.runtime.job_book import JobBook, Wish
+from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
+from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.store import Store
 
 pytestmark = [
     pytest.mark.live,
@@ -135,18 +137,13 @@ class Deaths:
 
 def controller(folder, after):
     """A process that keeps the jobs of a folder, and dies at the given call; whether it finished them."""
-    code = (
-        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
-        "import test_deferrable_jobs as t\n"
-        "t.keep(t.Path(sys.argv[2]), int(sys.argv[3]))"
-    )
     number = os.fork()
     if number == 0:
         try:
             keep(folder, after)
             os._exit(0)
         except BaseException as error:
-            os.write(2, repr(error).encode() + code[:0].encode())
+            os.write(2, repr(error).encode())
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
@@ -279,3 +276,104 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     with pytest.raises(PolicyError):
         jobs.use("none")
     assert ask(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory):
+    made = System(tmp_path_factory.mktemp("live"), small_scenario())
+    made.start()
+    asyncio.run(made.ready())
+    yield made
+    made.stop()
+
+
+async def submit(system, command, **changes):
+    """Through the controller, asked again when it dies: the key makes one job of it."""
+    about = system.store.get("controller")
+    client = http.Client.of_url(f"http://127.0.0.1:{about['port']}", about["admin_token"])
+    body = {
+        "key": uuid.uuid4().hex,
+        "command": command,
+        "folder": "/",
+        "cores": 1,
+        "duration_s": 600,
+    } | changes
+    answer = await asking.ask(
+        client, "POST", "/v1/admin/jobs", body=json.dumps(body).encode(), patience_s=HANG_S
+    )
+    client.close()
+    assert answer.status == 200, answer.body
+    return json.loads(answer.body)["id"]
+
+
+async def ended(system, numbers):
+    book, began_s = JobBook(system.store.file), time.monotonic()
+    while any(book.get(number).ended_s is None for number in numbers):
+        assert time.monotonic() - began_s < 2 * HANG_S, [job.row() for job in book.listed()]
+        await asyncio.sleep(0.05)
+    return [book.get(number) for number in numbers]
+
+
+def test_commands_need_the_administrators_token(system):
+    answer = asyncio.run(asking.ask(system.controller, "GET", "/v1/admin/jobs"))
+    assert answer.status == 401
+
+
+def test_kill_9_of_the_controller_at_random_moments(system, tmp_path):
+    """Jobs are accepted, started and noticed while controllers die; each of them runs once."""
+    draws = random.Random(11)
+
+    async def run():
+        numbers = []
+        for k in range(12):
+            asked = asyncio.create_task(
+                submit(system, ["/bin/sh", "-c", f"echo x >> {tmp_path}/{k}; sleep 0.3"])
+            )
+            await asyncio.sleep(draws.uniform(0.0, 1.2))
+            if k % 2 == 0:
+                await system.kill("controller")
+            numbers.append(await asked)
+        return await ended(system, numbers)
+
+    jobs = asyncio.run(run())
+    assert [job.state for job in jobs] == ["done"] * 12
+    assert len({job.id for job in jobs}) == 12
+    assert [(tmp_path / str(k)).read_text() for k in range(12)] == ["x\n"] * 12
+
+
+def test_inference_keeps_its_deadlines_beside_jobs_that_burn_every_core(system, record_property):
+    """The same queries without and with jobs; every one in time, the figures are noted, not asserted."""
+
+    async def query(client, stream, count=60):
+        took = []
+        for _ in range(count):
+            began_s = time.perf_counter()
+            answer = await infer(client, stream)
+            took.append(time.perf_counter() - began_s)
+            assert answer.status == 200
+            await asyncio.sleep(0.01)
+        return sorted(took)
+
+    async def run():
+        client = system.gateway()
+        _, opened = await open_stream(client, deadline_s=5.0)
+        alone = await query(client, opened["stream"])
+        book = JobBook(system.store.file)
+        burn = [sys.executable, "-c", "while True: pass"]
+        numbers = [await submit(system, burn, cores=2) for _ in range(4)]
+        began_s = time.monotonic()
+        while any(book.get(number).state != "running" for number in numbers):
+            assert time.monotonic() - began_s < HANG_S
+            await asyncio.sleep(0.05)
+        beside = await query(client, opened["stream"])
+        assert [book.get(number).state for number in numbers] == ["running"] * 4
+        for number in numbers:
+            book.cancel(number)
+        await ended(system, numbers)
+        return alone, beside
+
+    alone, beside = asyncio.run(run())
+    for name, took in (("alone", alone), ("beside jobs", beside)):
+        record_property(name, {"median_s": took[len(took) // 2], "p95_s": took[int(0.95 * len(took))]})
+        print(f"{name}: median {took[len(took) // 2]:.4f} s, p95 {took[int(0.95 * len(took))]:.4f} s")
+    assert max(beside) < 5.0

@@ -34,6 +34,12 @@ def feature_hash() -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def name_of(method: str, seed: int, situation: str = "paper", recipe: str = "ours") -> str:
+    """Name of a run's files."""
+    extra = [situation] * (situation != "paper") + [f"{recipe}-recipe"] * (recipe != "ours")
+    return "-".join([method, *extra, str(seed)])
+
+
 def export(agent: Agent, folder: Path, name: str, about: Mapping[str, Any]) -> Path:
     """Write NAME.onnx and NAME.json.
 

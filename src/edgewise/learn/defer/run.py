@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgewise.core.deferral import Objective
 from edgewise.errors import PolicyError
-from edgewise.learn.defer.export import export
+from edgewise.learn.defer.export import export, name_of
 from edgewise.learn.defer.ppo import VARIANTS, Agent, Progress, evaluate, train, tuned
 from edgewise.policies import defer
 from edgewise.sim.defer import simulate
@@ -16,7 +16,7 @@ from edgewise.workloads.deferrable import PAPER, DeferralPattern, cases, generat
 
 VALIDATION = range(500_000, 500_050)
 WATCHED = VALIDATION[:20]  # worlds of the training curve
-EVERY = 5  # iterations between two points of it
+EVERY = 2  # iterations between two points of it
 RECIPES = ("ours", "paper")
 RIVALS = ("fifo", "sjf", "tetris")
 
@@ -28,12 +28,6 @@ def situations() -> dict[str, tuple[DeferralPattern, Objective]]:
     found["utilisation"] = (PAPER, Objective(delay=0.0))
     found["real-time"] = (PAPER.real_time(), Objective(delay=0.0))
     return found
-
-
-def name_of(method: str, seed: int, situation: str = "paper", recipe: str = "ours") -> str:
-    """Name of a run's files."""
-    extra = [situation] * (situation != "paper") + [f"{recipe}-recipe"] * (recipe != "ours")
-    return "-".join([method, *extra, str(seed)])
 
 
 def _check(what: str, value: str, choices: Iterable[str]) -> None:
