@@ -86,7 +86,7 @@ def policy(
     name: Annotated[str, typer.Argument(help="The policy to use from now on.")] = "", folder: Folder = DEFAULT
 ) -> None:
     """Say which policy decides when jobs start, or switch it."""
-    path = "/v1/admin/jobs/policy"
+    path = "/v1/admin/job-policy"
     found = _call(folder, "PUT", path, {"policy": name}) if name else _call(folder, "GET", path)
     out.print(f"{found['policy']}, of {', '.join(found['available'])}")
 

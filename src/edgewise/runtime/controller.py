@@ -6,7 +6,7 @@
     GET  /v1/streams                      every stream, with its gateway
     GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
     GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
-    .../v1/admin/jobs                     deferrable jobs, see `runtime.job_requests`
+    .../v1/admin/…                        deferrable jobs, see `runtime.job_requests`
     POST /v1/down                         end everything
     GET  /openapi.json, /v2/health/live
 
@@ -133,7 +133,7 @@ class Controller:
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
         match request.method, request.parts:
-            case _, ["v1", "admin", "jobs", *_]:
+            case _, ["v1", "admin", *_]:
                 return job_requests.answer(self.jobs, request)
             case "GET", ["v2", "health", "live"]:
                 return http.as_json({"live": True})

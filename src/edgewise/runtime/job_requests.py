@@ -5,7 +5,7 @@ POST   /v1/admin/jobs                submit one; kept before the answer, the sam
 GET    /v1/admin/jobs/{id}           one job
 DELETE /v1/admin/jobs/{id}           end it, or never start it
 GET    /v1/admin/jobs/{id}/output    the last of what it wrote
-GET    /v1/admin/jobs/policy         PUT {"policy": name}: which decides when jobs start
+GET    /v1/admin/job-policy          PUT {"policy": name}: which decides when jobs start
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ HIGHEST_PRIORITY = 100
 
 
 def answer(jobs: Jobs, request: http.Request) -> http.Response:
-    """Answer a request below /v1/admin/jobs.
+    """Answer a request about jobs.
 
     Raises:
         ProtocolError: it cannot be done; says why.
     """
-    match request.method, request.parts[3:]:
-        case "GET", []:
+    match request.method, request.parts[2:]:
+        case "GET", ["jobs"]:
             return http.as_json([job.row() for job in jobs.book.listed()])
-        case "POST", []:
+        case "POST", ["jobs"]:
             return http.as_json(_submit(jobs, request.body).row())
-        case "GET", ["policy"]:
+        case "GET", ["job-policy"]:
             return http.as_json({"policy": jobs.policy.name, "available": defer.names()})
-        case "PUT", ["policy"]:
+        case "PUT", ["job-policy"]:
             return _use(jobs, field(request.body, "policy"))
-        case "GET", [number]:
+        case "GET", ["jobs", number]:
             return http.as_json(_find(jobs, number).row())
-        case "DELETE", [number]:
+        case "DELETE", ["jobs", number]:
             jobs.book.cancel(_find(jobs, number).id)
             return http.as_json(_find(jobs, number).row())
-        case "GET", [number, "output"]:
+        case "GET", ["jobs", number, "output"]:
             return http.as_json(_output(jobs, _find(jobs, number)))
-        case _, []:
+        case _, ["jobs"]:
             return not_allowed(f"{request.path} takes GET and POST", "GET", "POST")
-        case _, ["policy"]:
+        case _, ["job-policy"]:
             return not_allowed(f"{request.path} takes GET and PUT", "GET", "PUT")
-        case _, [_]:
+        case _, ["jobs", _]:
             return not_allowed(f"{request.path} takes GET and DELETE", "GET", "DELETE")
     return http.failure(404, f"no {request.path}")
 
