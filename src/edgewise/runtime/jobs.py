@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ class Jobs:
         self._scenario: Scenario | None = None
         self._past: deque[np.ndarray] = deque(maxlen=PAST_SLOTS)
         self._slot = -1
+        self._failed = ""  # what the last pass failed by
         self._told_s: dict[int, float] = {}  # when a job was told to end
         self.use(store.get("job_policy", POLICY))
 
@@ -120,8 +122,11 @@ class Jobs:
             if start and slot != self._slot:
                 self._slot = slot
                 self._start(ledger, jobs, slot * self.slot_s, now_s)
-        except EdgewiseError as error:
-            log.error("jobs", extra={"why": str(error)})
+            self._failed = ""
+        except (EdgewiseError, OSError, sqlite3.Error) as error:  # the next pass may do better
+            if str(error) != self._failed:
+                log.error("jobs", extra={"why": str(error)})
+            self._failed = str(error)
 
     # what became of jobs
 
