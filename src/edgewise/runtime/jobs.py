@@ -142,8 +142,10 @@ class Jobs:
                 self._close(job, "failed", "its processes were killed", now_s)
             case Stage.FORBIDDEN:
                 self._close(job, "cancelled", "before it started", now_s)
-            case Stage.ABSENT:
+            case Stage.ABSENT if job.state == "starting":
                 self._begin(job, now_s)
+            case Stage.ABSENT:
+                self._close(job, "failed", "its files were removed while it ran", now_s)
             case Stage.RUNNING:
                 self.book.running(job.id)
                 self._end_what_must(job, now_s)
@@ -214,11 +216,12 @@ class Jobs:
 
     def _make_room(self, ledger: NodeLedger, active: Sequence[Job], now_s: float) -> None:
         """Suspend jobs that find no room on their node, let others go on."""
+        nodes = {node.name for node in self.scenario.topology.nodes}
         for job in sorted(active, key=lambda job: (job.state == "suspended", -job.wish.priority, job.id)):
-            assert job.node is not None
-            room = ledger.fits(job.node, job.resources)
-            if room:
-                ledger.reserve(_reservation(job, job.node))
+            node = job.node if job.node in nodes else None  # another scenario may be up by now
+            room = node is not None and ledger.fits(node, job.resources)
+            if node is not None and room:
+                ledger.reserve(_reservation(job, node))
             if job.id in self._told_s:
                 continue
             if room and job.state == "suspended":
