@@ -64,10 +64,11 @@ class FixedLength(nn.Module):
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
         """(B, P, D)."""
-        batch, jobs, _ = x.shape
-        fixed = nn.functional.pad(x, (0, 0, 0, max(0, self.places - jobs)))[:, : self.places]
+        batch, jobs, inputs = x.shape
+        fixed = torch.cat([x, x.new_zeros(batch, self.places, inputs)], dim=1)[:, : self.places]
         rows = self.body(fixed.flatten(1)).reshape(batch, self.places, self.width)
-        return nn.functional.pad(rows, (0, 0, 0, max(0, jobs - self.places)))[:, :jobs]
+        nothing = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.width)  # as many as there are jobs
+        return torch.cat([rows, nothing], dim=1)[:, :jobs]
 
 
 class Pointer(nn.Module):
