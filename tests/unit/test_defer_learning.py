@@ -16,7 +16,7 @@ from edgewise.errors import PolicyError  # noqa: E402
 from edgewise.learn.defer import export, ppo, run  # noqa: E402
 from edgewise.learn.defer.env import DeferralEnv  # noqa: E402
 from edgewise.policies.defer import load  # noqa: E402
-from edgewise.sim.defer import DeferralWorlds, simulate  # noqa: E402
+from edgewise.sim.defer import DeferralWorlds, pool_size, simulate  # noqa: E402
 from edgewise.workloads.deferrable import PAPER, generate  # noqa: E402
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
@@ -78,7 +78,9 @@ def test_exported_policy_decides_like_the_agent_and_changed_files_are_refused(na
     pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
     agent = ppo.Agent(ppo.VARIANTS[name], 0)
     path = export.export(agent, tmp_path, name, {"command": "none"})
-    worlds = generate(SMALL, range(3))
+    busy = replace(SMALL, jobs_per_slot=20.0, slots=16)  # more jobs than the 64 places of "ppo-mlp"
+    worlds = generate(busy, range(3))
+    assert pool_size(worlds) > 64
     mine, theirs = simulate(worlds, agent.policy("x")), simulate(worlds, export.load(path))
     np.testing.assert_array_equal(mine.start, theirs.start)
     card = json.loads(path.with_suffix(".json").read_text())
