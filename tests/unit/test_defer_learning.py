@@ -13,10 +13,10 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from edgewise.core.deferral import Objective  # noqa: E402
 from edgewise.errors import PolicyError  # noqa: E402
-from edgewise.learn.defer import export, ppo  # noqa: E402
+from edgewise.learn.defer import export, ppo, run  # noqa: E402
 from edgewise.learn.defer.env import DeferralEnv  # noqa: E402
 from edgewise.policies.defer import load  # noqa: E402
-from edgewise.sim.defer import DeferralWorlds, simulate  # noqa: E402
+from edgewise.sim.defer import DeferralWorlds, pool_size, simulate  # noqa: E402
 from edgewise.workloads.deferrable import PAPER, generate  # noqa: E402
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
@@ -78,7 +78,9 @@ def test_exported_policy_decides_like_the_agent_and_changed_files_are_refused(na
     pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
     agent = ppo.Agent(ppo.VARIANTS[name], 0)
     path = export.export(agent, tmp_path, name, {"command": "none"})
-    worlds = generate(SMALL, range(3))
+    busy = replace(SMALL, jobs_per_slot=20.0, slots=16)  # more jobs than the 64 places of "ppo-mlp"
+    worlds = generate(busy, range(3))
+    assert pool_size(worlds) > 64
     mine, theirs = simulate(worlds, agent.policy("x")), simulate(worlds, export.load(path))
     np.testing.assert_array_equal(mine.start, theirs.start)
     card = json.loads(path.with_suffix(".json").read_text())
@@ -106,6 +108,60 @@ def test_features_do_not_see_the_future():
         np.testing.assert_array_equal(loops[0].start, loops[1].start)
 
 
+def test_what_all_copies_of_a_world_gain_is_taken_out():
+    gain = torch.tensor([[1.0, 3.0, 10.0, 10.0], [0.0, 0.0, 5.0, -5.0]])
+    wanted = torch.tensor([[-1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 5.0, -5.0]])
+    torch.testing.assert_close(ppo.less_luck(gain, 2), wanted)
+    torch.testing.assert_close(ppo.less_luck(gain, 1), gain)
+    config = replace(ppo.VARIANTS["ppo-att"], workers=4, copies=2)
+    seen = []
+    original = ppo.generate
+    try:
+        ppo.generate = lambda pattern, seeds: seen.append(list(seeds)) or original(pattern, seeds)
+        ppo.train(replace(config, epochs=1), SMALL, 1, 2)
+    finally:
+        ppo.generate = original
+    assert seen == [[20_000, 20_000, 20_001, 20_001], [20_004, 20_004, 20_005, 20_005]]
+
+
+def test_revenue_paid_while_jobs_run_adds_up_to_revenue_paid_at_their_start():
+    """Without a discount a potential changes no sum over a world, only when it is paid."""
+    batches = []
+    for shaped in (False, True):
+        config = replace(ppo.VARIANTS["ppo-att"], shaped=shaped, gamma=1.0)
+        agent = ppo.Agent(config, 0)
+        torch.manual_seed(5)
+        batches.append(ppo.rollout(agent, DeferralWorlds(generate(SMALL, range(3)))))
+    late, early = batches[1].reward, batches[0].reward
+    assert not torch.allclose(late, early)
+    torch.testing.assert_close(late.sum(dim=0), early.sum(dim=0), rtol=1e-4, atol=1e-3)
+
+
+def test_minibatches_take_every_step_once_and_leave_out_empty_places():
+    jobs = torch.zeros(100, 7, 11)
+    for step in range(100):
+        jobs[step, : step % 7 + 1, 6] = 1.0
+    number, seen = torch.arange(100), []
+    for rows in ppo.minibatches(jobs, 8):
+        seen += rows(number).tolist()
+        assert rows(jobs).shape[1] == max(step % 7 + 1 for step in rows(number).tolist())
+    assert sorted(seen) == list(range(100))
+
+
+def test_a_run_ships_with_its_card_and_unknown_choices_are_named(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
+    monkeypatch.setattr(run, "situations", lambda: {"paper": (SMALL, Objective())})
+    monkeypatch.setattr(run, "VALIDATION", range(500_000, 500_003))
+    path = run.make("osdec-skip", 1, 2, tmp_path)
+    card = json.loads(path.with_suffix(".json").read_text())
+    assert path.name == "osdec-skip-1.onnx" and card["seed"] == 1 and len(card["curve"]) == 1
+    assert export.load(path).skip and card["pattern_sha256"] == SMALL.sha256()
+    for wrong in (("dqn", 0, 1, tmp_path), ("osdec", 0, 1, tmp_path, "core-9")):
+        with pytest.raises(PolicyError, match="is none of"):
+            run.make(*wrong)
+    assert export.name_of("osdec", 2, "core-2", "paper") == "osdec-core-2-paper-recipe-2"
+
+
 def test_a_run_that_would_leave_its_training_seeds_is_refused():
     with pytest.raises(ValueError, match="seed 0 … 19"):
         ppo.train(ppo.VARIANTS["osdec"], SMALL, 20, 1)
@@ -113,8 +169,11 @@ def test_a_run_that_would_leave_its_training_seeds_is_refused():
 
 def test_the_shipped_policy_loads_on_the_frozen_pattern_and_an_unknown_one_is_named():
     pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
-    out = simulate(generate(SMALL, range(2)), export.load("osdec"))
-    assert (out.started > 0).all()
+    worlds = generate(PAPER, range(500_000, 500_010))
+    ours = simulate(worlds, export.load("osdec")).reward
+    for rival in ("fifo", "sjf", "tetris"):
+        gain = ours - simulate(worlds, load(rival)).reward
+        assert gain.mean() > 3 * gain.std(ddof=1) / 10**0.5
     card = json.loads((export.SHIPPED / "osdec.json").read_text())
     assert card["pattern_sha256"] == PAPER.sha256()
     with pytest.raises(PolicyError, match="shipped are: osdec"):

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
-from edgewise.cli import live
+from edgewise.cli import jobs, live
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
@@ -140,6 +140,7 @@ app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)
+app.add_typer(jobs.app)
 app.add_typer(training, name="train")
 
 

@@ -318,8 +318,8 @@ def _want(folder: Path, name: str, wanted: bool) -> None:
     out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
 
 
-def _call(folder: Path, method: str, path: str, body: Any = None) -> Any:
-    """JSON of the controller's answer.
+def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 3.0) -> Any:
+    """JSON of the controller's answer, which is waited for so long.
 
     Raises:
         RunError: there is no controller, or it refuses.
@@ -328,14 +328,15 @@ def _call(folder: Path, method: str, path: str, body: Any = None) -> Any:
     if not (folder / plan.DATABASE).is_file():
         raise RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
     store = store_module.Store(folder / plan.DATABASE)
-    port, token = store.get("controller")["port"], store.get("token")
+    about = store.get("controller")
+    port, token = about["port"], about["admin_token"] if path.startswith("/v1/admin") else store.get("token")
     store.close()
     data = b"" if body is None else json.dumps(body).encode()
 
     async def send() -> Any:
         client = http.Client.of_url(f"http://127.0.0.1:{port}", token)
         try:
-            return await asking.ask(client, method, path, body=data, patience_s=3.0)
+            return await asking.ask(client, method, path, body=data, patience_s=patience_s)
         finally:
             client.close()
 

@@ -60,3 +60,24 @@ def aset(
             step=lambda text: status.update(f"{name}: {text}"),
         )
     out.print(f"policy: [bold]{card}[/bold]")
+
+
+@app.command(epilog="Example: edgewise train defer osdec --seed 1 --out runs/defer")
+def defer(
+    method: Annotated[str, typer.Argument(help="reinforce, ppo-mlp, pointer-net, ppo-att, …, osdec.")],
+    situation: Annotated[
+        str, typer.Option(help="paper, core-1 … duration-3, utilisation or real-time.")
+    ] = "paper",
+    recipe: Annotated[str, typer.Option(help="'ours', or 'paper' for OSDEC's hyper-parameters.")] = "ours",
+    seed: Annotated[int, typer.Option(min=0, max=19, help="Of the run.")] = 0,
+    iterations: Annotated[int, typer.Option(min=1, max=1250, help="Of 2,048 slots.")] = 16,
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/defer"),
+) -> None:
+    """Train OSDEC, or a variant of it, to start deferrable jobs."""
+    try:
+        from edgewise.learn.defer import run  # slow to import, and needs an extra
+    except ImportError as error:
+        raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
+    with err.status(f"{method}: starting") as status:
+        made = run.make(method, seed, iterations, folder, situation, recipe, tell=status.update)
+    out.print(f"policy: [bold]{made}[/bold]")

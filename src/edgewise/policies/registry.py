@@ -10,42 +10,25 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TypeVar
 
 from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError
+from edgewise.policies.names import Names
 
 GROUP = "edgewise.policies"
-P = TypeVar("P", bound=type)
-_registered: dict[str, type] = {}
+_names = Names("policy")
 # Shipped policies that lie above this layer or need an extra; imported when they are asked for.
 _LATE = {"lookahead": "edgewise.sim.lookahead", "aset": "edgewise.policies.dispatch.aset"}
 
 
-def dispatch_policy(name: str) -> Callable[[P], P]:
-    """Register a class as the dispatch policy `name`.
-
-    Raises:
-        PolicyError: another class has that name.
-    """
-
-    def register(cls: P) -> P:
-        other = _registered.get(name)
-        if other is not None and other.__qualname__ != cls.__qualname__:
-            raise PolicyError(f"policy name {name!r} is taken by {other.__module__}.{other.__qualname__}")
-        cls.name = name  # type: ignore[attr-defined]
-        _registered[name] = cls
-        return cls
-
-    return register
+dispatch_policy = _names.add
 
 
 def names() -> list[str]:
     """Every policy that `load` finds by name, sorted."""
-    return sorted({*_registered, *_LATE} | set(entry_points(group=GROUP).names))
+    return sorted({*_names, *_LATE} | set(entry_points(group=GROUP).names))
 
 
 def load(name: str) -> DispatchPolicy:
@@ -71,17 +54,16 @@ def load(name: str) -> DispatchPolicy:
 def _by_name(name: str) -> type:
     if name in _LATE:
         _import_late(name)
-    if name in _registered:
-        return _registered[name]
+    known = _names.get(name)
+    if known is not None:
+        return known
     for entry in entry_points(group=GROUP, name=name):
         try:
             loaded: type = entry.load()
         except Exception as error:
             raise PolicyError(f"policy {name!r} from {entry.value}: {error}") from error
         return loaded
-    near = difflib.get_close_matches(name, names(), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise PolicyError(f"no policy {name!r}{hint} Have: {', '.join(names())}, or file.py:Class")
+    raise _names.unknown(name, names(), ", or file.py:Class")
 
 
 def _import_late(name: str) -> None:

@@ -6,6 +6,7 @@
     GET  /v1/streams                      every stream, with its gateway
     GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
     GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
+    .../v1/admin/…                        deferrable jobs, see `runtime.job_requests`
     POST /v1/down                         end everything
     GET  /openapi.json, /v2/health/live
 
@@ -24,10 +25,11 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import http, job_requests
 from edgewise.runtime.admin import field, load_policy
 from edgewise.runtime.backends.base import Backend
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
@@ -51,6 +53,7 @@ class Controller:
 
     def __init__(self, store: Store, backend: Backend) -> None:
         self.store, self.backend = store, backend
+        self.jobs = Jobs(store)
         self.ending = asyncio.Event()
         self._misses: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}  # when a handle was told to end
@@ -161,6 +164,8 @@ class Controller:
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
         match request.method, request.parts:
+            case _, ["v1", "admin", *_]:
+                return job_requests.answer(self.jobs, request)
             case "GET", ["v2", "health", "live"]:
                 return http.as_json({"live": True})
             case "GET", ["openapi.json"]:
@@ -276,12 +281,15 @@ def _unknown(request: http.Request) -> http.Response:
 async def _run(controller: Controller) -> None:
     about, store = controller.store.get("controller"), controller.store
     token = store.get("token")
-    listening = await listen(controller.handle, Listen(port=about["port"], token=token))
+    where = Listen(port=about["port"], token=token, admin_token=about["admin_token"])
+    listening = await listen(controller.handle, where)
     when_told(controller.ending.set)
-    chores = [asyncio.create_task(chore) for chore in (controller.check(), controller.roll())]
+    work = (controller.check(), controller.roll(), controller.jobs.keep())
+    chores = [asyncio.create_task(each) for each in work]
     await controller.keep()
     for chore in chores:
         chore.cancel()
+    await controller.jobs.end()
     await listening.close(0.5)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TextIO
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import controller, process
+from edgewise.runtime import controller, jobs, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
@@ -59,10 +59,12 @@ class Nursery:
         if self._lock is None:
             raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
         store = Store(self.folder / DATABASE)
-        policy, traced = store.get("policy"), any(r.process.settings.get("otlp") for r in store.processes())
+        policy, job_policy = store.get("policy"), store.get("job_policy", jobs.POLICY)
+        traced = any(r.process.settings.get("otlp") for r in store.processes())
         _end_former(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
+        jobs.warm(job_policy)
         if traced:
             importlib.import_module("edgewise.runtime.otel")
         for number in TOLD:

@@ -276,7 +276,41 @@ def controller_document() -> Schema:
             "post": _operation("End everything", {200: _object({"ending": FLAG}, "ending")}, ())
         },
     }  # fmt: skip
-    return _document("edgewise controller", paths)
+    return _document("edgewise controller", paths | _job_paths(policy, asked))
+
+
+def _job_paths(policy: Schema, asked: Schema) -> Schema:
+    """Deferrable jobs; they need the administrator's token."""
+    number: Schema = {"type": "number"}
+    wish = _object(
+        {
+            "key": TEXT, "command": _list(TEXT), "folder": TEXT, "cores": number, "memory_bytes": number,
+            "duration_s": number, "earliest_s": number, "latest_s": number, "priority": number,
+        },
+        "key", "command", "folder", "duration_s",
+    )  # fmt: skip
+    job = _object({"id": {"type": "integer"}, "state": TEXT}, "id", "state")
+    output = _object({"id": {"type": "integer"}, "state": TEXT, "output": TEXT}, "id", "state", "output")
+    which = (_path("job", "number of the job"),)
+    return {
+        "/v1/admin/jobs": {
+            "get": _operation("Deferrable jobs, oldest first", {200: _list(job)}, ()),
+            "post": _operation(
+                "Keep a job; the same key is the same job", {200: job}, (400, 409, 413), (), wish
+            ),
+        },
+        "/v1/admin/jobs/{job}": {
+            "get": _operation("One job", {200: job}, (404,), which),
+            "delete": _operation("End a job, or never start it", {200: job}, (404, 405), which),
+        },
+        "/v1/admin/jobs/{job}/output": {
+            "get": _operation("The last of what it wrote", {200: output}, (404,), which)
+        },
+        "/v1/admin/job-policy": {
+            "get": _operation("Which policy decides when jobs start", {200: policy}, ()),
+            "put": _operation("Switch it", {200: policy}, (400, 413), (), asked),
+        },
+    }
 
 
 def main(arguments: list[str]) -> None:

@@ -53,9 +53,9 @@ class Outcome(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """(W, P) arrays of the pool, as in `CapacityView`; `row` is the index of the job in its world."""
+    """(W, P) arrays of the pool: those of `CapacityView`, in its order, as compiled code takes them."""
 
-    row: Ints
+    job: Ints
     state: NDArray[np.int8]
     demand: Floats
     duration: Ints
@@ -92,7 +92,7 @@ class DeferralWorlds:
         count = self.worlds.worlds
         self.now = 0
         self.start = np.full(self.worlds.submitted.shape, -1, dtype=np.int64)
-        self._pool.row[:] = -1
+        self._pool.job[:] = -1
         self._pool.state[:] = 0
         self._pool.ends[:] = -1
         self._size = np.zeros(count, dtype=np.int64)
@@ -109,10 +109,8 @@ class DeferralWorlds:
 
     def view(self) -> CapacityView:
         """What a policy sees in this slot; its arrays hold until the next `step`."""
-        p = self._pool
         past = self.worlds.left_over[:, : self.now + 1]
-        fields = (p.row, p.state, p.demand, p.duration, p.submitted, p.earliest, p.latest, p.ends)
-        return CapacityView(self.now, past, self.worlds.total, *fields, self.worlds.slot_s)
+        return CapacityView(self.now, past, self.worlds.total, *self._pool, self.worlds.slot_s)
 
     def step(self, starts: Bools) -> Floats:
         """Start jobs and let the slot pass.
@@ -216,7 +214,7 @@ def _refresh(now: int, worlds: Trajectories, size: Ints, following: Ints, lost: 
             following[w] += 1
             kept += 1
         for place in range(kept, size[w]):
-            pool.row[w, place] = -1
+            pool.job[w, place] = -1
             pool.state[w, place] = 0
             pool.ends[w, place] = -1
         size[w] = kept
@@ -227,7 +225,7 @@ def _move(w: int, source: int, target: int, pool: _Pool) -> None:
     """Close a gap in a pool."""
     if source == target:
         return
-    pool.row[w, target] = pool.row[w, source]
+    pool.job[w, target] = pool.job[w, source]
     pool.state[w, target] = pool.state[w, source]
     pool.duration[w, target] = pool.duration[w, source]
     pool.submitted[w, target] = pool.submitted[w, source]
@@ -241,7 +239,7 @@ def _move(w: int, source: int, target: int, pool: _Pool) -> None:
 @kernel
 def _enter(now: int, w: int, job: int, place: int, worlds: Trajectories, pool: _Pool) -> None:
     """A job is submitted."""
-    pool.row[w, place] = job
+    pool.job[w, place] = job
     pool.state[w, place] = STARTABLE if worlds.earliest[w, job] <= now else FUTURE
     pool.duration[w, place] = worlds.duration[w, job]
     pool.submitted[w, place] = worlds.submitted[w, job]
@@ -268,7 +266,7 @@ def _start_world(
     use = np.zeros(share.size)
     for place in range(starts.shape[1]):
         if starts[w, place]:
-            start[w, pool.row[w, place]] = now
+            start[w, pool.job[w, place]] = now
             pool.state[w, place] = RUNNING
             pool.ends[w, place] = now + pool.duration[w, place]
             sums[w, 0] += pool.demand[w, place, 0] * pool.duration[w, place]

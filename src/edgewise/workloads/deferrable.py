@@ -92,6 +92,38 @@ class DeferralPattern:
 PAPER = DeferralPattern()
 
 
+def cases() -> dict[str, DeferralPattern]:
+    """The six distributions of the paper's table 4, as "core-1" … "duration-3".
+
+    Capacity grows with the mean size of a job, its deviations in cores stay; the platform has 400 cores so
+    that there is room for the largest. "core-1" and "duration-3" are both `PAPER`'s distributions.
+    """
+    by_cores = {f"core-{i + 1}": _case(core_shares=shares) for i, shares in enumerate(CORE_CASES)}
+    by_duration = {
+        f"duration-{i + 1}": _case(duration_shares=shares) for i, shares in enumerate(DURATION_CASES)
+    }
+    return by_cores | by_duration
+
+
+def _case(**shares: tuple[float, ...]) -> DeferralPattern:
+    pattern = replace(PAPER, **shares)  # type: ignore[arg-type]
+    more = _job_size(pattern) / _job_size(PAPER)
+    return replace(
+        pattern,
+        total_cores=400.0,
+        load_mean=1.0 - (1.0 - PAPER.load_mean) * more / 4.0,
+        load_swing=PAPER.load_swing / 4.0,
+        load_noise=PAPER.load_noise / 4.0,
+    )
+
+
+def _job_size(pattern: DeferralPattern) -> float:
+    """Mean core-slots of a job."""
+    return float(
+        np.dot(pattern.cores, pattern.core_shares) * np.dot(pattern.durations, pattern.duration_shares)
+    )
+
+
 def generate(pattern: DeferralPattern, seeds: Sequence[int]) -> Trajectories:
     """One world for each seed.
 

@@ -34,6 +34,12 @@ def feature_hash() -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def name_of(method: str, seed: int, situation: str = "paper", recipe: str = "ours") -> str:
+    """Name of a run's files."""
+    extra = [situation] * (situation != "paper") + [f"{recipe}-recipe"] * (recipe != "ours")
+    return "-".join([method, *extra, str(seed)])
+
+
 def export(agent: Agent, folder: Path, name: str, about: Mapping[str, Any]) -> Path:
     """Write NAME.onnx and NAME.json.
 
@@ -72,9 +78,15 @@ def export(agent: Agent, folder: Path, name: str, about: Mapping[str, Any]) -> P
         opset_version=17,
         dynamo=False,
     )
-    card = _card(path, name, Auxiliary.memory, about)
-    path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    card = _card(path, name, Auxiliary.memory, agent.config.skip, about)
+    path.with_suffix(".json").write_text(_layout(card), encoding="utf-8")
     return path
+
+
+def _layout(card: Mapping[str, Any]) -> str:
+    """One line for each entry of a card."""
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in card.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def load(path: str | Path) -> LearnedDeferral:
@@ -102,7 +114,7 @@ def load(path: str | Path) -> LearnedDeferral:
     )
     if not np.allclose(scores, np.array(card["golden"]["scores"]), atol=CLOSE):
         raise PolicyError(f"{path}: gives other scores than its card says; check the onnxruntime version")
-    return LearnedDeferral(card["name"], infer, card["memory"])
+    return LearnedDeferral(card["name"], infer, card["memory"], card["skip"])
 
 
 def _infer(path: Path) -> Any:
@@ -130,7 +142,7 @@ def _examples(memory: int) -> tuple[Floats32, Floats32, Floats32]:
     return jobs.astype(np.float32), summary.round(2).astype(np.float32), past.round(2).astype(np.float32)
 
 
-def _card(path: Path, name: str, memory: int, about: Mapping[str, Any]) -> dict[str, Any]:
+def _card(path: Path, name: str, memory: int, skip: bool, about: Mapping[str, Any]) -> dict[str, Any]:
     inputs = _examples(memory)
     scores, _ = _infer(path)(*inputs)
     values = [np.asarray(x, dtype=np.float64).round(6).tolist() for x in (*inputs, scores)]
@@ -138,6 +150,7 @@ def _card(path: Path, name: str, memory: int, about: Mapping[str, Any]) -> dict[
         "name": name,
         **about,
         "memory": memory,
+        "skip": skip,
         "features_sha256": feature_hash(),
         "onnx_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "golden": dict(zip(("jobs", "summary", "memory", "scores"), values, strict=True)),

@@ -6,6 +6,8 @@ in sequence. `Auxiliary` predicts the next slot's summary from the past.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -20,15 +22,16 @@ class Block(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.look = nn.Linear(width, 3 * width)  # query, key and value of each row
         self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
         """(B, P, D) rows that have seen each other; padding is not looked at."""
-        weights = self.query(x) @ self.key(x).transpose(1, 2) / x.shape[-1] ** 0.5
-        weights = weights.masked_fill(present[:, None, :] < 0.5, -1e9).softmax(dim=-1)
-        x = self.norm1(x + weights @ self.value(x))
+        query, key, value = self.look(x).chunk(3, dim=2)
+        absent = ((present - 1.0) * 1e9)[:, None]
+        weights = torch.baddbmm(absent, query, key.transpose(1, 2), alpha=x.shape[-1] ** -0.5).softmax(dim=-1)
+        x = self.norm1(x + weights @ value)
         seen: Tensor = self.norm2(x + self.feed(x))
         return seen
 
@@ -36,7 +39,7 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Shared encoder of OSDEC (section 4.2.3): the same weights for each job, any number of jobs."""
 
-    def __init__(self, inputs: int, width: int, layers: int = 2) -> None:
+    def __init__(self, inputs: int, width: int, layers: int = 1) -> None:
         super().__init__()
         self.embed = nn.Linear(inputs, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
@@ -56,15 +59,16 @@ class FixedLength(nn.Module):
         super().__init__()
         self.places, self.width = places, width
         self.body = nn.Sequential(
-            nn.Linear(places * inputs, 128), nn.ReLU(), nn.Linear(128, places * width), nn.ReLU()
+            nn.Linear(places * inputs, 64), nn.ReLU(), nn.Linear(64, places * width), nn.ReLU()
         )
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
         """(B, P, D)."""
-        batch, jobs, _ = x.shape
-        fixed = nn.functional.pad(x, (0, 0, 0, max(0, self.places - jobs)))[:, : self.places]
+        batch, jobs, inputs = x.shape
+        fixed = torch.cat([x, x.new_zeros(batch, self.places, inputs)], dim=1)[:, : self.places]
         rows = self.body(fixed.flatten(1)).reshape(batch, self.places, self.width)
-        return nn.functional.pad(rows, (0, 0, 0, max(0, jobs - self.places)))[:, :jobs]
+        nothing = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.width)  # as many as there are jobs
+        return torch.cat([rows, nothing], dim=1)[:, :jobs]
 
 
 class Pointer(nn.Module):
@@ -126,15 +130,26 @@ class Auxiliary(nn.Module):
 
 
 class Network(nn.Module):
-    """Body and heads: μ through tanh, σ through softplus, the value a mean over jobs."""
+    """Body and heads: μ through tanh, σ through softplus, the value a mean over jobs.
 
-    def __init__(self, body: str = "attention", extra: int = 0, width: int = 32) -> None:
+    Args:
+        body: "attention", "fixed" or "pointer".
+        extra: figures of auxiliary information.
+        width: of each job's row.
+        deviation: σ before training, > LEAST_DEVIATION; None leaves it to the weights (about 0.7).
+    """
+
+    def __init__(
+        self, body: str = "attention", extra: int = 0, width: int = 32, deviation: float | None = None
+    ) -> None:
         super().__init__()
         bodies = {"attention": Attention, "fixed": FixedLength, "pointer": Pointer}
         if body not in bodies:
             raise ValueError(f"body {body!r}: use one of {', '.join(bodies)}")
         self.body = bodies[body](FEATURES + extra, width)
         self.mean, self.deviation = nn.Linear(width, 1), nn.Linear(width, 1)
+        if deviation is not None:
+            nn.init.constant_(self.deviation.bias, math.log(math.expm1(deviation - LEAST_DEVIATION)))
         self.value = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, jobs: Tensor, extra: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,10 +26,11 @@ class LearnedDeferral:
         name: of the policy.
         infer: runs the network.
         memory: H, what the network carries from slot to slot in each world.
+        skip: go on past a job that does not fit, where OSDEC stops.
     """
 
-    def __init__(self, name: str, infer: Infer, memory: int) -> None:
-        self.name = name
+    def __init__(self, name: str, infer: Infer, memory: int, skip: bool = False) -> None:
+        self.name, self.skip = name, skip
         self._infer, self._size = infer, memory
         self._memory: Floats32 | None = None
 
@@ -42,4 +43,4 @@ class LearnedDeferral:
         if self._memory is None or self._memory.shape[0] != view.state.shape[0]:
             self._memory = np.zeros((view.state.shape[0], self._size), dtype=np.float32)
         scores, self._memory = self._infer(job_features(view), summary_features(view), self._memory)
-        return choose(view, scores.astype(np.float64))
+        return choose(view, scores.astype(np.float64), skip=self.skip)

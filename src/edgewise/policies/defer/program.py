@@ -11,6 +11,11 @@ Variables: x_js = 1 when job j starts in slot s of its window; v_tr the violatio
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -74,13 +79,14 @@ def solve(
     delay = slots - known.earliest[jobs]
     worth = known.demand[jobs, 0] * known.duration[jobs] - objective.delay * delay
     price = objective.violation * np.tile(known.share, known.room.shape[0])
-    found = milp(
-        np.concatenate([-worth, price]),
-        integrality=np.concatenate([np.full(starts, int(whole)), np.zeros(violations)]),
-        bounds=Bounds(0.0, np.concatenate([np.ones(starts), np.full(violations, np.inf)])),
-        constraints=[_once(jobs, known, violations), _capacity(jobs, slots, known)],
-        options={"time_limit": time_limit_s, "mip_rel_gap": gap},
-    )
+    with quiet_library():
+        found = milp(
+            np.concatenate([-worth, price]),
+            integrality=np.concatenate([np.full(starts, int(whole)), np.zeros(violations)]),
+            bounds=Bounds(0.0, np.concatenate([np.ones(starts), np.full(violations, np.inf)])),
+            constraints=[_once(jobs, known, violations), _capacity(jobs, slots, known)],
+            options={"time_limit": time_limit_s, "mip_rel_gap": gap},
+        )
     if found.x is None:
         raise PolicyError(f"no schedule within {time_limit_s} s: {found.message}; raise time_limit_s")
     start = np.full(known.duration.size, -1, dtype=np.int64)
@@ -89,6 +95,23 @@ def solve(
     chosen = found.x[:starts] > 0.5
     start[jobs[chosen]] = slots[chosen]
     return Schedule(start, -float(found.fun), -float(found.mip_dual_bound))
+
+
+@contextlib.contextmanager
+def quiet_library() -> Iterator[None]:
+    """Drop what compiled code prints meanwhile: HiGHS reports a repair on stdout, whatever its options."""
+    flush = ctypes.CDLL(None).fflush if os.name == "posix" else lambda _: 0
+    sys.stdout.flush()
+    flush(None)
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        flush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def hindsight(

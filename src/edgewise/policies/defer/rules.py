@@ -6,43 +6,21 @@ A rule is one function of the view, `score(view) -> (W, P)`, larger first. A new
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.deferral import CapacityView, DeferralPolicy
 from edgewise.core.keyed import Key
-from edgewise.errors import PolicyError
 from edgewise.policies.defer.choose import Bools, Floats, choose
+from edgewise.policies.names import Names
 
-P = TypeVar("P", bound=type)
-_registered: dict[str, type] = {}
-
-
-def deferral_policy(name: str) -> Callable[[P], P]:
-    """Register a class as the deferral policy `name`.
-
-    Raises:
-        PolicyError: another class has that name.
-    """
-
-    def register(cls: P) -> P:
-        other = _registered.get(name)
-        if other is not None and other.__qualname__ != cls.__qualname__:
-            raise PolicyError(f"deferral policy {name!r} is taken by {other.__module__}.{other.__qualname__}")
-        cls.name = name  # type: ignore[attr-defined]
-        _registered[name] = cls
-        return cls
-
-    return register
+_names = Names("deferral policy")
+deferral_policy = _names.add
 
 
 def names() -> list[str]:
     """Every deferral policy that `load` finds, sorted."""
-    return sorted(_registered)
+    return sorted(_names)
 
 
 def load(name: str) -> DeferralPolicy:
@@ -51,11 +29,10 @@ def load(name: str) -> DeferralPolicy:
     Raises:
         PolicyError: nothing has that name.
     """
-    if name not in _registered:
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise PolicyError(f"no deferral policy {name!r}{hint} Have: {', '.join(names())}")
-    policy: DeferralPolicy = _registered[name]()
+    cls = _names.get(name)
+    if cls is None:
+        raise _names.unknown(name, names())
+    policy: DeferralPolicy = cls()
     return policy
 
 

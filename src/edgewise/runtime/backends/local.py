@@ -41,10 +41,9 @@ class LocalBackend:
 
     def alive(self, handle: str) -> bool:
         """See `Backend`."""
-        number, begun = handle.split(":")
         with contextlib.suppress(ChildProcessError):  # reap it where it is ours
-            os.waitpid(int(number), os.WNOHANG)
-        return begun != "None" and _begun(int(number)) == begun
+            os.waitpid(int(handle.split(":")[0]), os.WNOHANG)
+        return alive_handle(handle)
 
     def stop(self, handle: str, force: bool = False) -> None:
         """See `Backend`."""
@@ -68,6 +67,12 @@ class LocalBackend:
 def handle_of(number: int) -> str:
     """The handle of a process of this machine."""
     return f"{number}:{_begun(number)}"
+
+
+def alive_handle(handle: str) -> bool:
+    """Whether the process of a handle lives; another one with its number does not count."""
+    number, begun = handle.split(":")
+    return begun != "None" and _begun(int(number)) == begun
 
 
 def log_file(folder: Path, name: str) -> Path:

@@ -1,0 +1,206 @@
+"""Deferrable jobs as they are kept: one table in the live system's SQLite file.
+
+    waiting ─▶ starting ─▶ running ⇄ suspended ─▶ done, failed, cancelled
+       └─▶ lost, cancelled
+
+What a method has written when it returns survives the death of any process.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgewise.model.resources import Resources
+from edgewise.model.work import DeferrableJob
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS job (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
+    cores REAL NOT NULL, memory_bytes REAL NOT NULL, duration_s REAL NOT NULL, submitted_s REAL NOT NULL,
+    earliest_s REAL NOT NULL, latest_s REAL NOT NULL, priority INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting', node TEXT, started_s REAL, ended_s REAL,
+    suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT
+);
+CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
+"""
+ACTIVE = ("starting", "running", "suspended")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A job as it is submitted; times in seconds since 1970.
+
+    Attributes:
+        key: the submitter's own, so that a repeated submission is the same job.
+        command: program and arguments.
+        folder: it runs in.
+        cores, memory_bytes: it holds while it runs.
+        duration_s: it is ended when it has run so long, time in suspension left out.
+        earliest_s, latest_s: it starts in between or not at all.
+        priority: -100 … 100; higher first, whatever the policy.
+    """
+
+    key: str
+    command: tuple[str, ...]
+    folder: str
+    cores: float
+    memory_bytes: float
+    duration_s: float
+    earliest_s: float
+    latest_s: float
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands.
+
+    Attributes:
+        node, started_s, ended_s, why: None before there is one; `why` says how it ended.
+        suspended_s: time in suspension that is over; `stopped_s`: since when it is suspended now.
+        cancel: somebody asked for its end.
+    """
+
+    id: int
+    wish: Wish
+    submitted_s: float
+    state: str
+    node: str | None
+    started_s: float | None
+    ended_s: float | None
+    suspended_s: float
+    stopped_s: float | None
+    cancel: bool
+    why: str | None
+
+    @property
+    def resources(self) -> Resources:
+        """What it holds."""
+        return Resources(self.wish.cores, self.wish.memory_bytes)
+
+    def deferrable(self) -> DeferrableJob:
+        """As deferral policies know it."""
+        wish = self.wish
+        earliest_s = max(wish.earliest_s, self.submitted_s)
+        return DeferrableJob(
+            self.id, self.resources, wish.duration_s, self.submitted_s, earliest_s,
+            max(wish.latest_s, earliest_s), wish.priority,
+        )  # fmt: skip
+
+    def since_s(self) -> float | None:
+        """When it would have started, had it never been suspended; None before its start."""
+        return None if self.started_s is None else self.started_s + self.suspended_s
+
+    def row(self) -> dict[str, Any]:
+        """For an answer."""
+        shown = {name: value for name, value in asdict(self).items() if name not in ("wish", "stopped_s")}
+        return shown | {name: value for name, value in asdict(self.wish).items() if name != "key"}
+
+
+_COLUMNS = (
+    "id, key, command, folder, cores, memory_bytes, duration_s, earliest_s, latest_s, priority, submitted_s,"
+    " state, node, started_s, ended_s, suspended_s, stopped_s, cancel, why"
+)
+
+
+class JobBook:
+    """Jobs of one live system.
+
+    Args:
+        file: the store's SQLite file; only its owner may read it from now on.
+    """
+
+    def __init__(self, file: Path) -> None:
+        file.touch(0o600)
+        file.chmod(0o600)  # who may ask for commands is decided by a token in it
+        self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
+        self._db.executescript(SCHEMA)
+
+    def submit(self, wish: Wish) -> Job:
+        """Keep a job; one with the same key is returned as it is."""
+        values = (
+            wish.key, json.dumps(wish.command), wish.folder, wish.cores, wish.memory_bytes, wish.duration_s,
+            wish.earliest_s, wish.latest_s, wish.priority, time.time(),
+        )  # fmt: skip
+        self._db.execute(
+            "INSERT OR IGNORE INTO job (key, command, folder, cores, memory_bytes, duration_s, earliest_s,"
+            f" latest_s, priority, submitted_s) VALUES ({','.join('?' * len(values))})",
+            values,
+        )
+        return self._select("WHERE key = ?", (wish.key,))[0]
+
+    def get(self, number: int) -> Job | None:
+        """A job."""
+        found = self._select("WHERE id = ?", (number,))
+        return found[0] if found else None
+
+    def listed(self, most: int = 1000) -> list[Job]:
+        """The last jobs, oldest first."""
+        return self._select("ORDER BY id DESC LIMIT ?", (most,))[::-1]
+
+    def open(self) -> list[Job]:
+        """Jobs that have not ended, oldest first."""
+        return self._select("WHERE ended_s IS NULL ORDER BY id")
+
+    def claim(self, number: int, node: str, now_s: float) -> bool:
+        """From waiting to starting, unless it was cancelled meanwhile; only after this it may be started."""
+        changed = self._db.execute(
+            "UPDATE job SET state = 'starting', node = ?, started_s = ?"
+            " WHERE id = ? AND state = 'waiting' AND NOT cancel",
+            (node, now_s, number),
+        )
+        return changed.rowcount == 1
+
+    def running(self, number: int) -> None:
+        """It was seen to run."""
+        self._db.execute("UPDATE job SET state = 'running' WHERE id = ? AND state = 'starting'", (number,))
+
+    def suspend(self, number: int, now_s: float) -> None:
+        """It is about to be stopped."""
+        self._db.execute(
+            "UPDATE job SET state = 'suspended', stopped_s = ? WHERE id = ? AND state = 'running'",
+            (now_s, number),
+        )
+
+    def resume(self, number: int, now_s: float) -> None:
+        """It goes on."""
+        self._db.execute(
+            "UPDATE job SET state = 'running', suspended_s = suspended_s + ? - stopped_s, stopped_s = NULL"
+            " WHERE id = ? AND state = 'suspended'",
+            (now_s, number),
+        )
+
+    def end(self, number: int, state: str, why: str, now_s: float) -> None:
+        """It is done, failed, cancelled or lost; the first to say so is right."""
+        self._db.execute(
+            "UPDATE job SET state = ?, why = ?, ended_s = ? WHERE id = ? AND ended_s IS NULL",
+            (state, why, now_s, number),
+        )
+
+    def cancel(self, number: int) -> None:
+        """Ask for its end."""
+        self._db.execute("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _select(self, rest: str, values: Sequence[Any] = ()) -> list[Job]:
+        return [_job(row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM job {rest}", values)]
+
+
+def _job(row: Sequence[Any]) -> Job:
+    number, key, command, *wished = row[:10]
+    submitted_s, state, node, started_s, ended_s, suspended_s, stopped_s, cancel, why = row[10:]
+    wish = Wish(key, tuple(json.loads(command)), *wished)
+    return Job(
+        number, wish, submitted_s, state, node, started_s, ended_s, suspended_s, stopped_s, bool(cancel), why
+    )

@@ -1,0 +1,203 @@
+"""Processes of jobs on this machine: started once, watched through files, suspended, ended.
+
+Each job has a folder with `output`, `started` and `ended`; `job_runner` says what they mean. Nothing is
+known here but what lies in those files and in /proc, so whoever comes later knows as much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from edgewise.errors import RunError
+from edgewise.runtime import job_runner
+from edgewise.runtime.backends.local import alive_handle
+from edgewise.runtime.job_book import Job
+from edgewise.runtime.job_runner import ENDED, STARTED
+
+GROUP = "group"  # file with the path of the job's control group
+NEVER = "never"  # content of `started` where a job must not start any more
+
+
+class Stage(Enum):
+    """Where the command of a job stands."""
+
+    ABSENT = "nobody has taken it"
+    RUNNING = "it runs, or is about to"
+    ENDED = "its exit status is known"
+    VANISHED = "it has ended, nobody knows how"
+    FORBIDDEN = "it must not start any more"
+
+
+class Seen(NamedTuple):
+    """Stage, and exit status where it is known: below 0 the signal that ended it."""
+
+    stage: Stage
+    code: int | None = None
+
+
+class JobProcesses:
+    """Jobs of the live system in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "jobs"
+        self._runners: dict[int, subprocess.Popen[bytes]] = {}
+
+    def output(self, number: int) -> Path:
+        """What a job has written, both streams."""
+        return self.folder / str(number) / "output"
+
+    def start(self, job: Job) -> None:
+        """Start a runner, which starts the command if nobody ever did; may be called again.
+
+        Raises:
+            RunError: the job's folder is gone, or no process can be started.
+        """
+        if job.id in self._runners and self._runners[job.id].poll() is None:
+            return
+        place = self.folder / str(job.id)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        cores = math.ceil(job.wish.cores)
+        settings = {
+            "command": job.wish.command,
+            "environment": {"EDGEWISE_JOB": str(job.id), "OMP_NUM_THREADS": str(cores)},
+            "processors": processors(cores, job.id),
+            "group": _make_group(job, place),
+        }
+        command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
+        try:
+            with self.output(job.id).open("ab") as output:
+                self._runners[job.id] = subprocess.Popen(
+                    command, cwd=job.wish.folder, stdin=subprocess.DEVNULL, stdout=output,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise RunError(f"job {job.id}: cannot be started in {job.wish.folder}: {error}") from error
+
+    def look(self, number: int) -> Seen:
+        """Where the command of a job stands."""
+        runner = self._runners.get(number)
+        if runner is not None and runner.poll() is not None:
+            del self._runners[number]
+        place = self.folder / str(number)
+        if (ended := _ended(place)) is not None:
+            return ended
+        try:
+            started = (place / STARTED).open()
+        except FileNotFoundError:
+            return Seen(Stage.ABSENT)
+        with started:
+            if started.read() == NEVER:
+                return Seen(Stage.FORBIDDEN)
+            try:
+                fcntl.flock(started, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Seen(Stage.RUNNING)
+        # its runner has ended: in order, or killed, and then the command may go on alone
+        vanished = Seen(Stage.RUNNING if self._handle(number) else Stage.VANISHED)
+        return _ended(place) or vanished
+
+    def forbid(self, number: int) -> bool:
+        """Take the only start away; False when a runner has it."""
+        place = self.folder / str(number)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = place / f"{NEVER}.{os.getpid()}"
+        fresh.write_text(NEVER)
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, place / STARTED)
+        fresh.unlink()
+        return (place / STARTED).read_text() == NEVER
+
+    def suspend(self, number: int) -> None:
+        """Stop a job's processes where they are."""
+        if not _write(self._group(number), "cgroup.freeze", "1"):
+            self.tell(number, signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """Let them go on."""
+        _write(self._group(number), "cgroup.freeze", "0")
+        self.tell(number, signal.SIGCONT)
+
+    def kill(self, number: int) -> None:
+        """End a job's processes at once."""
+        _write(self._group(number), "cgroup.kill", "1")
+        self.tell(number, signal.SIGKILL)
+
+    def tell(self, number: int, what: signal.Signals) -> None:
+        """Signal the command and what it started, unless it went into a session of its own."""
+        handle = self._handle(number)
+        if handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(handle.split(":")[0]), what)
+
+    def clear(self, number: int) -> None:
+        """Forget what only a running job needs."""
+        with contextlib.suppress(OSError):
+            self._group(number).rmdir()
+
+    def _group(self, number: int) -> Path:
+        with contextlib.suppress(OSError):
+            return Path((self.folder / str(number) / GROUP).read_text())
+        return self.folder / str(number)  # has no control files
+
+    def _handle(self, number: int) -> str | None:
+        """Of the command, if it lives."""
+        with contextlib.suppress(OSError):
+            handle = (self.folder / str(number) / STARTED).read_text()
+            return handle if ":" in handle and alive_handle(handle) else None
+        return None
+
+
+def _ended(place: Path) -> Seen | None:
+    with contextlib.suppress(FileNotFoundError):
+        return Seen(Stage.ENDED, json.loads((place / ENDED).read_text())["code"])
+    return None
+
+
+def processors(cores: int, number: int) -> list[int]:
+    """Processors of this machine that a job may use: as many as it has cores, in turn."""
+    mine = sorted(os.sched_getaffinity(0))
+    return [mine[(number + k) % len(mine)] for k in range(min(cores, len(mine)))]
+
+
+def _own_group() -> Path:
+    """Control group (version 2) of this process."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mount = next((fields[1] for fields in mounts if fields[2] == "cgroup2"), "/sys/fs/cgroup")
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return Path(mount + next((line[3:] for line in lines if line[:3] == "0::"), "/").rstrip("/"))
+
+
+def _make_group(job: Job, place: Path) -> str:
+    """The job's control group with its limits, noted in its folder; "" where there are none to be had."""
+    try:
+        group = _own_group() / f"edgewise-job-{os.getpid()}-{job.id}"
+        group.mkdir(exist_ok=True)
+    except OSError:
+        return ""
+    (place / GROUP).write_text(str(group))
+    _write(group, "cpu.max", f"{int(job.wish.cores * 100_000)} 100000")
+    _write(group, "cpu.idle", "1")
+    if job.wish.memory_bytes:
+        _write(group, "memory.max", str(int(job.wish.memory_bytes)))
+    return str(group)
+
+
+def _write(group: Path, name: str, text: str) -> bool:
+    """Whether a control file was there and took the text."""
+    try:
+        if not (group / name).exists():
+            return False
+        (group / name).write_text(text)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,383 @@
+"""Deferrable jobs as real processes: started once whatever dies, suspended for inference, ended, kept."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httptools", reason="the extra `live` is not installed")
+
+from running_system import System, infer, open_stream, small_scenario
+
+from edgewise.errors import PolicyError, ProtocolError
+from edgewise.runtime import asking, http, job_requests, job_runner
+from edgewise.runtime.job_book import JobBook, Wish
+from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
+from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.store import Store
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
+SLOT_S = 0.05
+HANG_S = 60.0
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A prepared system: nodes of 9 cores; two workers of 1 core on near-node, one on far-node."""
+    prepare(tmp_path / "live", small_scenario()).close()
+    return tmp_path / "live"
+
+
+@pytest.fixture
+def jobs(folder):
+    made = Jobs(Store(folder / DATABASE), SLOT_S)
+    yield made
+    for job in made.book.open():
+        made.processes.kill(job.id)
+
+
+def wish(command, key="", **changes):
+    now_s = time.time()
+    stated = {
+        "cores": 1.0, "memory_bytes": 0.0, "duration_s": 600.0, "earliest_s": now_s,
+        "latest_s": now_s + 600.0, "priority": 0,
+    } | changes  # fmt: skip
+    return Wish(key or f"{now_s}-{command}", tuple(command), "/", **stated)
+
+
+def shell(text, **changes):
+    return wish(["/bin/sh", "-c", text], **changes)
+
+
+def until(jobs, reached):
+    """Steps until `reached()`; fails when that takes for ever."""
+    began_s = time.monotonic()
+    while not reached():
+        assert time.monotonic() - began_s < HANG_S, [job.row() for job in jobs.book.listed()]
+        jobs.step(time.time())
+        time.sleep(0.01)
+
+
+def state(jobs, job):
+    return jobs.book.get(job.id).state
+
+
+def test_jobs_run_and_say_how_they_ended(jobs):
+    good = jobs.book.submit(shell("echo out; echo err >&2; echo $EDGEWISE_JOB"))
+    bad = jobs.book.submit(shell("exit 3"))
+    none = jobs.book.submit(wish(["/no/such/program"]))
+    killed = jobs.book.submit(shell("kill -9 $$"))
+    until(jobs, lambda: not jobs.book.open())
+    found = {job.id: (job.state, job.why) for job in jobs.book.listed()}
+    assert found[good.id] == ("done", "exit status 0")
+    assert found[bad.id] == ("failed", "exit status 3")
+    assert found[none.id] == ("failed", "exit status 127")
+    assert found[killed.id] == ("failed", "ended by signal 9")
+    assert jobs.processes.output(good.id).read_text().split() == ["out", "err", str(good.id)]
+    assert "/no/such/program" in jobs.processes.output(none.id).read_text()
+
+
+def test_two_runners_start_a_command_once_and_a_forbidden_one_never(tmp_path):
+    count = tmp_path / "count"
+    settings = {
+        "command": ["/bin/sh", "-c", f"echo x >> {count}"], "environment": {}, "processors": [0], "group": "",
+    }  # fmt: skip
+    command = [sys.executable, "-I", "-S", job_runner.__file__]
+    for k in range(5):
+        place = tmp_path / str(k)
+        place.mkdir()
+        runners = [subprocess.Popen([*command, place, json.dumps(settings)]) for _ in range(4)]
+        assert [runner.wait() for runner in runners] == [0] * 4
+        assert count.read_text() == "x\n" * (k + 1)
+    processes = JobProcesses(tmp_path)
+    assert processes.forbid(9) and processes.look(9) == Seen(Stage.FORBIDDEN)
+    subprocess.run([*command, tmp_path / "jobs" / "9", json.dumps(settings)], check=True)
+    assert count.read_text() == "x\n" * 5
+
+
+class Dying:
+    """Passes calls on and kills this process at the n-th one, before or after it."""
+
+    def __init__(self, inner, deaths):
+        self._inner, self._deaths = inner, deaths
+
+    def __getattr__(self, name):
+        method = getattr(self._inner, name)
+
+        def call(*args):
+            self._deaths.pass_one()
+            result = method(*args)
+            self._deaths.pass_one()
+            return result
+
+        return call
+
+
+class Deaths:
+    def __init__(self, after):
+        self.left = after
+
+    def pass_one(self):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def controller(folder, after):
+    """A process that keeps the jobs of a folder, and dies at the given call; whether it finished them."""
+    number = os.fork()
+    if number == 0:
+        try:
+            keep(folder, after)
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
+def keep(folder, after):
+    jobs = Jobs(Store(folder / DATABASE), SLOT_S)
+    deaths = Deaths(after)
+    jobs.book, jobs.processes = Dying(jobs.book, deaths), Dying(jobs.processes, deaths)
+    until(jobs, lambda: not jobs.book.open())
+
+
+def test_a_controller_that_dies_at_any_call_starts_every_job_once(folder, tmp_path):
+    """kill -9 between any two steps on the store and on processes, one after the other, then to the end."""
+    began_s, points = time.monotonic(), 0
+    for after in [*range(1, 40), *random.Random(3).sample(range(40, 120), 8)]:
+        if time.monotonic() - began_s > HANG_S / 2 and points >= 25:
+            break  # a slow machine
+        book, count = JobBook(folder / DATABASE), tmp_path / f"count-{after}"
+        for k in range(2):
+            book.submit(shell(f"echo {k} >> {count}", key=f"{after}-{k}"))
+        book.close()
+        died = controller(folder, after)
+        assert died in (0, -signal.SIGKILL)
+        assert controller(folder, 10**9) == 0
+        assert sorted(count.read_text().split()) == ["0", "1"], after
+        points += died != 0
+    assert points >= 25
+    book = JobBook(folder / DATABASE)
+    assert {job.state for job in book.listed()} == {"done"}
+
+
+def test_a_runner_that_is_killed_costs_its_job_but_starts_no_other(jobs, tmp_path):
+    count = tmp_path / "count"
+    job = jobs.book.submit(shell(f"echo x >> {count}; sleep 300"))
+    until(jobs, lambda: count.exists() and state(jobs, job) == "running")
+    runner = jobs.processes._runners[job.id]
+    runner.kill()
+    runner.wait()
+    for _ in range(20):
+        jobs.step(time.time())
+    assert state(jobs, job) == "running"  # the command goes on
+    jobs.processes.kill(job.id)
+    until(jobs, lambda: state(jobs, job) == "failed")
+    assert "killed" in jobs.book.get(job.id).why and count.read_text() == "x\n"
+
+
+def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
+    store = Store(folder / DATABASE)
+    jobs = Jobs(store, SLOT_S)
+    names = [worker.name for worker in jobs.scenario.topology.workers]
+    far = next(worker for worker in jobs.scenario.topology.workers if worker.node == "far-node")
+    beats = tmp_path / "beats"
+    near = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # fills near-node
+    until(jobs, lambda: state(jobs, near) == "running")
+    store.set_wanted(far.name, False)
+    text = f"while true; do echo x >> {beats}; sleep 0.02; done"
+    job = jobs.book.submit(shell(text, cores=9.0))  # all of far-node
+    until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
+    assert jobs.book.get(near.id).node == "near-node" and len(names) == 3
+    store.set_wanted(far.name, True)
+    until(jobs, lambda: state(jobs, job) == "suspended")
+    time.sleep(0.2)
+    size = beats.stat().st_size
+    time.sleep(0.5)
+    assert beats.stat().st_size == size and state(jobs, near) == "running"
+    store.set_wanted(far.name, False)
+    until(jobs, lambda: state(jobs, job) == "running" and beats.stat().st_size > size)
+    assert jobs.book.get(job.id).suspended_s > 0.5
+    for number in (job.id, near.id):
+        jobs.book.cancel(number)
+    until(jobs, lambda: not jobs.book.open())
+    assert {found.state for found in jobs.book.listed()} == {"cancelled"}
+    store.close()
+
+
+def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
+    order = tmp_path / "order"
+    first = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
+    until(jobs, lambda: state(jobs, first) == "running")
+    second = jobs.book.submit(wish(["/bin/sleep", "300"], cores=8.0))
+    until(jobs, lambda: state(jobs, second) == "running")  # now no core is free
+    low = jobs.book.submit(shell(f"echo low >> {order}", cores=8.0))
+    high = jobs.book.submit(shell(f"echo high >> {order}; sleep 0.2", cores=8.0, priority=5))
+    late = jobs.book.submit(shell(f"echo late >> {order}", cores=8.0, latest_s=time.time() + 0.5))
+    until(jobs, lambda: state(jobs, late) == "lost")
+    assert {state(jobs, low), state(jobs, high)} == {"waiting"}
+    jobs.book.cancel(second.id)
+    until(jobs, lambda: state(jobs, low) == "done")
+    assert order.read_text().split() == ["high", "low"]
+
+
+def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
+    never = jobs.book.submit(shell("echo", earliest_s=time.time() + 500))
+    stubborn = jobs.book.submit(shell("trap '' TERM; sleep 300 & wait; sleep 300", duration_s=0.5))
+    plain = jobs.book.submit(wish(["/bin/sleep", "300"]))
+    until(jobs, lambda: state(jobs, plain) == "running")
+    jobs.book.cancel(never.id)
+    jobs.book.cancel(plain.id)
+    until(jobs, lambda: not jobs.book.open())
+    found = [jobs.book.get(job.id) for job in (never, stubborn, plain)]
+    assert [job.state for job in found] == ["cancelled", "failed", "cancelled"]
+    assert found[0].started_s is None and "longer than its 0.5 s" in found[1].why
+
+
+def ask(jobs, method, path, body=None):
+    request = http.Request(method, path, {}, b"" if body is None else json.dumps(body).encode())
+    return json.loads(job_requests.answer(jobs, request).body)
+
+
+def test_requests_are_checked_and_repeats_are_one_job(jobs):
+    stated = {"key": "a", "command": ["true"], "folder": "/", "cores": 2, "duration_s": 5}
+    first = ask(jobs, "POST", "/v1/admin/jobs", stated)
+    assert ask(jobs, "POST", "/v1/admin/jobs", stated)["id"] == first["id"]
+    assert [row["id"] for row in ask(jobs, "GET", "/v1/admin/jobs")] == [first["id"]]
+    wrong = [
+        ({"command": "true"}, "command: a list"), ({"cores": -1}, "cores: '-1' is no number"),
+        ({"cores": 20}, "the largest, near-node, has 9"), ({"duration_s": None}, "duration_s"),
+        ({"latest_s": 1.0}, "latest_s: is"), ({"priority": 1e9}, "priority"), ({"key": ""}, "key"),
+        ({"cores": float("nan")}, "cores"),
+    ]  # fmt: skip
+    for change, message in wrong:
+        with pytest.raises(ProtocolError, match=message):
+            ask(jobs, "POST", "/v1/admin/jobs", stated | change)
+    with pytest.raises(ProtocolError, match="no job '77'"):
+        ask(jobs, "GET", "/v1/admin/jobs/77/output")
+    with pytest.raises(ProtocolError, match="did you mean 'sjf'"):
+        ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjff"})
+    assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjf"})["policy"] == "sjf"
+    assert Jobs(jobs.store).policy.name == "sjf"
+    with pytest.raises(PolicyError):
+        jobs.use("none")
+    assert ask(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory):
+    made = System(tmp_path_factory.mktemp("live"), small_scenario())
+    made.start()
+    asyncio.run(made.ready())
+    yield made
+    made.stop()
+
+
+async def submit(system, command, **changes):
+    """Through the controller, asked again when it dies: the key makes one job of it."""
+    about = system.store.get("controller")
+    client = http.Client.of_url(f"http://127.0.0.1:{about['port']}", about["admin_token"])
+    body = {
+        "key": uuid.uuid4().hex,
+        "command": command,
+        "folder": "/",
+        "cores": 1,
+        "duration_s": 600,
+    } | changes
+    answer = await asking.ask(
+        client, "POST", "/v1/admin/jobs", body=json.dumps(body).encode(), patience_s=HANG_S
+    )
+    client.close()
+    assert answer.status == 200, answer.body
+    return json.loads(answer.body)["id"]
+
+
+async def ended(system, numbers):
+    book, began_s = JobBook(system.store.file), time.monotonic()
+    while any(book.get(number).ended_s is None for number in numbers):
+        assert time.monotonic() - began_s < 2 * HANG_S, [job.row() for job in book.listed()]
+        await asyncio.sleep(0.05)
+    return [book.get(number) for number in numbers]
+
+
+def test_commands_need_the_administrators_token(system):
+    async def run():
+        client = http.Client.of_url(f"http://127.0.0.1:{system.store.get('controller')['port']}")
+        answer = await asking.ask(client, "GET", "/v1/admin/jobs", patience_s=HANG_S)
+        client.close()
+        return answer.status
+
+    assert asyncio.run(run()) == 401
+
+
+def test_kill_9_of_the_controller_at_random_moments(system, tmp_path):
+    """Jobs are accepted, started and noticed while controllers die; each of them runs once."""
+    draws = random.Random(11)
+
+    async def run():
+        numbers = []
+        for k in range(12):
+            asked = asyncio.create_task(
+                submit(system, ["/bin/sh", "-c", f"echo x >> {tmp_path}/{k}; sleep 0.3"])
+            )
+            await asyncio.sleep(draws.uniform(0.0, 1.2))
+            await system.kill("controller")
+            numbers.append(await asked)
+        return await ended(system, numbers)
+
+    jobs = asyncio.run(run())
+    assert [job.state for job in jobs] == ["done"] * 12
+    assert len({job.id for job in jobs}) == 12
+    assert [(tmp_path / str(k)).read_text() for k in range(12)] == ["x\n"] * 12
+
+
+def test_inference_keeps_its_deadlines_beside_jobs_that_burn_every_core(system, record_property):
+    """The same queries without and with jobs; every one in time, the figures are noted, not asserted."""
+
+    async def query(client, stream, count=60):
+        took = []
+        for _ in range(count):
+            began_s = time.perf_counter()
+            answer = await infer(client, stream)
+            took.append(time.perf_counter() - began_s)
+            assert answer.status == 200
+            await asyncio.sleep(0.01)
+        return sorted(took)
+
+    async def run():
+        client = system.gateway()
+        _, opened = await open_stream(client, deadline_s=5.0)
+        alone = await query(client, opened["stream"])
+        book = JobBook(system.store.file)
+        burn = [sys.executable, "-c", "while True: pass"]
+        numbers = [await submit(system, burn, cores=2) for _ in range(4)]
+        began_s = time.monotonic()
+        while any(book.get(number).state != "running" for number in numbers):
+            assert time.monotonic() - began_s < HANG_S
+            await asyncio.sleep(0.05)
+        beside = await query(client, opened["stream"])
+        assert [book.get(number).state for number in numbers] == ["running"] * 4
+        for number in numbers:
+            book.cancel(number)
+        await ended(system, numbers)
+        return alone, beside
+
+    alone, beside = asyncio.run(run())
+    for name, took in (("alone", alone), ("beside jobs", beside)):
+        record_property(name, {"median_s": took[len(took) // 2], "p95_s": took[int(0.95 * len(took))]})
+        print(f"{name}: median {took[len(took) // 2]:.4f} s, p95 {took[int(0.95 * len(took))]:.4f} s")
+    assert max(beside) < 5.0
