@@ -6,7 +6,13 @@
 
 Flows between the same two nodes have the same candidate paths, so the program holds one row per pair of
 nodes with their total volume; splitting its solution over the flows (`route`) gives an optimal solution of
-the program per flow. Between decisions only volumes and bandwidths change: rows and columns are added when a
+the program per flow.
+
+The slowest flow alone decides TH, so optimal solutions abound: the others may go almost any way. Of all of
+them `solve` takes one that crosses the fewest links, min Σ m_i^k |P_i^k| at the best TH. The paper takes
+whatever its solver finds.
+
+Between decisions only volumes and bandwidths change: rows and columns are added when a
 pair is new, bounds are changed otherwise, and HiGHS starts from the last basis.
 """
 
@@ -19,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
-from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.paths import PathTable, Rows
 
 UNIT = 1e6  # volumes in Mbit and bandwidths in Mbit/s keep the coefficients near one
+SLACK = 1e-7  # relative, of TH in the second program; its solution is the feasible one of the first
 SPARE = 4  # rebuilt when it holds this many times more pairs than are in use
 
 
@@ -64,11 +71,10 @@ class FlowProgram:
         none = np.zeros(0, dtype=np.int32)
         self._solver.addCol(1.0, 0.0, infinity, 0, none, np.zeros(0))
         self._bandwidth = np.zeros(links)  # of the coefficients now in the program
-        self._row: dict[
-            int, int
-        ] = {}  # pair code -> place among pair rows; its columns follow in the same order
+        # Pair code -> place among pair rows; its columns follow in the same order.
+        self._row: dict[int, int] = {}
         self._columns = np.zeros((0, self.table.k), dtype=np.int64)  # -1: no such path
-        self._count = 1
+        self._hops = [0.0]  # of each column
         self._active: dict[int, float] = {}
 
     def solve(
@@ -98,16 +104,25 @@ class FlowProgram:
         self._solver.run()
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
-        return self._read(codes)
-
-    def _read(self, codes: list[int]) -> FlowSolution:
-        solution = self._solver.getSolution()
-        value = np.append(np.asarray(solution.col_value), 0.0) * UNIT  # the last: of absent paths (-1)
-        dual = np.asarray(solution.row_dual)
-        links = len(self._bandwidth)
+        first = self._solver.getSolution()
+        dual, links = np.asarray(first.row_dual), len(self._bandwidth)
+        value = np.append(self._on_fewest_links(np.asarray(first.col_value)), 0.0)  # last: absent paths (-1)
         rows = np.array([self._row[code] for code in codes], dtype=np.int64)
-        amount = np.maximum(value[self._columns[rows]], 0.0)
-        return FlowSolution(float(value[0]) / UNIT, amount, dual[:links], dual[links + rows])
+        amount = np.maximum(value[self._columns[rows]] * UNIT, 0.0)
+        return FlowSolution(float(first.col_value[0]), amount, dual[:links], dual[links + rows])
+
+    def _on_fewest_links(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The columns of an optimal solution with the least Σ m |P|; the program is then as before."""
+        solver, count = self._solver, len(self._hops)
+        columns = np.arange(count, dtype=np.int32)
+        solver.changeColsCost(count, columns, np.array(self._hops))
+        solver.changeColBounds(0, 0.0, value[0] * (1 + SLACK))
+        solver.run()
+        if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+            value = np.asarray(solver.getSolution().col_value)
+        solver.changeColsCost(count, columns, (columns == 0).astype(np.float64))
+        solver.changeColBounds(0, 0.0, solver.getInfinity())
+        return value
 
     def _set_bandwidth(self, bandwidth_bps: NDArray[np.float64]) -> None:
         wanted = bandwidth_bps / UNIT
@@ -134,8 +149,8 @@ class FlowProgram:
         for i, path in enumerate(self.table.paths(source, target)):
             rows = np.append(np.sort(path), row).astype(np.int32)
             solver.addCol(0.0, 0.0, infinity, len(rows), rows, np.ones(len(rows)))
-            columns[i] = self._count
-            self._count += 1
+            columns[i] = len(self._hops)
+            self._hops.append(float(len(path)))
         self._columns = np.vstack([self._columns, columns])
 
 
@@ -203,22 +218,16 @@ def proportional(
 
 @kernel
 def gather(
-    begin: NDArray[np.int32],
-    offset: NDArray[np.int64],
-    links: NDArray[np.int32],
-    k: int,
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    chosen: NDArray[np.int64],
+    rows: Rows, source: NDArray[np.int64], target: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
     start = np.zeros(source.size + 1, dtype=np.int64)
     for i in range(source.size):
-        at = target[i] * k + chosen[i]
-        start[i + 1] = start[i] + begin[source[i], at + 1] - begin[source[i], at]
+        at = target[i] * rows.k + chosen[i]
+        start[i + 1] = start[i] + rows.start[source[i], at + 1] - rows.start[source[i], at]
     out = np.zeros(start[-1], dtype=np.int64)
     for i in range(source.size):
-        at = offset[source[i]] + begin[source[i], target[i] * k + chosen[i]]
+        at = rows.offset[source[i]] + rows.start[source[i], target[i] * rows.k + chosen[i]]
         for j in range(start[i + 1] - start[i]):
-            out[start[i] + j] = links[at + j]
+            out[start[i] + j] = rows.links[at + j]
     return start, out
