@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, decisions, graphs, machine, processes, queues, report
+from bench import breakdown, decisions, graphs, machine, placing, processes, queues, report
 from bench.measure import Case, pin, run_case
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -17,7 +17,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "graphs": graphs.case,
     "decisions": decisions.case,
 }
-OTHERS = ("scenario", "startup", "slots", "breakdown")
+OTHERS = ("scenario", "startup", "slots", "breakdown", "place")
 ROUNDS, QUICK = 5, 0.05
 
 
@@ -66,6 +66,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return processes.startup(rounds)
     if name == "slots":
         return {"runs": processes.slots(rounds, 10 if quick else 200, 10 if quick else 200, cpus)}
+    if name == "place":
+        return {"runs": placing.run(quick)}
     return breakdown.run(20_000 if quick else 1_000_000, rounds)
 
 

@@ -15,7 +15,8 @@ def table(result: dict[str, Any]) -> str:
         if name in result:
             lines += _rates(result[name])
     for name, section in (
-        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown)
+        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown),
+        ("place", _place),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -121,6 +122,29 @@ def _breakdown(case: dict[str, Any]) -> list[str]:
         "## Where a query's time goes", "",
         *_grid(("simulation", "ns per query", "more than the first"), rows),
         *_grid(("primitive, alone in a loop", "ns"), alone),
+    ]  # fmt: skip
+
+
+def _place(case: dict[str, Any]) -> list[str]:
+    head = (
+        "nodes, running jobs",
+        "policy",
+        "half within, ms",
+        "95 % within, ms",
+        "longest, ms",
+        "target, ms",
+    )
+    rows = [
+        (f"{run['nodes']:,}, {run['jobs']:,}", run["policy"],
+         *(f"{1e3 * run[name]:.1f}" for name in ("p50_s", "p95_s", "max_s")), f"{1e3 * run['target_s']:g}")
+        for run in case["runs"]
+    ]  # fmt: skip
+    cold = {run["nodes"]: run["paths_s"] for run in case["runs"]}
+    return [
+        "## Placement decisions", "", *_grid(head, rows),
+        "With known paths. From cold, a network's paths are found once: "
+        + ", ".join(f"{s:.3g} s for all {nodes:,} nodes ({1e3 * s / nodes:.2g} ms a node, as needed)"
+                    for nodes, s in cold.items()) + ".", "",
     ]  # fmt: skip
 
 
