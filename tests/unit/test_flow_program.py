@@ -72,7 +72,7 @@ def check_optimal(network, table, source, target, volume, solution):
             reduced = -solution.link_dual[path].sum() - solution.pair_dual[p]
             assert reduced >= -1e-6  # no column would help
             assert abs(reduced * solution.amount[p, k] / UNIT) < 1e-4  # and used ones are tight
-    slack = network.bandwidth_bps * solution.per_frame_s - links
+    slack = network.bandwidth_bps * solution.per_frame_s * (1 + SLACK) - links
     assert (slack >= -1e-6 * UNIT).all() and (solution.amount.sum(1) >= volume * (1 - 1e-6)).all()
     assert (solution.link_dual <= 1e-9).all() and (solution.pair_dual >= -1e-9).all()
     assert np.abs(slack * solution.link_dual).max() / UNIT < 1e-4
