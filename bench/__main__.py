@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, gateway, machine, processes, report, servers, split
+from bench import breakdown, gateway, machine, placing, processes, report, servers, split
 from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "startup", "slots", "breakdown", "split", "gateway", "servers")
+OTHERS = ("scenario", "startup", "slots", "breakdown", "split", "place", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
 
@@ -94,6 +94,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return processes.startup(rounds)
     if name == "slots":
         return {"runs": processes.slots(rounds, 10 if quick else 200, 10 if quick else 200, cpus)}
+    if name == "place":
+        return {"runs": placing.run(quick)}
     return breakdown.run(20_000 if quick else 1_000_000, rounds)
 
 

@@ -18,6 +18,7 @@ def table(result: dict[str, Any]) -> str:
         ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown),
         ("split", _split),
         ("gateway", _gateway), ("servers", _servers),
+        ("place", _place),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -168,6 +169,29 @@ def _servers(case: dict[str, Any]) -> list[str]:
     versions = ", ".join(f"{peer} {number}" for peer, number in case["versions"].items())
     missing = [f"{name} was not measured: {why}." for name, why in case["skipped"].items()]
     return [*lines, *([f"Peers: {versions}.", ""] if versions else []), *missing, *([""] if missing else [])]
+
+
+def _place(case: dict[str, Any]) -> list[str]:
+    head = (
+        "nodes, running jobs",
+        "policy",
+        "half within, ms",
+        "95 % within, ms",
+        "longest, ms",
+        "target, ms",
+    )
+    rows = [
+        (f"{run['nodes']:,}, {run['jobs']:,}", run["policy"],
+         *(f"{1e3 * run[name]:.1f}" for name in ("p50_s", "p95_s", "max_s")), f"{1e3 * run['target_s']:g}")
+        for run in case["runs"]
+    ]  # fmt: skip
+    cold = {run["nodes"]: run["paths_s"] for run in case["runs"]}
+    return [
+        "## Placement decisions", "", *_grid(head, rows),
+        "With known paths. From cold, a network's paths are found once: "
+        + ", ".join(f"{s:.3g} s for all {nodes:,} nodes ({1e3 * s / nodes:.2g} ms a node, as needed)"
+                    for nodes, s in cold.items()) + ".", "",
+    ]  # fmt: skip
 
 
 def _machines(result: dict[str, Any]) -> list[str]:

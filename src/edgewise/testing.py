@@ -3,7 +3,8 @@
 from edgewise.testing import check_policy
 check_policy(lambda: MyPolicy())
 
-`check_backend` does the same for what the live system runs its processes on.
+`check_backend` does the same for what the live system runs its processes on, `check_testbed` for what
+streaming jobs run on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
 from edgewise.model.work import Stream
 
 if TYPE_CHECKING:
+    from edgewise.model.network import Network
     from edgewise.runtime.backends.base import Backend
+    from edgewise.runtime.testbeds.base import Backend as Testbed
 
 BUDGET_S = 0.05
 
@@ -73,6 +76,20 @@ def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s
     from edgewise.runtime.backends import conformance  # an extra
 
     conformance.check(make_backend, folder, limit_s)
+
+
+def check_testbed(make_testbed: Callable[[Network], Testbed], limit_s: float = 60.0) -> None:
+    """Addresses, flows, real traffic, a link that fails and returns, and a clean end (extra `place`).
+
+    Args:
+        make_testbed: makes a test bed of a network; netns needs root.
+        limit_s: for each transfer.
+    Raises:
+        AssertionError: says which part of the contract of `edgewise.runtime.testbeds.Backend` is broken.
+    """
+    from edgewise.runtime.testbeds import conformance  # an extra
+
+    conformance.check(make_testbed, limit_s)
 
 
 def small_world(workers: int = 6, sites: int = 2) -> World:

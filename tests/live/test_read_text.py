@@ -50,13 +50,18 @@ def test_an_empty_picture_drops_the_frame(tmp_path):
 
 
 def test_one_command_runs_and_measures_it(tmp_path):
+    state = ["--state", str(tmp_path / "state")]
     done = CliRunner().invoke(
-        app, ["stream", "read-text", "--backend", "local", "--seconds", "4", "--out", str(tmp_path)]
+        app, ["stream", "read-text", "--backend", "local", "--seconds", "4", "--out", str(tmp_path), *state]
     )
     assert done.exit_code == 0, done.output
     assert "throughput: planned" in done.output and "source->detect" in done.output
     planned, measured = _figures(done.output)
     assert measured == pytest.approx(planned, rel=0.3)  # the networks share this machine's processors
+    kept = CliRunner().invoke(app, ["stream", "status", *state])
+    assert "read-text: ended" in kept.output and "recognise on " in kept.output, kept.output
+    again = CliRunner().invoke(app, ["stream", "resume", "--backend", "local", *state])
+    assert "no job is left to take up" in " ".join(again.output.split()), again.output
 
 
 def _figures(text):

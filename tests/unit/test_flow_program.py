@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from streaming_example import small_case, view_of
 
 from edgewise.core.keyed import Key
@@ -12,7 +13,7 @@ from edgewise.policies.place.baselines import TaskPartition
 from edgewise.policies.place.flows import flows_of, jrba_paths, paths_of
 from edgewise.policies.place.otf import Otfa
 from edgewise.policies.place.paths import PathTable
-from edgewise.policies.place.program import UNIT, FlowProgram, joined, proportional, route
+from edgewise.policies.place.program import SLACK, UNIT, FlowProgram, joined, proportional, route
 from edgewise.workloads.streaming import edge_network
 
 
@@ -71,7 +72,7 @@ def check_optimal(network, table, source, target, volume, solution):
             reduced = -solution.link_dual[path].sum() - solution.pair_dual[p]
             assert reduced >= -1e-6  # no column would help
             assert abs(reduced * solution.amount[p, k] / UNIT) < 1e-4  # and used ones are tight
-    slack = network.bandwidth_bps * solution.per_frame_s - links
+    slack = network.bandwidth_bps * solution.per_frame_s * (1 + SLACK) - links
     assert (slack >= -1e-6 * UNIT).all() and (solution.amount.sum(1) >= volume * (1 - 1e-6)).all()
     assert (solution.link_dual <= 1e-9).all() and (solution.pair_dual >= -1e-9).all()
     assert np.abs(slack * solution.link_dual).max() / UNIT < 1e-4
@@ -90,6 +91,36 @@ def test_relaxation_is_optimal_from_cold_and_from_the_last_basis(seed):
         cold = FlowProgram(table).solve(*case, network.bandwidth_bps)
         check_optimal(network, table, *case, warm)
         assert warm.per_frame_s == pytest.approx(cold.per_frame_s, rel=1e-6)
+
+
+def fewest_links(network, table, source, target, volume, per_frame_s):
+    """The least Σ m |P| at a given TH, by another solver and another formulation."""
+    paths = [(p, path) for p in range(len(source)) for path in table.paths(int(source[p]), int(target[p]))]
+    crosses = np.zeros((len(network.bandwidth_bps), len(paths)))
+    carries = np.zeros((len(source), len(paths)))
+    for column, (p, path) in enumerate(paths):
+        crosses[path, column] = carries[p, column] = 1.0
+    found = linprog(
+        [float(len(path)) for _, path in paths],
+        A_ub=np.vstack([crosses, -carries]),
+        b_ub=np.concatenate([network.bandwidth_bps * per_frame_s * (1 + SLACK), -volume]) / UNIT,
+    )
+    return found.fun * UNIT
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_all_optimal_solutions_one_that_crosses_the_fewest_links_is_taken(seed):
+    network, table, source, target, volume = program_case(seed)
+    program = FlowProgram(table)
+    for some in (slice(0, 9), slice(4, 15), slice(0, 15)):
+        case = source[some], target[some], volume[some]
+        solution = program.solve(*case, network.bandwidth_bps)
+        crossed = sum(
+            solution.amount[p, k] * len(path)
+            for p, (u, v) in enumerate(zip(*case[:2], strict=True))
+            for k, path in enumerate(table.paths(int(u), int(v)))
+        )
+        assert crossed == pytest.approx(fewest_links(network, table, *case, solution.per_frame_s), rel=1e-5)
 
 
 def test_links_without_bandwidth_carry_nothing():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,7 @@ from rich.table import Table
 from edgewise.errors import EdgewiseError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.streaming.session import JobRates
-    from edgewise.workloads.job_profiler import TaskProfile
+    from edgewise.runtime.streaming.rates import JobRates
 
 app = typer.Typer(help="Streaming jobs on a test bed of real sockets.", no_args_is_help=True)
 out = Console()
@@ -27,6 +27,9 @@ BackendOption = Annotated[
 ]
 PolicyOption = Annotated[str, typer.Option(help="A placement policy: lr, br, tp, otfs, otfa, joint.")]
 SecondsOption = Annotated[float, typer.Option(help="How long to measure.", min=1, max=3600)]
+StateOption = Annotated[Path, typer.Option(help="Folder where jobs and what is seen of them are kept.")]
+STATE = Path("runs/stream")
+DATABASE = "streams.db"
 
 
 @app.command(
@@ -40,11 +43,13 @@ def run(
     backend: BackendOption = "netns",
     policy: PolicyOption = "otfa",
     seconds: SecondsOption = 10.0,
+    state: StateOption = STATE,
 ) -> None:
     """Profile a job here, place it, run it on a test bed, and measure it beside the plan."""
     try:
         from edgewise.policies.place import load_placement
         from edgewise.runtime.streaming.job import live_job
+        from edgewise.runtime.streaming.meta import MetaStore
         from edgewise.runtime.streaming.session import StreamSession
         from edgewise.runtime.testbeds import open_backend
     except ImportError as error:
@@ -61,9 +66,11 @@ def run(
     fastest = float(nodes.speed_ops.max())  # this machine stands for the fastest node
     made = profiled_job(description, profile, fastest, source=nodes.names[0], duration_s=1e9)
     live = live_job(made, description, code, frame)
+    meta = MetaStore(state / DATABASE)
+    meta.end_all()
     with (
         err.status(f"{backend}: starting {len(profile) + 1} processes on {len(nodes.names)} nodes") as status,
-        StreamSession(open_backend(backend, nodes), chosen) as session,
+        StreamSession(open_backend(backend, nodes), chosen, meta=meta) as session,
     ):
         session.submit([live])
         status.update(f"measuring for {seconds:g} s")
@@ -71,7 +78,62 @@ def run(
     if not rates:
         raise EdgewiseError(f"job {made.name!r}: policy {policy!r} finds no room; give nodes more memory")
     for found in rates:
-        _show(found, profile, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
+        alone = {row.task: row.time_s for row in profile}
+        _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}", alone)
+
+
+@app.command(epilog="Example: sudo edgewise stream resume --policy joint")
+def resume(
+    backend: BackendOption = "netns",
+    policy: PolicyOption = "otfa",
+    seconds: SecondsOption = 10.0,
+    state: StateOption = STATE,
+) -> None:
+    """Take up the jobs of a run that was killed, with the task times it had measured."""
+    try:
+        from edgewise.policies.place import load_placement
+        from edgewise.runtime.streaming.meta import MetaStore
+        from edgewise.runtime.streaming.session import StreamSession
+        from edgewise.runtime.testbeds import open_backend
+    except ImportError as error:
+        raise EdgewiseError(f"stream cannot import {error.name}: pip install 'edgewise[place]'") from error
+
+    meta = MetaStore(_database(state))
+    if not meta.unfinished():
+        out.print(f"{state}: no job is left to take up")
+        return
+    nodes = meta.network()
+    with StreamSession(open_backend(backend, nodes), load_placement(policy), meta=meta) as session:
+        names = session.resume()
+        err.print(f"taken up: {', '.join(names)}; measuring for {seconds:g} s")
+        rates = session.measure(seconds, settle_s=min(seconds, 3.0))
+    for found in rates:
+        _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
+
+
+@app.command(epilog="Example: edgewise stream status")
+def status(state: StateOption = STATE) -> None:
+    """Show what is known of nodes, links, jobs, tasks and flows; also while a run goes on."""
+    from edgewise.runtime.streaming.meta import MetaStore
+
+    meta = MetaStore(_database(state))
+    nodes = Table("node", "free MB", "tasks", "busy", "seen s ago", box=None)
+    now_s = time.time()
+    for node in meta.nodes():
+        nodes.add_row(node.name, f"{node.free_bytes / 1e6:.0f}", str(node.tasks), f"{node.busy:.2f}",
+                      f"{now_s - node.seen_s:.0f}")  # fmt: skip
+    links = Table("link", "state", "bandwidth Mbit/s", "carries Mbit/s", box=None)
+    for link in meta.links():
+        links.add_row(f"{link.one}-{link.other}", "up" if link.up else "down",
+                      f"{link.bandwidth_bps / 1e6:.3f}", f"{link.rate_bps / 1e6:.3f}")  # fmt: skip
+    out.print(nodes, links, sep="\n\n")
+    for job in meta.jobs():
+        out.print(f"\njob {job.number} [bold]{escape(job.name)}[/bold]: {job.state}")
+        for task in meta.tasks(job.number):
+            out.print(f"  {task.name} on {task.node}: {task.frames} frames, {1e3 * task.time_s:.1f} ms each")
+        for flow in meta.flows(job.number):
+            out.print(f"  {flow.edge} over {flow.links}: {flow.rate_bps / 1e6:.3f} Mbit/s of "
+                      f"{flow.allowed_bps / 1e6:.3f}")  # fmt: skip
 
 
 @app.command(name="read-text", epilog="Example: sudo edgewise stream read-text --backend netns --policy otfa")
@@ -79,6 +141,7 @@ def read_text(
     backend: BackendOption = "netns",
     policy: PolicyOption = "otfa",
     seconds: SecondsOption = 10.0,
+    state: StateOption = STATE,
     folder: Annotated[Path, typer.Option("--out", help="Where job, network and frames go.")] = Path(
         "runs/read-text"
     ),
@@ -98,7 +161,7 @@ def read_text(
     code = Path(str(reading.__file__))
     lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
     out.print(f"first frame reads: {escape(' | '.join(lines))}")
-    run(folder / "job.json", code, frames, folder / "network.yaml", backend, policy, seconds)
+    run(folder / "job.json", code, frames, folder / "network.yaml", backend, policy, seconds, state)
 
 
 @app.command(epilog="Example: sudo edgewise stream clean")
@@ -112,6 +175,13 @@ def clean(
     out.print(f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else ""))
 
 
+def _database(state: Path) -> Path:
+    file = state / DATABASE
+    if not file.is_file():
+        raise EdgewiseError(f"--state {state}: no run has kept anything there; check the path")
+    return file
+
+
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -121,17 +191,17 @@ def _bytes(path: Path) -> bytes:
 
 def _show(
     rates: JobRates,
-    profile: Sequence[TaskProfile],
     names: Sequence[str],
     ends: Sequence[Sequence[int]],
     title: str,
+    alone_s: Mapping[str, float] | None = None,
 ) -> None:
-    alone = {row.task: row.time_s for row in profile}
     tasks = Table(
         "task", "node", "profiled here ms", "on the node ms", title=f"{rates.name}: {title}", box=None
     )
     for name, node in rates.nodes.items():
-        tasks.add_row(name, node, f"{1e3 * alone[name]:.1f}", f"{1e3 * rates.busy_s[name]:.1f}")
+        alone = "" if alone_s is None else f"{1e3 * alone_s[name]:.1f}"
+        tasks.add_row(name, node, alone, f"{1e3 * rates.busy_s[name]:.1f}")
     out.print(tasks)
     flows = Table("flow", "links", "allowed Mbit/s", "planned Mbit/s", "measured Mbit/s", box=None)
     for flow in rates.flows:

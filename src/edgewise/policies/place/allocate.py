@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.placement import JobArrays
-from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.paths import PathTable, Rows
 
 
 def allocate(
@@ -37,7 +37,7 @@ def allocate(
             table.network.speed_ops,
             free_memory_bytes,
             bandwidth_bps,
-            Rows(table.start, table.offset, table.links, table.k),
+            table.rows(),
         )
         if missing < 0:
             return node if node[-1] >= 0 else None
@@ -53,15 +53,6 @@ class Graph(NamedTuple):
     tail: NDArray[np.int64]
     head: NDArray[np.int64]
     volume: NDArray[np.float64]
-
-
-class Rows(NamedTuple):
-    """The part of a path table that kernels read; see `PathTable`."""
-
-    start: NDArray[np.int32]
-    offset: NDArray[np.int64]
-    links: NDArray[np.int32]
-    k: int
 
 
 @kernel

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.placement import JobArrays, Placement
-from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.paths import PathTable, Rows
 from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
 
 Assigned = tuple[JobArrays, NDArray[np.int64]]  # a job and the node of each of its tasks
@@ -66,7 +66,7 @@ def jrba_paths(
         flows.volume[flows.moving],
     )
     u, v, total, pair = joined(source, target, volume, len(program.table.hops))
-    if not _reachable(program.table, u, v, bandwidth_bps):
+    if not _all_open(program.table.rows(), u, v, bandwidth_bps):
         return None
     solution = program.solve(u, v, total, bandwidth_bps)
     if solution is None:
@@ -76,30 +76,18 @@ def jrba_paths(
     return chosen
 
 
-def _reachable(
-    table: PathTable, source: NDArray[np.int64], target: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
-) -> bool:
-    return bool(_all_open(table.start, table.offset, table.links, table.k, source, target, bandwidth_bps))
-
-
 @kernel
 def _all_open(
-    begin: NDArray[np.int32],
-    offset: NDArray[np.int64],
-    links: NDArray[np.int32],
-    k: int,
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    bandwidth: NDArray[np.float64],
+    rows: Rows, source: NDArray[np.int64], target: NDArray[np.int64], bandwidth: NDArray[np.float64]
 ) -> bool:
     """Whether each pair has a candidate path all of whose links have bandwidth left."""
     for i in range(source.size):
         some = False
-        for path in range(target[i] * k, target[i] * k + k):
-            first, last = begin[source[i], path], begin[source[i], path + 1]
+        for path in range(target[i] * rows.k, target[i] * rows.k + rows.k):
+            first, last = rows.start[source[i], path], rows.start[source[i], path + 1]
             clear = last > first
             for j in range(first, last):
-                clear = clear and bandwidth[links[offset[source[i]] + j]] > 0.0
+                clear = clear and bandwidth[rows.links[rows.offset[source[i]] + j]] > 0.0
             some = some or clear
         if not some:
             return False
@@ -110,17 +98,10 @@ def paths_of(
     flows: Flows, table: PathTable, chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(E + 1,) begins and the links of every edge's path; edges that are no flow have none."""
-    start, links = gather(
-        table.start,
-        table.offset,
-        table.links,
-        table.k,
-        flows.source[flows.moving],
-        flows.target[flows.moving],
-        chosen[flows.moving],
-    )
+    moving = flows.moving
+    start, links = gather(table.rows(), flows.source[moving], flows.target[moving], chosen[moving])
     full = np.zeros(len(flows.source) + 1, dtype=np.int64)
-    full[flows.moving + 1] = np.diff(start)
+    full[moving + 1] = np.diff(start)
     return np.cumsum(full), links
 
 

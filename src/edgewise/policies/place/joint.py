@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from edgewise.core.keyed import Key
 from edgewise.core.placement import JobArrays, NetworkView, Placement
 from edgewise.model.network import Network
-from edgewise.policies.place.allocate import Rows, allocate
+from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
-from edgewise.policies.place.paths import FAR, PathTable
+from edgewise.policies.place.paths import FAR, PathTable, Rows
 from edgewise.policies.place.search import Limits, Plan, fill, improve, measure, seed_job
 
 SEEDING, LEAST_HOSTS = 5.0, 4
@@ -94,7 +94,7 @@ class Joint:
     def _rows(self, nodes: NDArray[np.int64]) -> Rows:
         for node in np.unique(nodes).tolist():
             self.table.need(node)
-        return Rows(self.table.start, self.table.offset, self.table.links, self.table.k)
+        return self.table.rows()
 
     def _hosts(self, view: NetworkView, plan: Plan) -> NDArray[np.int64]:
         """Nodes with memory to spare: the nearest to the new jobs' sources, then the fastest."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,23 @@ from edgewise.model.network import Network
 
 FAR = 1 << 20  # hops to a node that cannot be reached
 DETOUR = 32  # candidates may be this much longer than the longest shortest path
+
+
+class Rows(NamedTuple):
+    """The part of a path table that kernels read; see `PathTable`."""
+
+    start: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    links: NDArray[np.int32]
+    k: int
+
+
+class Adjacency(NamedTuple):
+    """A graph by rows: (N + 1,) begins, (2 L,) neighbour and link, sorted by neighbour then link."""
+
+    begin: NDArray[np.int64]
+    node: NDArray[np.int64]
+    link: NDArray[np.int64]
 
 
 class PathTable:
@@ -37,8 +55,8 @@ class PathTable:
         count = len(network.names)
         self.k = k
         self.network = network
-        self._next, self._node, self._link = neighbours(count, network.ends)
-        self.hops = _all_hops(self._next, self._node)
+        self._graph = neighbours(count, network.ends)
+        self.hops = _all_hops(self._graph)
         self.start = np.zeros((count, count * k + 1), dtype=np.int32)
         self.offset = np.full(count, -1, dtype=np.int64)
         self.links = np.zeros(1 << 12, dtype=np.int32)
@@ -50,13 +68,17 @@ class PathTable:
             return
         reach = self.hops[source]
         width = min(len(self.hops), int(reach[reach < FAR].max()) + DETOUR) + 1
-        start, links = _row(self._next, self._node, self._link, self.hops, source, self.k, width)
+        start, links = _row(self._graph, self.hops, source, self.k, width)
         while self._used + links.size > self.links.size:
             self.links = np.concatenate([self.links, np.zeros_like(self.links)])
         self.links[self._used : self._used + links.size] = links
         self.start[source] = start
         self.offset[source] = self._used
         self._used += links.size
+
+    def rows(self) -> Rows:
+        """What is known now, for kernels; rows found later are not in it."""
+        return Rows(self.start, self.offset, self.links, self.k)
 
     def warm(self) -> None:
         """Find all paths now."""
@@ -70,19 +92,18 @@ class PathTable:
         return [self.links[a:b] for a, b in pairwise(begin) if b > a]
 
 
-def neighbours(
-    count: int, ends: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Adjacency in rows: (N + 1,) begins, (2 L,) neighbour and link, sorted by neighbour then link."""
+def neighbours(count: int, ends: NDArray[np.int64]) -> Adjacency:
+    """The adjacency of `count` nodes with links between `ends`, (L, 2)."""
     both = np.concatenate([ends, ends[:, ::-1]])
     link = np.tile(np.arange(len(ends)), 2)
     order = np.lexsort((link, both[:, 1], both[:, 0]))
     begin = np.searchsorted(both[order, 0], np.arange(count + 1))
-    return begin.astype(np.int64), both[order, 1].astype(np.int64), link[order].astype(np.int64)
+    return Adjacency(begin.astype(np.int64), both[order, 1].astype(np.int64), link[order].astype(np.int64))
 
 
 @kernel
-def _all_hops(begin: NDArray[np.int64], node: NDArray[np.int64]) -> NDArray[np.int64]:
+def _all_hops(graph: Adjacency) -> NDArray[np.int64]:
+    begin, node = graph.begin, graph.node
     count = begin.size - 1
     hops = np.full((count, count), FAR)
     queue = np.zeros(count, dtype=np.int64)
@@ -103,8 +124,7 @@ def _all_hops(begin: NDArray[np.int64], node: NDArray[np.int64]) -> NDArray[np.i
 
 @kernel
 def _spur(
-    begin: NDArray[np.int64],
-    node: NDArray[np.int64],
+    graph: Adjacency,
     hops: NDArray[np.int64],
     root: NDArray[np.int64],
     target: int,
@@ -116,6 +136,7 @@ def _spur(
     Fills `out` with root and way (indices into the adjacency are not kept) and returns its number of nodes;
     0 when there is none or `out` is too short.
     """
+    begin, node = graph.begin, graph.node
     count = begin.size - 1
     reached = np.full(count, FAR)
     parent = np.full(count, -1)
@@ -162,8 +183,7 @@ def _trace(
 
 @kernel
 def _pair(
-    begin: NDArray[np.int64],
-    node: NDArray[np.int64],
+    graph: Adjacency,
     hops: NDArray[np.int64],
     source: int,
     target: int,
@@ -174,11 +194,11 @@ def _pair(
     """Fill `found` (k, width) with the nodes of the k shortest paths and `size` (k,); returns how many."""
     k = found.shape[0]
     deviates = np.zeros(k, dtype=np.int64)
-    banned = np.zeros(begin.size - 1, dtype=np.bool_)
+    banned = np.zeros(graph.begin.size - 1, dtype=np.bool_)
     waiting = 0  # candidates in pool
     pool_size = np.zeros(pool.shape[0], dtype=np.int64)
     pool_deviates = np.zeros(pool.shape[0], dtype=np.int64)
-    size[0] = _spur(begin, node, hops, np.full(1, source), target, banned, found[0])
+    size[0] = _spur(graph, hops, np.full(1, source), target, banned, found[0])
     if size[0] == 0:
         return 0
     for last in range(k - 1):
@@ -187,7 +207,7 @@ def _pair(
             for other in range(last + 1):
                 if size[other] > i + 1 and (found[other, : i + 1] == found[last, : i + 1]).all():
                     banned[found[other, i + 1]] = True
-            length = _spur(begin, node, hops, found[last, : i + 1], target, banned, pool[waiting])
+            length = _spur(graph, hops, found[last, : i + 1], target, banned, pool[waiting])
             if length > 0:
                 pool_size[waiting] = length
                 pool_deviates[waiting] = i
@@ -214,15 +234,10 @@ def _first_shortest(size: NDArray[np.int64]) -> int:
 
 @kernel
 def _row(
-    begin: NDArray[np.int64],
-    node: NDArray[np.int64],
-    link: NDArray[np.int64],
-    hops: NDArray[np.int64],
-    source: int,
-    k: int,
-    width: int,
+    graph: Adjacency, hops: NDArray[np.int64], source: int, k: int, width: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """(N k + 1,) begins and the links of all paths from `source`."""
+    begin, node, link = graph
     count = begin.size - 1
     start = np.zeros(count * k + 1, dtype=np.int32)
     links = np.zeros(count * k * 8, dtype=np.int32)
@@ -233,7 +248,7 @@ def _row(
     for target in range(count):
         paths = 0
         if target != source and hops[source, target] < FAR:
-            paths = _pair(begin, node, hops, source, target, found, size, pool)
+            paths = _pair(graph, hops, source, target, found, size, pool)
         for i in range(k):
             start[target * k + i] = used
             if i >= paths:

@@ -6,22 +6,30 @@
 
 Flows between the same two nodes have the same candidate paths, so the program holds one row per pair of
 nodes with their total volume; splitting its solution over the flows (`route`) gives an optimal solution of
-the program per flow. Between decisions only volumes and bandwidths change: rows and columns are added when a
+the program per flow.
+
+The slowest flow alone decides TH, so optimal solutions abound: the others may go almost any way. Of all of
+them `solve` takes one that crosses the fewest links, min Σ m_i^k |P_i^k| at the best TH. The paper takes
+whatever its solver finds.
+
+Between decisions only volumes and bandwidths change: rows and columns are added when a
 pair is new, bounds are changed otherwise, and HiGHS starts from the last basis.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
-from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.paths import PathTable, Rows
 
 UNIT = 1e6  # volumes in Mbit and bandwidths in Mbit/s keep the coefficients near one
+SLACK = 1e-7  # relative, of TH in the second program; its solution is the feasible one of the first
+NONE = np.zeros(0, dtype=np.int32)
 SPARE = 4  # rebuilt when it holds this many times more pairs than are in use
 
 
@@ -50,25 +58,13 @@ class FlowProgram:
 
     def _build(self) -> None:
         links = len(self.table.network.bandwidth_bps)
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (
-            ("output_flag", False),
-            ("presolve", "off"),
-            ("solver", "simplex"),
-            ("threads", 1),
-        ):
-            self._solver.setOptionValue(option, value)
-        infinity = self._solver.getInfinity()
-        for _ in range(links):
-            self._solver.addRow(-infinity, 0.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
-        none = np.zeros(0, dtype=np.int32)
-        self._solver.addCol(1.0, 0.0, infinity, 0, none, np.zeros(0))
+        # Least TH, and fewest links at a given TH; each goes on from its own last basis.
+        self._least, self._fewest = self._both = (_solver(1.0, links), _solver(0.0, links))
         self._bandwidth = np.zeros(links)  # of the coefficients now in the program
-        self._row: dict[
-            int, int
-        ] = {}  # pair code -> place among pair rows; its columns follow in the same order
+        # Pair code -> place among pair rows; its columns follow in the same order.
+        self._row: dict[int, int] = {}
         self._columns = np.zeros((0, self.table.k), dtype=np.int64)  # -1: no such path
-        self._count = 1
+        self._count = 1  # columns
         self._active: dict[int, float] = {}
 
     def solve(
@@ -95,48 +91,63 @@ class FlowProgram:
             if code not in self._row:
                 self._add(code, u, v)
         self._set_volumes(dict(zip(codes, (volume_bits / UNIT).tolist(), strict=True)))
-        self._solver.run()
-        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        first = _solved(self._least)
+        if first is None:
             return None
-        return self._read(codes)
-
-    def _read(self, codes: list[int]) -> FlowSolution:
-        solution = self._solver.getSolution()
-        value = np.append(np.asarray(solution.col_value), 0.0) * UNIT  # the last: of absent paths (-1)
-        dual = np.asarray(solution.row_dual)
-        links = len(self._bandwidth)
+        dual, links = np.asarray(first.row_dual), len(self._bandwidth)
+        self._fewest.changeColBounds(0, 0.0, first.col_value[0] * (1 + SLACK))
+        second = _solved(self._fewest) or first
+        value = np.append(np.asarray(second.col_value), 0.0)  # the last: of absent paths (-1)
         rows = np.array([self._row[code] for code in codes], dtype=np.int64)
-        amount = np.maximum(value[self._columns[rows]], 0.0)
-        return FlowSolution(float(value[0]) / UNIT, amount, dual[:links], dual[links + rows])
+        amount = np.maximum(value[self._columns[rows]] * UNIT, 0.0)
+        return FlowSolution(float(first.col_value[0]), amount, dual[:links], dual[links + rows])
 
     def _set_bandwidth(self, bandwidth_bps: NDArray[np.float64]) -> None:
         wanted = bandwidth_bps / UNIT
         for i in np.flatnonzero(wanted != self._bandwidth).tolist():
-            self._solver.changeCoeff(i, 0, -wanted[i])
+            for solver in self._both:
+                solver.changeCoeff(i, 0, -wanted[i])
         self._bandwidth = wanted.copy()
 
     def _set_volumes(self, wanted: dict[int, float]) -> None:
-        infinity = self._solver.getInfinity()
         links = len(self._bandwidth)
-        for code in self._active.keys() - wanted.keys():
-            self._solver.changeRowBounds(links + self._row[code], 0.0, infinity)
-        for code, volume in wanted.items():
-            if self._active.get(code) != volume:
-                self._solver.changeRowBounds(links + self._row[code], volume, infinity)
+        changed = dict.fromkeys(self._active.keys() - wanted.keys(), 0.0)
+        changed |= {code: v for code, v in wanted.items() if self._active.get(code) != v}
+        for code, volume in changed.items():
+            for solver in self._both:
+                solver.changeRowBounds(links + self._row[code], volume, highspy.kHighsInf)
         self._active = wanted
 
     def _add(self, code: int, source: int, target: int) -> None:
-        solver, infinity = self._solver, self._solver.getInfinity()
         row = len(self._bandwidth) + len(self._row)
         self._row[code] = len(self._row)
-        solver.addRow(0.0, infinity, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+        for solver in self._both:
+            solver.addRow(0.0, highspy.kHighsInf, 0, NONE, np.zeros(0))
         columns = np.full(self.table.k, -1)
         for i, path in enumerate(self.table.paths(source, target)):
             rows = np.append(np.sort(path), row).astype(np.int32)
-            solver.addCol(0.0, 0.0, infinity, len(rows), rows, np.ones(len(rows)))
+            for solver, cost in zip(self._both, (0.0, float(len(path))), strict=True):
+                solver.addCol(cost, 0.0, highspy.kHighsInf, len(rows), rows, np.ones(len(rows)))
             columns[i] = self._count
             self._count += 1
         self._columns = np.vstack([self._columns, columns])
+
+
+def _solver(cost: float, links: int) -> highspy.Highs:
+    """A program of so many empty link rows, and TH at a cost."""
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
+        solver.setOptionValue(option, value)
+    for _ in range(links):
+        solver.addRow(-highspy.kHighsInf, 0.0, 0, NONE, np.zeros(0))
+    solver.addCol(cost, 0.0, highspy.kHighsInf, 0, NONE, np.zeros(0))
+    return solver
+
+
+def _solved(solver: highspy.Highs) -> Any:
+    """Its optimal solution; None when there is none."""
+    solver.run()
+    return solver.getSolution() if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal else None
 
 
 def joined(
@@ -203,22 +214,16 @@ def proportional(
 
 @kernel
 def gather(
-    begin: NDArray[np.int32],
-    offset: NDArray[np.int64],
-    links: NDArray[np.int32],
-    k: int,
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    chosen: NDArray[np.int64],
+    rows: Rows, source: NDArray[np.int64], target: NDArray[np.int64], chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
     start = np.zeros(source.size + 1, dtype=np.int64)
     for i in range(source.size):
-        at = target[i] * k + chosen[i]
-        start[i + 1] = start[i] + begin[source[i], at + 1] - begin[source[i], at]
+        at = target[i] * rows.k + chosen[i]
+        start[i + 1] = start[i] + rows.start[source[i], at + 1] - rows.start[source[i], at]
     out = np.zeros(start[-1], dtype=np.int64)
     for i in range(source.size):
-        at = offset[source[i]] + begin[source[i], target[i] * k + chosen[i]]
+        at = rows.offset[source[i]] + rows.start[source[i], target[i] * rows.k + chosen[i]]
         for j in range(start[i + 1] - start[i]):
-            out[start[i] + j] = links[at + j]
+            out[start[i] + j] = rows.links[at + j]
     return start, out

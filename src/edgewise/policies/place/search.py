@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.policies.place.allocate import Rows
+from edgewise.policies.place.paths import Rows
 
 HUGE = 1e9
 GAIN = 1e-6  # least relative improvement that counts

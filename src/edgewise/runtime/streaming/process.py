@@ -73,6 +73,11 @@ class Process:
         return self._latest
 
     @property
+    def latest(self) -> dict[str, float]:
+        """Its newest report, however old; empty before the first."""
+        return self._latest
+
+    @property
     def culprit(self) -> bool:
         """Whether it failed by itself, not because a neighbour did."""
         return self._error is not None and not self._error.startswith(LOST)

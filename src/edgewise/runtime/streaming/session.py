@@ -3,13 +3,16 @@
 The scheduler is any placement policy; it sees the same view as in simulation. When a job comes or goes or a
 link changes it decides anew. Flows that only change their path or rate go on while it happens; a job whose
 tasks move is started anew on its new nodes, and frames on their way are lost.
+
+With a `MetaStore` all of it is kept: a session that was killed is taken up with `resume`, and every decision
+takes the work of tasks as it was measured instead of as it was profiled.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,63 +29,16 @@ from edgewise.core.placement import (
 )
 from edgewise.errors import RunError, ScenarioError
 from edgewise.runtime.streaming.job import LiveJob
+from edgewise.runtime.streaming.meta import ENDED, RUNNING, MetaStore
+from edgewise.runtime.streaming.monitor import Monitor, link_status
 from edgewise.runtime.streaming.process import Process
+from edgewise.runtime.streaming.rates import SOURCE, JobRates, Running, process_key, rates_of
 from edgewise.runtime.streaming.task import PERIOD_S, Output, Setting
 from edgewise.runtime.testbeds.base import Backend, Flow
 from edgewise.runtime.testbeds.local import LocalBackend
 
+ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
 READY_S = 60.0  # a task must have loaded its code within
-SOURCE = "source"  # name of the process that sends frames
-
-
-@dataclass(frozen=True, slots=True)
-class FlowRate:
-    """One flow between two nodes over a measurement.
-
-    Attributes:
-        edge: "tail->head".
-        path: links.
-        planned_bps: volume of a frame times the planned throughput.
-        allowed_bps: bandwidth in the plan.
-        measured_bps: payload that arrived.
-    """
-
-    edge: str
-    path: tuple[int, ...]
-    planned_bps: float
-    allowed_bps: float
-    measured_bps: float
-
-
-@dataclass(frozen=True, slots=True)
-class JobRates:
-    """One job over a measurement.
-
-    Attributes:
-        name: of the job.
-        nodes: task → node name.
-        planned_fps: what `core.placement.throughput` says of its placement.
-        measured_fps: frames that its last tasks finished.
-        busy_s: task → mean time of a frame in its function.
-        flows: between different nodes.
-    """
-
-    name: str
-    nodes: Mapping[str, str]
-    planned_fps: float
-    measured_fps: float
-    busy_s: Mapping[str, float]
-    flows: tuple[FlowRate, ...]
-
-
-@dataclass(slots=True)
-class _Running:
-    """A job and its processes; the source is one of them."""
-
-    live: LiveJob
-    placed: Placement
-    ports: list[int]
-    processes: dict[str, Process]
 
 
 class StreamSession:
@@ -94,17 +50,25 @@ class StreamSession:
         seed: of the policy's own draws.
         emulate: a task takes at least work / speed of its node, so that this machine acts as the slow nodes
             of the plan.
+        meta: keeps what is decided and seen; None keeps nothing.
     """
 
     def __init__(
-        self, backend: Backend, policy: PlacementPolicy, seed: int = 0, emulate: bool = True
+        self,
+        backend: Backend,
+        policy: PlacementPolicy,
+        seed: int = 0,
+        emulate: bool = True,
+        meta: MetaStore | None = None,
     ) -> None:
-        self.backend, self.policy, self.emulate = backend, policy, emulate
+        self.backend, self.policy, self.emulate, self.meta = backend, policy, emulate, meta
         self.network = backend.network
-        self.running: dict[int, _Running] = {}
+        self.running: dict[int, Running] = {}
         self._jobs: dict[int, LiveJob] = {}
-        self._waiting: list[JobArrays] = []
+        self._profiled: dict[int, JobArrays] = {}
+        self._waiting: list[int] = []
         policy.reset(self.network, Key(seed))
+        self._monitor: Monitor | None = None
         self._began_s = time.monotonic()
 
     def __enter__(self) -> StreamSession:
@@ -121,10 +85,34 @@ class StreamSession:
             RunError: a task cannot start.
         """
         for live in jobs:
-            number = len(self._jobs)
-            self._waiting.append(arrays_of(live.job, number, self.network))
-            self._jobs[number] = live
+            self.network.node(live.job.source)  # refused before it is kept
+            self._add(len(self._jobs) if self.meta is None else self.meta.add_job(live), live)
         self.decide()
+
+    def resume(self) -> list[str]:
+        """Take up the jobs that an earlier session on the same database left; links that were down stay so.
+
+        Returns:
+            names of these jobs.
+        Raises:
+            ScenarioError: a job's source is no node.
+            RunError: the session keeps nothing, or a task cannot start.
+        """
+        if self.meta is None:
+            raise RunError("resume: this session keeps nothing; give it a MetaStore")
+        left = self.meta.unfinished()
+        for number, live in left:
+            self._add(number, live)
+        for row in self.meta.links():
+            if not row.up and {row.one, row.other} <= set(self.network.names):
+                self._switch(self.network.link(row.one, row.other), up=False)
+        self.decide()
+        return [live.job.name for _, live in left]
+
+    def _add(self, number: int, live: LiveJob) -> None:
+        self._profiled[number] = arrays_of(live.job, number, self.network)
+        self._jobs[number] = live
+        self._waiting.append(number)
 
     def finish(self, name: str) -> None:
         """End a running job, and decide anew.
@@ -137,6 +125,7 @@ class StreamSession:
             raise ScenarioError(f"job {name!r}: does not run; running: {', '.join(self.names()) or 'none'}")
         for process in self.running.pop(found[0]).processes.values():
             process.stop()
+        self._note(found[0], ENDED)
         self.decide()
 
     def names(self) -> list[str]:
@@ -145,11 +134,16 @@ class StreamSession:
 
     def set_link(self, link: int, up: bool) -> None:
         """A link fails or returns; what runs is planned anew around it."""
+        self._switch(link, up)
+        self.decide()
+
+    def _switch(self, link: int, up: bool) -> None:
         bandwidth = self.network.bandwidth_bps.copy()
         bandwidth[link] = self.backend.network.bandwidth_bps[link] if up else 0.0
         self.network = replace(self.network, bandwidth_bps=bandwidth)
         self.backend.set_link(link, up)
-        self.decide()
+        if self.meta is not None:
+            self.meta.put_link(link_status(self, link, 0.0))
 
     def decide(self) -> None:
         """Ask the policy, check its answer, and carry it out.
@@ -165,14 +159,18 @@ class StreamSession:
             self.network,
             memory,
             np.maximum(link, 0.0),
-            tuple(self._waiting),
+            tuple(self._measured(number) for number in self._waiting),
             tuple(placements),
         )
         decided = {p.job.id: p for p in self.policy.place(view)}
         now = {p.job.id: p for p in placements} | decided
         validate(self.network, list(now.values()))
         self._carry_out(decided)
-        self._waiting = [job for job in self._waiting if job.id not in self.running]
+        self._waiting = [number for number in self._waiting if number not in self.running]
+        for number in self.running:
+            self._note(number, RUNNING)
+        if self.meta is not None and self._monitor is None:
+            self._monitor = Monitor(self, self.meta.file)
 
     def measure(self, seconds: float, settle_s: float = 1.0) -> tuple[JobRates, ...]:
         """What jobs and flows do, over `seconds` after a while of settling.
@@ -186,26 +184,48 @@ class StreamSession:
         after = self._reports()
         planned = throughput(self.network, [r.placed for r in self.running.values()])
         return tuple(
-            self._rates(number, float(fps), before[number], after[number])
-            for number, fps in zip(self.running, planned, strict=True)
+            rates_of(job, self.network.names, float(fps), before[number], after[number])
+            for (number, job), fps in zip(self.running.items(), planned, strict=True)
         )
 
     def close(self) -> None:
-        """End all processes and remove the backend's traces."""
+        """End all processes and jobs, and remove the backend's traces."""
+        if self._monitor is not None:
+            self._monitor.stop()
         for job in self.running.values():
             for process in job.processes.values():
                 process.stop()
+        for number in self._jobs:
+            self._note(number, ENDED)
         self.running.clear()
         self.backend.close()
 
+    def _note(self, number: int, state: str) -> None:
+        if self.meta is not None:
+            self.meta.set_state(number, state)
+
+    def _measured(self, number: int) -> JobArrays:
+        """The job with the work its tasks turned out to be, time of a frame x speed of the node."""
+        job = self._profiled[number]
+        if self.meta is None:
+            return job
+        order, work = self._jobs[number].job.graph.order(), job.work_ops.copy()
+        for row in self.meta.tasks(number):
+            if row.frames >= ENOUGH_FRAMES and row.node in self.network.names:
+                speed = self.network.speed_ops[self.network.node(row.node)]
+                work[order.index(row.name)] = row.time_s * speed
+        return job._replace(work_ops=work)
+
     def _fitting(self, placed: Placement) -> Placement:
-        """The placement, with nothing for flows over links that are down."""
+        """The placement, with nothing for flows over links that are down and work as it was measured."""
         down = self.network.bandwidth_bps[placed.links] <= 0
         cut = [bool(down[a:b].any()) for a, b in zip(placed.start, placed.start[1:], strict=False)]
-        return replace(placed, bandwidth_bps=np.where(cut, 0.0, placed.bandwidth_bps))
+        return replace(
+            placed, job=self._measured(placed.job.id), bandwidth_bps=np.where(cut, 0.0, placed.bandwidth_bps)
+        )
 
     def _carry_out(self, decided: Mapping[int, Placement]) -> None:
-        fresh: list[_Running] = []
+        fresh: list[Running] = []
         for number, placed in decided.items():
             old = self.running.get(number)
             if old is not None and (old.placed.node == placed.node).all():
@@ -224,7 +244,7 @@ class StreamSession:
                 process.tell("go")
         self._tell_rates()
 
-    def _flows(self, job: _Running) -> list[Flow]:
+    def _flows(self, job: Running) -> list[Flow]:
         """Flows between nodes; the bandwidth of the plan is what the network manager enforces."""
         p = job.placed
         return [
@@ -245,15 +265,15 @@ class StreamSession:
             for process in job.processes.values():
                 process.tell_json(rates)
 
-    def _started(self, live: LiveJob, placed: Placement) -> _Running:
+    def _started(self, live: LiveJob, placed: Placement) -> Running:
         ports = [self.backend.port() for _ in placed.job.head]
         order = live.job.graph.order()
-        job = _Running(live, placed, ports, {})
+        job = Running(live, placed, ports, {})
         for task in range(-1, len(order)):
             node = placed.job.source if task < 0 else int(placed.node[task])
             name = SOURCE if task < 0 else order[task]
             label = f"job {live.job.name!r}, {'its source' if task < 0 else f'task {name!r}'}"
-            job.processes[_key(task, order)] = Process(
+            job.processes[process_key(task, order)] = Process(
                 self.backend, node, label, self._setting(live, placed, ports, task, order)
             )
         return job
@@ -261,7 +281,7 @@ class StreamSession:
     def _setting(
         self, live: LiveJob, placed: Placement, ports: Sequence[int], task: int, order: Sequence[str]
     ) -> Setting:
-        job = placed.job
+        job = self._profiled[placed.job.id]  # a slow node is as slow as the profile says
         node = job.source if task < 0 else int(placed.node[task])
         ins = [ports[e] for e in range(len(job.head)) if task >= 0 and job.head[e] == task]
         outs = [self._output(placed, ports, e) for e in range(len(job.head)) if job.tail[e] == task]
@@ -298,45 +318,3 @@ class StreamSession:
                     if process.culprit:
                         process.check()
             raise
-
-    def _rates(
-        self,
-        number: int,
-        planned_fps: float,
-        before: Mapping[str, dict[str, float]],
-        after: Mapping[str, dict[str, float]],
-    ) -> JobRates:
-        job = self.running[number]
-        order, p = job.live.job.graph.order(), job.placed
-
-        def gained(task: str, what: str) -> float:
-            return after[task].get(what, 0.0) - before[task].get(what, 0.0)
-
-        def rate(task: str, what: str) -> float:
-            return gained(task, what) / max(gained(task, "at_s"), 1e-9)
-
-        last = [name for i, name in enumerate(order) if i not in p.job.tail]
-        flows = [
-            FlowRate(
-                f"{SOURCE if p.job.tail[e] < 0 else order[p.job.tail[e]]}->{order[p.job.head[e]]}",
-                tuple(p.path(e).tolist()),
-                float(p.job.volume_bits[e]) * planned_fps,
-                float(p.bandwidth_bps[e]),
-                8.0 * rate(order[p.job.head[e]], str(job.ports[e])),
-            )
-            for e in range(len(p.job.head))
-            if p.tail_node[e] != p.head_node[e]
-        ]
-        return JobRates(
-            job.live.job.name,
-            {name: self.network.names[int(p.node[i])] for i, name in enumerate(order)},
-            planned_fps,
-            min(rate(name, "frames") for name in last),
-            {name: gained(name, "busy_s") / max(gained(name, "frames"), 1.0) for name in order},
-            tuple(flows),
-        )
-
-
-def _key(task: int, order: Sequence[str]) -> str:
-    """A task may itself be called "source"; the process that sends frames has no name of a task."""
-    return "" if task < 0 else order[task]

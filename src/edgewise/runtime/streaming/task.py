@@ -24,6 +24,7 @@ from edgewise.runtime.streaming.wire import Meter, TokenBucket, connect, listen,
 from edgewise.workloads.payload import NOTHING, decode, encode
 
 PERIOD_S = 0.25
+CATCH_UP_S = 0.05  # by which a task may make up for a processor that was not free at once
 LOST = "lost its neighbour"  # what those say whose neighbour failed
 
 
@@ -87,6 +88,7 @@ class TaskProcess:
 
     def _work(self, function: Callable[[Any], Any] | None) -> None:
         frames = self._source() if function is None else None
+        least_s, finish_s = self.setting["least_s"], 0.0
         while True:
             given = [q.get() for q in self.into]
             began_s = time.monotonic()
@@ -96,10 +98,11 @@ class TaskProcess:
                 output = _call(function, [decode(data) for data in given])
             else:
                 output = NOTHING
-            taken_s = time.monotonic() - began_s
-            if taken_s < self.setting["least_s"]:
-                time.sleep(self.setting["least_s"] - taken_s)
-            self.busy_s += time.monotonic() - began_s
+            now_s = time.monotonic()
+            self.busy_s += max(now_s - began_s, least_s)
+            finish_s = max(finish_s, began_s - CATCH_UP_S) + least_s  # on the node that this one stands for
+            if now_s < finish_s:
+                time.sleep(finish_s - now_s)
             self.done += 1
             for q in self.out:
                 q.put(output)

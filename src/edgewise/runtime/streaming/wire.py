@@ -9,9 +9,9 @@ import time
 
 HEADER = struct.Struct("!I")
 LARGEST = 1 << 30  # bytes of a frame
-BUFFER = 16384  # of sockets; the kernel doubles it
+BUFFER = 32768  # of sockets; the kernel doubles it
 CHUNK = 8192
-BURST_S = 0.02  # of tokens; at least one chunk
+BURST_S = 0.1  # of tokens; at least one chunk. A sender that had to wait for a processor catches up
 
 
 class TokenBucket:

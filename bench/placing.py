@@ -1,0 +1,99 @@
+"""Streaming jobs: how long a placement decision takes, from what runs to a checked answer.
+
+A network with many running jobs; then one job ends and one arrives at every decision. Timed, in CPU seconds
+of the one thread that works, are the view (`free_of`), the policy and the check (`validate`), with the paths
+known; finding them is timed apart. OTFS takes fewer jobs, as it lets those wait that find no bandwidth.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from edgewise.core.keyed import Key
+from edgewise.core.placement import (
+    JobArrays,
+    NetworkView,
+    Placement,
+    PlacementPolicy,
+    arrays_of,
+    free_of,
+    validate,
+)
+from edgewise.model.network import Network
+from edgewise.policies.place import load_placement
+from edgewise.policies.place.paths import PathTable
+from edgewise.workloads.streaming import edge_network, streaming_jobs
+
+SIZES = ((70, 50, 0.02), (1000, 500, 1.0))  # nodes, running jobs, what 95 % of decisions should take
+POLICIES = ("tp", "otfs", "otfa", "joint")
+DECISIONS, CHUNK, BANDWIDTH_BPS = 40, 25, 10e6
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """One row for each size and policy; quick: the small size, ten decisions."""
+    return [
+        row for size in (SIZES[:1] if quick else SIZES) for row in _size(*size, 10 if quick else DECISIONS)
+    ]
+
+
+def _size(nodes: int, running: int, target_s: float, decisions: int) -> Iterator[dict[str, Any]]:
+    network = edge_network(1, nodes, BANDWIDTH_BPS)
+    made = streaming_jobs(1, network, running + decisions)
+    jobs = [arrays_of(job, i, network) for i, job in enumerate(made)]
+    _Player("joint", network, PathTable(edge_network(1, nodes, BANDWIDTH_BPS))).play(jobs[:2], 1)  # compiles
+    table, began_s = PathTable(network), time.process_time()
+    table.warm()
+    paths_s = time.process_time() - began_s
+    for name in POLICIES:
+        player = _Player(name, network, table)
+        took_s = player.play(jobs, running)
+        yield {
+            "policy": name, "nodes": nodes, "jobs": len(player.running), "decisions": decisions,
+            "target_s": target_s, "p50_s": float(np.quantile(took_s, 0.5)),
+            "p95_s": float(np.quantile(took_s, 0.95)), "max_s": max(took_s), "paths_s": paths_s,
+        }  # fmt: skip
+
+
+class _Player:
+    """What runs, decision after decision.
+
+    Args:
+        name: of the policy.
+        network: where jobs run.
+        table: its paths; the policy takes them as its own.
+    """
+
+    def __init__(self, name: str, network: Network, table: PathTable) -> None:
+        self.network, self.policy = network, _with_paths(name, network, table)
+        self.running: dict[int, Placement] = {}
+
+    def play(self, jobs: list[JobArrays], running: int) -> list[float]:
+        """CPU seconds of each decision after the first `running` jobs, which come in chunks."""
+        for first in range(0, running, CHUNK):
+            self._decide(jobs[first : min(first + CHUNK, running)])
+        took_s = []
+        for job in jobs[running:]:
+            self.running.pop(next(iter(self.running)))  # the oldest ends
+            took_s.append(self._decide([job]))
+        return took_s
+
+    def _decide(self, waiting: list[JobArrays]) -> float:
+        began_s = time.process_time()
+        before = list(self.running.values())
+        memory, link = free_of(self.network, before)
+        placed = self.policy.place(NetworkView(0.0, self.network, memory, link, waiting, before))
+        self.running |= {p.job.id: p for p in placed}
+        validate(self.network, list(self.running.values()))
+        return time.process_time() - began_s
+
+
+def _with_paths(name: str, network: Network, table: PathTable) -> PlacementPolicy:
+    policy: Any = load_placement(name)
+    policy.reset(network, Key(1))
+    vars(policy.table).update(vars(table))
+    made: PlacementPolicy = policy
+    return made

@@ -1,0 +1,235 @@
+"""What is known of nodes, links, jobs, tasks and flows: one SQLite file in WAL mode (MetaManager in ENTS).
+
+The session writes what it decides, `monitor` what it sees. All of it survives the death of any process:
+`StreamSession.resume` reads here which jobs a killed session left, and what their tasks took.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.errors import RunError
+from edgewise.model.jobs import StreamingJob
+from edgewise.model.network import Network
+from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime.store import open_database
+from edgewise.runtime.streaming.job import LiveJob
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (
+    name TEXT PRIMARY KEY, speed_ops REAL NOT NULL, memory_bytes REAL NOT NULL, free_bytes REAL NOT NULL,
+    tasks INTEGER NOT NULL, busy REAL NOT NULL, seen_s REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS link (
+    one TEXT NOT NULL, other TEXT NOT NULL, bandwidth_bps REAL NOT NULL, up INTEGER NOT NULL,
+    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (one, other)
+);
+CREATE TABLE IF NOT EXISTS job (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, state TEXT NOT NULL, live TEXT NOT NULL,
+    since_s REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS task (
+    job INTEGER NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL, frames INTEGER NOT NULL,
+    time_s REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (job, name)
+);
+CREATE TABLE IF NOT EXISTS flow (
+    job INTEGER NOT NULL, edge TEXT NOT NULL, links TEXT NOT NULL, allowed_bps REAL NOT NULL,
+    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (job, edge)
+);
+"""
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+
+
+class NodeStatus(NamedTuple):
+    """A node: what it is, what is free, how many tasks it has, and how many of them work on average."""
+
+    name: str
+    speed_ops: float
+    memory_bytes: float
+    free_bytes: float
+    tasks: int
+    busy: float
+    seen_s: float
+
+
+class LinkStatus(NamedTuple):
+    """A link between two nodes: its bandwidth, whether it is up, and what it carries both ways together."""
+
+    one: str
+    other: str
+    bandwidth_bps: float
+    up: bool
+    rate_bps: float
+    seen_s: float
+
+
+class JobStatus(NamedTuple):
+    """A job: "waiting", "running" or "ended", and since when."""
+
+    number: int
+    name: str
+    state: str
+    since_s: float
+
+
+class TaskStatus(NamedTuple):
+    """A task since it was last started: its node, frames so far, and the mean time of one."""
+
+    job: int
+    name: str
+    node: str
+    frames: int
+    time_s: float
+    seen_s: float
+
+
+class FlowStatus(NamedTuple):
+    """A flow: the links of its path, the bandwidth of the plan, and the payload that arrives."""
+
+    job: int
+    edge: str
+    links: str
+    allowed_bps: float
+    rate_bps: float
+    seen_s: float
+
+
+class MetaStore:
+    """The database of one test bed; each thread opens its own.
+
+    Args:
+        file: created when missing.
+    Raises:
+        RunError: it cannot be opened, or is no database.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._db = open_database(file, SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def put_bed(self, nodes: Iterable[NodeStatus], links: Iterable[LinkStatus]) -> None:
+        """The status of all nodes and links; what was known of others goes."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            for table, rows in (("node", list(nodes)), ("link", list(links))):
+                self._db.execute(f"DELETE FROM {table}")
+                _insert(self._db, table, rows)
+
+    def put_link(self, link: LinkStatus) -> None:
+        """The status of one link."""
+        _insert(self._db, "link", [link])
+
+    def put_work(self, tasks: Iterable[TaskStatus], flows: Iterable[FlowStatus]) -> None:
+        """The newest status of tasks and flows; flows that are no longer there go."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("DELETE FROM flow")
+            _insert(self._db, "flow", list(flows))
+            _insert(self._db, "task", list(tasks))
+
+    def add_job(self, live: LiveJob) -> int:
+        """Keep a job that waits; returns its number."""
+        row = self._db.execute(
+            "INSERT INTO job (name, state, live, since_s) VALUES (?, ?, ?, ?)",
+            (live.job.name, WAITING, _as_json(live), time.time()),
+        )
+        return int(row.lastrowid or 0)
+
+    def set_state(self, number: int, state: str) -> None:
+        """A job waits, runs or has ended."""
+        self._db.execute(
+            "UPDATE job SET state = ?, since_s = ? WHERE number = ? AND state <> ?",
+            (state, time.time(), number, state),
+        )
+
+    def end_all(self) -> None:
+        """Nobody will take up the jobs that wait or run."""
+        for number, _ in self.unfinished():
+            self.set_state(number, ENDED)
+
+    def unfinished(self) -> list[tuple[int, LiveJob]]:
+        """Jobs that wait or run, oldest first."""
+        rows = self._db.execute(
+            "SELECT number, live FROM job WHERE state <> ? ORDER BY number", (ENDED,)
+        ).fetchall()
+        return [(number, _from_json(live)) for number, live in rows]
+
+    def network(self) -> Network:
+        """The nodes and links of the test bed, all links up.
+
+        Raises:
+            RunError: none is known.
+        """
+        nodes, links = self.nodes(), self.links()
+        if not nodes:
+            raise RunError(f"state {self.file}: knows no node; start with `edgewise stream run --state`")
+        place = {row.name: i for i, row in enumerate(nodes)}
+        return Network(
+            tuple(place),
+            np.array([row.speed_ops for row in nodes]),
+            np.array([row.memory_bytes for row in nodes]),
+            np.array([(place[row.one], place[row.other]) for row in links], dtype=np.int64).reshape(-1, 2),
+            np.array([row.bandwidth_bps for row in links]),
+        )
+
+    def nodes(self) -> list[NodeStatus]:
+        """All nodes, in the order of the network."""
+        return [NodeStatus(*row) for row in self._db.execute("SELECT * FROM node ORDER BY rowid")]
+
+    def links(self) -> list[LinkStatus]:
+        """All links, in the order of the network."""
+        rows = self._db.execute("SELECT * FROM link ORDER BY rowid").fetchall()
+        return [LinkStatus(one, other, bps, bool(up), *rest) for one, other, bps, up, *rest in rows]
+
+    def jobs(self) -> list[JobStatus]:
+        """All jobs there ever were, oldest first."""
+        rows = self._db.execute("SELECT number, name, state, since_s FROM job ORDER BY number")
+        return [JobStatus(*row) for row in rows]
+
+    def tasks(self, job: int) -> list[TaskStatus]:
+        """What is known of a job's tasks."""
+        rows = self._db.execute("SELECT * FROM task WHERE job = ? ORDER BY rowid", (job,))
+        return [TaskStatus(*row) for row in rows]
+
+    def flows(self, job: int) -> list[FlowStatus]:
+        """The flows of a job that runs."""
+        rows = self._db.execute("SELECT * FROM flow WHERE job = ? ORDER BY rowid", (job,))
+        return [FlowStatus(*row) for row in rows]
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        marks = ",".join("?" * len(rows[0]))
+        db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+
+
+def _as_json(live: LiveJob) -> str:
+    return json.dumps(asdict(live), default=str)  # paths as text
+
+
+def _from_json(text: str) -> LiveJob:
+    fields = json.loads(text)
+    job = fields["job"]
+    graph = TaskGraph(
+        job["graph"]["name"],
+        tuple(Task(**task) for task in job["graph"]["tasks"]),
+        tuple(Edge(**edge) for edge in job["graph"]["edges"]),
+    )
+    return LiveJob(
+        StreamingJob(**{**job, "graph": graph}),
+        Path(fields["code"]),
+        fields["functions"],
+        tuple(Path(frame) for frame in fields["frames"]),
+    )

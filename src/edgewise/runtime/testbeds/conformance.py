@@ -1,0 +1,94 @@
+"""The contract of `Backend`, checked with real processes and sockets on three nodes in a row."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from edgewise.model.network import Network
+from edgewise.runtime.testbeds.base import Backend, Flow
+
+NAMES, LINKS, WIDTH_BPS = ("a", "b", "c"), ((0, 1), (1, 2)), 8e6
+SEND = """
+import socket, sys
+ours, to, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with socket.create_connection((to, port), 20, (ours, 0)) as sock:
+    sock.sendall(b"x" * 100_000)
+"""
+RECEIVE = """
+import socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
+    print("ready", flush=True)
+    sock, (peer, _) = server.accept()
+    total = 0
+    while data := sock.recv(65536):
+        total += len(data)
+print(total, peer)
+"""
+
+
+def check(make: Callable[[Network], Backend], limit_s: float) -> None:
+    """See `edgewise.testing.check_testbed`."""
+    ends, width = np.array(LINKS), np.full(len(LINKS), WIDTH_BPS)
+    network = Network(NAMES, np.full(3, 1e9), np.full(3, 1e9), ends, width)
+    bed = make(network)
+    try:
+        _addresses(bed, network)
+        _flows(bed)
+        _traffic(bed, limit_s)
+        bed.set_link(0, up=False)
+        bed.set_link(0, up=True)
+        _traffic(bed, limit_s)  # as before
+        assert bed.apply([]) > 0, "apply: taking a flow away is a change"
+        assert bed.apply([]) == 0, "apply: nothing is left to take away"
+    finally:
+        bed.close()
+    again = make(network)  # what closed is gone, so another fits in its place
+    again.close()
+
+
+def _addresses(bed: Backend, network: Network) -> None:
+    assert bed.network is network, "network: the one it was made of"
+    assert isinstance(bed.name, str) and bed.name, "name: text"
+    assert isinstance(bed.shapes, bool), "shapes: True or False"
+    ports = [bed.port() for _ in range(3)]
+    assert all(0 < port < 65536 for port in ports), "port: of TCP"
+    assert bed.link_bytes().shape == (len(LINKS), 2), "link_bytes: (L, 2)"
+
+
+def _flows(bed: Backend) -> None:
+    port = bed.port()
+    flow = Flow(port, 0, 2, (0, 1), 1e6)
+    assert bed.apply([flow]) > 0, "apply: a new flow is a change"
+    assert bed.apply([flow]) == 0, "apply: the same flows again change nothing"
+    assert bed.apply([Flow(port, 0, 2, (0, 1), 2e6)]) > 0, "apply: a new rate is a change"
+    try:
+        bed.apply([Flow(port, 0, 2, (1,), 1e6)])
+    except ValueError:
+        return
+    raise AssertionError("apply: a path that does not begin at its source is a ValueError")
+
+
+def _traffic(bed: Backend, limit_s: float) -> None:
+    """A connection from the first node to the last arrives whole, and from where it should."""
+    port, ours, to = bed.port(), bed.address(0), bed.address(2)
+    bed.apply([Flow(port, 0, 2, (0, 1), WIDTH_BPS)])
+    before = bed.link_bytes()
+    receive = bed.command(2, [sys.executable, "-c", RECEIVE, to, str(port)])
+    with subprocess.Popen(receive, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == "ready\n", "command: it runs"
+            send = bed.command(0, [sys.executable, "-c", SEND, ours, to, str(port)])
+            done = subprocess.run(send, capture_output=True, text=True, timeout=limit_s, check=False)
+            assert done.returncode == 0, f"address: a node does not reach another: {done.stderr[-200:]}"
+            said = server.communicate(timeout=limit_s)[0]
+        finally:
+            server.kill()
+    assert said.split() == ["100000", ours], f"address: arrived {said!r}, not 100000 bytes from {ours}"
+    carried = bed.link_bytes() - before
+    assert (carried >= 0).all(), "link_bytes: never less than before"
+    if bed.shapes:
+        assert (carried[:, 0] >= 100_000).all(), "link_bytes: every link of the path has carried the flow"

@@ -1,0 +1,113 @@
+"""A session that is killed is taken up: its jobs, its cut links, and the times its tasks took."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from edgewise.model.jobs import StreamingJob
+from edgewise.model.network import Network
+from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.policies.place import load_placement
+from edgewise.runtime.streaming.job import LiveJob
+from edgewise.runtime.streaming.meta import MetaStore
+from edgewise.runtime.streaming.session import ENOUGH_FRAMES, StreamSession
+from edgewise.runtime.testbeds import open_backend
+
+pytestmark = pytest.mark.live
+LIMIT_S = 60.0
+SLOW_S = 0.04
+CODE = f"""
+import time
+def grab(input): return True, input[:2000]
+def look(input):
+    time.sleep({SLOW_S})
+    return True, len(input)
+job = [grab, look]
+"""
+
+
+def network():
+    """cam - hub twice: straight, and over relay."""
+    ends, bandwidth = np.array([[0, 2], [0, 1], [1, 2]]), np.array([8e6, 4e6, 4e6])
+    speed, memory = np.array([1e9, 1e9, 4e9]), np.array([3e8, 1e7, 3e8])
+    return Network(("cam", "relay", "hub"), speed, memory, ends, bandwidth)
+
+
+def live_job(folder):
+    """The profile says that `look` takes 1 ms on the hub; it takes 40."""
+    (folder / "job.py").write_text(CODE)
+    (folder / "frame").write_bytes(bytes(4000))
+    tasks = (Task("grab", 1e6, 2e8), Task("look", 4e6, 2e8))
+    job = StreamingJob("watch", TaskGraph("watch", tasks, (Edge("grab", "look", 2000),)), "cam", 4000,
+                       duration_s=1e9)  # fmt: skip
+    return LiveJob(job, folder / "job.py", {"grab": "grab", "look": "look"}, (folder / "frame",))
+
+
+def wait(condition, what):
+    until_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < until_s, what
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """The database of a session with one cut link that was killed after its monitors had seen it work."""
+    script = tmp_path / "manager.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import pathlib, sys, time
+            sys.path.insert(0, sys.argv[1])
+            import test_stream_state as here
+            folder = pathlib.Path(sys.argv[2])
+            bed = here.open_backend("local", here.network())
+            store = here.MetaStore(folder / "streams.db")
+            session = here.StreamSession(bed, here.load_placement("otfa"), meta=store)
+            session.submit([here.live_job(folder)])
+            session.set_link(0, up=False)
+            time.sleep(600)
+            """
+        )
+    )
+    here = __file__.rsplit("/", 1)[0]
+    manager = subprocess.Popen([sys.executable, str(script), here, str(tmp_path)])
+    file = tmp_path / "streams.db"
+    try:
+        wait(file.is_file, "no database")
+        store = MetaStore(file)
+        wait(
+            lambda: any(t.frames > 2 * ENOUGH_FRAMES for t in store.tasks(1) if t.name == "look"), "no frame"
+        )
+        wait(lambda: [link.up for link in store.links()] == [False, True, True], "the cut link is not kept")
+    finally:
+        manager.send_signal(signal.SIGKILL)
+        manager.wait()
+    return store
+
+
+def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
+    (task,) = (t for t in killed.tasks(1) if t.name == "look")
+    assert task.node == "hub" and task.time_s >= SLOW_S
+    (flow,) = killed.flows(1)
+    assert flow.links == "cam-relay, relay-hub" and flow.rate_bps > 0
+    hub = next(node for node in killed.nodes() if node.name == "hub")
+    assert hub.tasks == 1 and hub.free_bytes == pytest.approx(1e8) and hub.busy > 0.1
+    assert (killed.network().ends == network().ends).all()
+    with StreamSession(
+        open_backend("local", killed.network()), load_placement("otfa"), meta=killed
+    ) as session:
+        assert session.resume() == ["watch"]
+        (rates,) = session.measure(2.0)
+        assert rates.planned_fps <= 1.02 / SLOW_S  # as measured; the profile promised far more
+        assert rates.measured_fps == pytest.approx(rates.planned_fps, rel=0.25)
+        assert [flow.path for flow in rates.flows] == [(1, 2)]
+        session.set_link(0, up=True)
+        assert [link.up for link in killed.links()] == [True, True, True]
+        assert [job.state for job in killed.jobs()] == ["running"]
+    assert [job.state for job in killed.jobs()] == ["ended"] and killed.unfinished() == []
