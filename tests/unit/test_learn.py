@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from edgewise.config import load_scenario  # noqa: E402
 from edgewise.learn.dqn import Config, Trainer  # noqa: E402
-from edgewise.learn.env import DispatchEnv, Reward  # noqa: E402
+from edgewise.learn.env import NAME, DispatchEnv, Reward  # noqa: E402
 from edgewise.learn.export import export  # noqa: E402
 from edgewise.learn.networks import PaperNetwork, PooledNetwork  # noqa: E402
 from edgewise.learn.replay import Replay  # noqa: E402
@@ -34,6 +34,22 @@ SMALL = Config(
 @pytest.mark.parametrize("state", ["pooled", "history"])
 def test_environment_keeps_the_contract_of_gymnasium(state):
     check_env(DispatchEnv("tiny", state=state), skip_render_check=True)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_steps_many_worlds_side_by_side(mode):
+    kwargs = {"scenario": "tiny", "state": "history"}
+    worlds = gymnasium.make_vec(f"edgewise.learn.env:{NAME}", 2, vectorization_mode=mode, **kwargs)
+    states, infos = worlds.reset(seed=[3, 4])
+    following, rewards, _, _, after = worlds.step(np.array([1, 5]))
+    worlds.close()
+    for k, action in enumerate((1, 5)):
+        alone = DispatchEnv(**kwargs)
+        state, info = alone.reset(seed=3 + k)
+        assert np.array_equal(state, states[k]) and info["seed"] == infos["seed"][k]
+        state, reward, *_, info = alone.step(np.int64(action))
+        assert np.array_equal(state, following[k])
+        assert reward == rewards[k] and info["success"] == after["success"][k]
 
 
 def test_an_episode_is_the_run_of_the_policy():
