@@ -1,4 +1,4 @@
-"""Policies that choose policies, on a running gateway: set under traffic, they decide from its measurements."""
+"""Policies that choose policies, set on a gateway under traffic: they decide from its measurements."""
 
 import asyncio
 import json

@@ -145,4 +145,4 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         return ok, failed, rejected + float(lasts @ run.truth.rate_qps[refused])
 
 
-gymnasium.register(NAME, entry_point=DispatchEnv)
+gymnasium.register(NAME, entry_point="edgewise.learn.env:DispatchEnv")

@@ -34,7 +34,9 @@ class Lookahead(MetaPolicy):
 
     name = "lookahead"
 
-    def __init__(self, actions: Sequence[str] = CANDIDATES, horizon_s: float = 75.0, samples: int = 1) -> None:
+    def __init__(
+        self, actions: Sequence[str] = CANDIDATES, horizon_s: float = 75.0, samples: int = 1
+    ) -> None:
         super().__init__(actions)
         self.horizon_s, self.samples = horizon_s, samples
 

@@ -131,7 +131,7 @@ class Runs:
         return {name: found[k * count : (k + 1) * count] for k, name in enumerate(names)}
 
     def chief(self, scenario: Scenario, rival: str) -> dict[str, list[Figures]]:
-        """The rival and what is compared with it on every seed; the other static ones on a few, for figures."""
+        """The rival and what is compared with it on every seed; others on a few, for figures."""
         others = [name for name in PAPER if name != rival]
         return self.of(scenario, others, self.seeds[:FEW]) | self.of(scenario, (rival, *CHIEF))
 
