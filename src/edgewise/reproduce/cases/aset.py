@@ -184,7 +184,7 @@ _CLAIMS = {
     "a4-rejects": "A4: full-edge: ASET rejects at most a point more than the best static policy",
     **{f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is not below the best static" for rate in RATES},
     **{f"a5-{name.split('-')[-1]}": f"A5: {name}: ASET is at least a point above" for name in PATTERNS},
-    "a6-switch-time": "A6: 95 % of ASET's choices take at most a tenth of the time between streams (CPU time)",
+    "a6-switch-time": "A6: 95 % of ASET's choices take a tenth of the time between streams or less (CPU)",
     "a7-plateau": "A7: the last ten training episodes (of < 100) do as well as the ten before, ± 2 points",
     "beyond-strongest": "full-edge: ASET is a point above least-loaded-feasible, which is not in the paper",
     "beyond-slack": "full-edge: slack-aware, a static policy of ours, is a point above least-loaded-feasible",
