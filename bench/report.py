@@ -15,7 +15,8 @@ def table(result: dict[str, Any]) -> str:
         if name in result:
             lines += _rates(result[name])
     for name, section in (
-        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown)
+        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown),
+        ("split", _split),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -50,6 +51,15 @@ def _compared(result: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str
         for row in case["rows"] if case else ():
             if "ratio" in row:
                 yield case, row
+
+
+def _split(case: dict[str, Any]) -> list[str]:
+    rows = [
+        (row["name"], str(row["variables"]), f"{1e3 * row['median_s']:.1f}", f"{1e3 * row['longest_s']:.1f}")
+        for row in case["rows"]
+    ]
+    head = ("split queries on new rates", "probabilities", "median CPU ms", "longest")
+    return [f"## A new plan of split queries, target {1e3 * case['target_s']:.0f} ms", "", *_grid(head, rows)]
 
 
 def _ratios(result: dict[str, Any]) -> list[str]:

@@ -1,22 +1,32 @@
-"""Networks split over live workers answer what the whole network answers."""
+"""Networks cut into sub-models on workers in processes of their own answer what the whole network answers."""
 
 import asyncio
+import json
+import os
+import signal
 
 import numpy as np
 import onnxruntime
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from split_models import branching, real_ensemble
 
-from edgewise.errors import EdgewiseError, ProfileError
-from edgewise.policies.split import JobClass, Rule, build_program, contract, optimise, split_policy
-from edgewise.policies.split.online import RateTracker
+from edgewise.errors import PolicyError, ProfileError, ScenarioError
+from edgewise.policies.split import contract
 from edgewise.profiling.cut import cut
-from edgewise.profiling.dags import measure, task_graph
+from edgewise.profiling.dags import task_graph
 from edgewise.runtime import http
-from edgewise.runtime.split import SplitService, load_pieces, serve_pieces, with_seconds
+from edgewise.runtime.asking import ask
+from edgewise.runtime.metrics import CollectorRegistry
+from edgewise.runtime.pieces import describe, read_split, write_split
+from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
+from edgewise.runtime.split import SplitGroup, SplitMetrics, SplitUpstream
+from edgewise.runtime.split_trial import TASK, VARIANT, live_scenario, running, try_split
+from edgewise.runtime.store import Store
 
 pytestmark = pytest.mark.live
-POWER = 1e9
+SHAPE = [1, 3, 12, 12]
 
 
 def whole_answer(model, inputs):
@@ -24,63 +34,82 @@ def whole_answer(model, inputs):
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
-def prepared(model, shapes, servers=3, link_bps=1e10):
-    """Contracted graph with measured costs, program, sub-models."""
-    seconds = measure(model, shapes, runs=3)
-    small = contract(task_graph(model, "net", shapes, seconds, POWER))
-    return build_program([JobClass(small.graph, 1.0)], servers, POWER, link_bps), cut(
-        model, small.members, shapes
-    )
+def written(folder, policy="nona", **changes):
+    """A branching network in a folder, cut, with costs that make splitting pay."""
+    model = branching(size=12, width=8)
+    small = contract(task_graph(model, "net", power_ops=1e9))
+    pieces = cut(model, small.members)
+    setting = {"power_ops": 1e8, "link_bps": 1e10, "rate_qps": 1.0, "policy": policy} | changes
+    about = describe(model, small.graph, pieces, **setting)
+    write_split(folder / f"{VARIANT}.split", model, pieces, about)
+    return model, about
 
 
-def answers(model, program, pieces, queries, folder, name="nona"):
-    """Queries in turn through a service in front of as many servers as the program has."""
+async def send(client, inputs, **headers):
+    more, body = encode_request(InferRequest(inputs))
+    stated = {"edgewise-rate-qps": "1", "edgewise-deadline-s": "20"} | headers
+    return await ask(client, "POST", f"/v2/models/{TASK}/infer", more | stated, body, patience_s=30)
+
+
+def handles(folder):
+    store = Store(folder / DATABASE)
+    rows = {row.process.name: row.handle for row in store.processes() if row.process.kind == "worker"}
+    store.close()
+    return rows
+
+
+async def samples(client):
+    page = (await client.request("GET", "/metrics")).body.decode()
+    return {(s.name, s.labels.get("workers")): s.value
+            for family in text_string_to_metric_families(page) for s in family.samples}  # fmt: skip
+
+
+def test_a_query_at_the_gateway_runs_on_several_workers(tmp_path):
+    """Outputs, report, metrics, deadline, a wrong query, and a worker that dies."""
+    model, about = written(tmp_path)
+    rng = np.random.default_rng(3)
+    queries = [{"x": rng.normal(size=SHAPE).astype(np.float32)} for _ in range(3)]
 
     async def run():
-        servers = [await serve_pieces(load_pieces(model, pieces, folder)) for _ in range(program.servers)]
-        clients = [http.Client(server.host, server.port) for server in servers]
-        policy = split_policy(name, program, Rule.LEAST_LOADED)
-        service = SplitService(program, policy, pieces, clients, [o.name for o in model.graph.output], seed=3)
-        found = [await service.infer(query) for query in queries]
-        assert service.ledger.tasks.tolist() == [0] * program.servers
-        for client in clients:
+        async with running(tmp_path / "system", tmp_path, live_scenario(3, 4 * 3 * 12 * 12)) as url:
+            client = http.Client.of_url(url)
+            answers = [await send(client, query) for query in queries]
+            late = await send(client, queries[0], **{"edgewise-remaining-s": "0.000001"})
+            wrong = await send(client, {"x": np.zeros((1, 3, 12), np.float32)})
+            counted = await samples(client)
+            lost, handle = next(iter(handles(tmp_path / "system").items()))
+            os.kill(int(handle.split(":")[0]), signal.SIGKILL)
+            after = await send(client, queries[0])
             client.close()
-        for server in servers:
-            await server.close(0.1)
-        return found, policy
+            return answers, late, wrong, counted, after, lost
 
-    return asyncio.run(run())
-
-
-def check(model, shapes, tmp_path, rng):
-    program, pieces = prepared(model, shapes)
-    assert optimise(program).forecast.load > 0  # the plan splits
-    queries = [
-        {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(4)
-    ]
-    found, policy = answers(model, program, pieces, queries, tmp_path)
-    for query, answer in zip(queries, found, strict=True):
-        for name, expected in whole_answer(model, query).items():
-            np.testing.assert_allclose(answer.outputs[name], expected, rtol=1e-4, atol=1e-5)
-        assert len(set(answer.servers.values())) > 1
-    assert policy.plan is not None and policy.plan.forecast.mean_s > 0
-    return found, policy.plan.forecast.mean_s
-
-
-def test_branches_run_on_different_workers_and_agree_with_the_whole(tmp_path):
-    model = branching()
-    found, predicted_s = check(model, {"x": [1, 3, 24, 24]}, tmp_path, np.random.default_rng(1))
-    assert all(answer.sent_bytes > 0 for answer in found)
-    print(f"predicted {1e3 * predicted_s:.2f} ms, measured {[round(1e3 * a.time_s, 2) for a in found]}")
+    answers, late, wrong, counted, after, lost = asyncio.run(run())
+    for query, answer in zip([*queries, queries[0]], [*answers, after], strict=True):
+        assert answer.status == 200, answer.body
+        outputs = decode_response(answer.headers, answer.body).outputs
+        np.testing.assert_allclose(outputs["y"], whole_answer(model, query)["y"], rtol=1e-4, atol=1e-5)
+        assert answer.headers["edgewise-variant"] == VARIANT
+        assert answer.headers["edgewise-plan"] == about.policy
+    for answer in answers:
+        assert len(set(answer.headers["edgewise-servers"].split(","))) == 3
+        assert int(answer.headers["edgewise-sent-bytes"]) > 0
+    assert lost not in after.headers["edgewise-servers"].split(",")
+    assert late.status == 504 and wrong.status == 400 and b"inputs.x: has shape [1, 3, 12]" in wrong.body
+    assert counted["edgewise_split_queries_total", "3"] == 3
+    assert counted["edgewise_split_sent_bytes_total", None] > 0
+    assert counted["edgewise_split_predicted_seconds", None] > 0
 
 
 def test_real_weights_as_an_ensemble(tmp_path):
     model = real_ensemble()
     if model is None:
         pytest.skip("rapidocr-onnxruntime is not installed")
-    shapes = {"large/x": [1, 3, 128, 128], "small/x": [1, 3, 96, 96]}
-    found, predicted_s = check(model, shapes, tmp_path, np.random.default_rng(2))
-    print(f"predicted {1e3 * predicted_s:.2f} ms, measured {[round(1e3 * a.time_s, 2) for a in found]}")
+    shapes = {"large/x": [1, 3, 64, 64], "small/x": [1, 3, 64, 64]}
+    small = contract(task_graph(model, "ensemble", shapes))
+    (trial,) = try_split(model, small, shapes, tmp_path, ["equal"], servers=2, rate_qps=20.0, queries=8)
+    assert trial.difference < 1e-4
+    assert trial.workers.tolist() == [2.0] * 8
+    assert trial.time_s.min() > 0 and trial.predicted_s > 0
 
 
 def test_every_operator_alone_is_exact():
@@ -96,58 +125,38 @@ def test_every_operator_alone_is_exact():
     np.testing.assert_allclose(known["y"], whole_answer(model, query)["y"], rtol=1e-5)
 
 
-def test_measured_costs_and_a_policy_that_follows_the_rate(tmp_path):
-    """Costs measured through the workers give the forecast; the tracker hears of every query."""
-    model = branching()
-    program, pieces = prepared(model, {"x": [1, 3, 24, 24]})
-    query = {"x": np.random.default_rng(5).normal(size=(1, 3, 24, 24)).astype(np.float32)}
-
-    async def run():
-        servers = [await serve_pieces(load_pieces(model, pieces, tmp_path)) for _ in range(3)]
-        clients = [http.Client(server.host, server.port) for server in servers]
-        service = SplitService(program, split_policy("nona", program), pieces, clients, ["y"])
-        seconds = await service.calibrate(query, runs=3)
-        graph = with_seconds(program.classes[0].graph, seconds, POWER)
-        live = build_program([JobClass(graph, 1.0)], 3, POWER, 1e10)
-        service = SplitService(
-            live, split_policy("nona", live), pieces, clients, ["y"],
-            tracker=RateTracker(live, queues=False, memory_s=0.05),
-        )  # fmt: skip
-        found = [await service.infer(query) for _ in range(8)]
-        for client in clients:
-            client.close()
-        for server in servers:
-            await server.close(0.1)
-        return seconds, found, service
-
-    seconds, found, service = asyncio.run(run())
-    assert set(seconds) == {piece.task for piece in pieces if piece.model is not None}
-    assert service.tracker.solved > 1  # eight queries in a row are more than one a second
-    assert service.policy is service.tracker.policy
-    for answer in found:
-        np.testing.assert_allclose(answer.outputs["y"], whole_answer(model, query)["y"], rtol=1e-4, atol=1e-5)
-    predicted_s = optimise(build_program(service.program.classes, 3, POWER, 1e10)).forecast.mean_s
-    print(f"predicted {1e3 * predicted_s:.2f} ms, measured {[round(1e3 * a.time_s, 2) for a in found]}")
-
-
-def test_whole_queries_stay_whole(tmp_path):
-    model = branching(branches=2, size=8, width=4)
-    program, pieces = prepared(model, {"x": [1, 3, 8, 8]}, servers=2)
-    query = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    (answer,), _ = answers(model, program, pieces, [query], tmp_path, "whole-least-loaded")
-    assert answer.sent_bytes == 0 and len(set(answer.servers.values())) == 1
-    np.testing.assert_allclose(answer.outputs["y"], whole_answer(model, query)["y"], rtol=1e-5)
+def test_a_cut_network_is_read_as_it_was_written(tmp_path):
+    _, about = written(tmp_path)
+    home = tmp_path / f"{VARIANT}.split"
+    assert read_split(home) == about
+    slower = about.with_seconds({task.name: 2.0 for task in about.graph.tasks})
+    assert {task.work_ops for task in slower.graph.tasks} == {2.0 * about.power_ops}
 
 
 def test_errors_say_what_is_wrong(tmp_path):
-    model = branching(branches=2, size=8, width=4)
-    program, pieces = prepared(model, {"x": [1, 3, 8, 8]}, servers=2)
-    with pytest.raises(EdgewiseError, match="x"):
-        answers(
-            model, program, pieces, [{"x": np.ones((1, 3, 9, 8), np.float64)}], tmp_path, "whole-least-loaded"
-        )
-    with pytest.raises(EdgewiseError, match="2 clients"):
-        SplitService(program, split_policy("nona", program), pieces, [], ["y"])
-    some = {task.task: (task.task,) for task in pieces[1:2]}
+    model, about = written(tmp_path)
+    home = tmp_path / f"{VARIANT}.split"
+    members = [SplitUpstream(http.Client("127.0.0.1", 1), VARIANT) for _ in range(2)]
+    with pytest.raises(ScenarioError, match="needs 2 workers or more, got 1"):
+        SplitGroup(VARIANT, about, members[:1], ["a"], SplitMetrics(CollectorRegistry()))
+    with pytest.raises(PolicyError, match="no split policy 'no'"):
+        strange = read_split(home).__class__(*(getattr(about, n) for n in about.__slots__[:-1]), policy="no")
+        SplitGroup(VARIANT, strange, members, ["a", "b"], SplitMetrics(CollectorRegistry()))
     with pytest.raises(ProfileError, match="is in no task"):
-        cut(model, some)
+        cut(model, {"stem.conv": ("b0.0.conv",)})
+    (home / "piece1.onnx").unlink()
+    with pytest.raises(ScenarioError, match=r"piece1\.onnx: is missing; cut the network anew"):
+        read_split(home)
+    (home / "split.json").write_text(json.dumps({"network": "x"}))
+    with pytest.raises(ScenarioError, match=r"split\.json: cannot be read"):
+        read_split(home)
+
+
+def test_a_worker_that_moves_stays_in_its_group(tmp_path):
+    _, about = written(tmp_path)
+    members = [SplitUpstream(http.Client("127.0.0.1", port), VARIANT) for port in (1, 2)]
+    group = SplitGroup(VARIANT, about, members, ["a", "b"], SplitMetrics(CollectorRegistry()))
+    fresh = members[1].moved(http.Client("127.0.0.1", 3), VARIANT)
+    assert group.members == [members[0], fresh]
+    part = next(part for part in about.parts if part.name)
+    assert group.ask(1, part).client is fresh.client

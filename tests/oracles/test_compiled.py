@@ -1,9 +1,6 @@
 """Compiled and interpreted kernels agree to the last bit, and the cache notices edits."""
 
-import json
-import os
-import subprocess
-import sys
+from interpreter import run
 
 from edgewise.core.compiled import PACKAGE, kernel_hash
 
@@ -14,22 +11,8 @@ print(json.dumps(table.to_pydict()))
 """
 
 
-def run(jit):
-    environment = os.environ | {"EDGEWISE_JIT": jit}
-    environment.pop("NUMBA_CACHE_DIR", None)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
 def test_compiled_equals_interpreted():
-    compiled, plain = run("1"), run("0")
+    compiled, plain = run(SCRIPT, jit=True), run(SCRIPT, jit=False)
     for name, values in plain.items():
         if name.startswith("delay"):
             # libm and LLVM may differ in the last bit of log and cos.

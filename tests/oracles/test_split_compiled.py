@@ -1,11 +1,7 @@
 """Split policies and their simulation agree, compiled and interpreted."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
+from interpreter import run
 
 SCRIPT = """
 import json
@@ -25,22 +21,8 @@ print(json.dumps(found))
 """
 
 
-def run(jit):
-    environment = os.environ | {"EDGEWISE_JIT": jit}
-    environment.pop("NUMBA_CACHE_DIR", None)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
 def test_compiled_equals_interpreted():
-    compiled, plain = run("1"), run("0")
+    compiled, plain = run(SCRIPT, jit=True), run(SCRIPT, jit=False)
     assert len(plain) == 6
     for name, values in plain.items():
         assert compiled[name] == pytest.approx(values, rel=1e-9, abs=1e-12), name

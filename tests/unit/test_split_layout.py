@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from split_graphs import fan
 
 from edgewise.errors import PolicyError
-from edgewise.policies.split import JobClass, build_program, optimise
-from edgewise.policies.split.layout import Layout, ServerGroup, layout_program
-from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout
+from edgewise.policies.split import JobClass, Rule, build_program, optimise
+from edgewise.policies.split.layout import Layout, ServerGroup, joined, layout_program
+from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
 from edgewise.sim.layout import simulate_layout
 
 THREE = Layout(
@@ -84,6 +86,52 @@ def test_the_formula_tracks_the_simulation_on_unequal_servers() -> None:
     assert run.time_s.mean() == pytest.approx(plan.mean_s, rel=0.05)
     alone = 3.2e10 / 5e10
     assert plan.mean_s < alone  # splitting over the cloud's servers pays
+
+
+@pytest.mark.parametrize("rate", [1.0, 3.0])
+def test_the_formula_tracks_the_least_loaded_of_unequal_servers(rate: float) -> None:
+    """Two queues of different speed that share their servers, and less waiting than with chosen by chance."""
+    least = replace(THREE, rule=Rule.LEAST_LOADED)
+    plan = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), rate)], least), gap=0.05)
+    run = simulate_layout(plan, 20_000, seed=3).settled()
+    assert run.time_s.mean() == pytest.approx(plan.mean_s, rel=0.08)
+    by_chance = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), rate)], THREE), gap=0.05)
+    assert plan.mean_s < by_chance.bound_s
+
+
+def test_marginal_costs_are_the_slope_of_the_value() -> None:
+    program = layout_program([JobClass(fan([1e10, 2e10]), 2.0)], replace(THREE, rule=Rule.LEAST_LOADED))
+    a, step = _Arrays(program), 1e-6
+    theta = optimise_layout(program, gap=0.2).theta
+    theta = 0.9 * theta + 0.1 * np.random.default_rng(1).dirichlet(np.ones(program.variables))
+    slope = a.marginal(theta)
+    for k in range(0, program.variables, 40):
+        more = theta.copy()
+        more[k] += step
+        assert (a.value(more)[0] - a.value(theta)[0]) / step == pytest.approx(slope[k], rel=1e-3)
+
+
+def test_a_renewed_plan_is_nearly_optimal() -> None:
+    least = replace(THREE, rule=Rule.LEAST_LOADED)
+    plan = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), 3.0)], least), gap=0.05)
+    renewed = renew_layout(plan, [3.6])
+    again = optimise_layout(renewed.program, gap=0.05)
+    assert renewed.bound_s <= again.bound_s * (1 + 1e-9) <= renewed.mean_s * (1 + 1e-9)
+    assert renewed.mean_s <= again.mean_s * 1.03
+    far = renew_layout(optimise_layout(plan.program.with_rates([0.1]), gap=0.05), [6.0])
+    assert np.isfinite(far.mean_s) and (far.load < 1).all()
+    with pytest.raises(PolicyError, match="give one above 0"):
+        renew_layout(plan, [0.0])
+
+
+def test_messages_take_the_shortest_path_of_a_topology() -> None:
+    found = joined(THREE.groups, {("edge", "metro"): 1e9, ("metro", "cloud"): 2e9, ("cloud", "cloud"): 9e9})
+    assert found.links == {"edge-metro": 1e9, "metro-cloud": 2e9, "cloud-cloud": 9e9}
+    names = list(found.links)
+    assert [names[i] for i in found.route(2, 0)] == ["edge-metro", "metro-cloud"]
+    assert [names[i] for i in found.route(2, 2)] == ["cloud-cloud"] and found.route(0, 0) == ()
+    with pytest.raises(PolicyError, match="no link joins 'edge' and 'cloud'"):
+        joined(THREE.groups, {("edge", "metro"): 1e9})
 
 
 def test_load_moves_to_the_slow_servers_as_the_fast_ones_fill() -> None:

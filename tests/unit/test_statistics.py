@@ -16,6 +16,7 @@ from edgewise.report.statistics import (
     compare,
     holm,
     mean_interval,
+    quantile_interval,
 )
 
 MIRRORED = {"win": "loss", "loss": "win", "tie": "tie", "inconclusive": "inconclusive"}
@@ -232,3 +233,16 @@ def test_antisymmetric(pair: tuple[list[float], list[float]]) -> None:
 def test_holm_lies_between_p_and_bonferroni(p: list[float]) -> None:
     for raw, corrected in zip(p, holm(p), strict=True):
         assert raw <= corrected <= min(1.0, len(p) * raw) or corrected == raw
+
+
+def test_a_quantile_lies_in_its_interval_as_often_as_it_says():
+    rng = np.random.default_rng(5)
+    inside = 0
+    for _ in range(400):
+        found = quantile_interval(rng.exponential(size=500), 0.9)
+        assert found.low <= found.mean <= found.high
+        inside += found.low <= np.log(10.0) <= found.high
+    assert 0.92 <= inside / 400 <= 0.99
+    assert quantile_interval(np.arange(20.0), 0.99).high is None
+    with pytest.raises(ValueError, match="q is 1"):
+        quantile_interval([1.0], 1.0)

@@ -10,14 +10,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise.errors import EdgewiseError
+from edgewise.cli.split_layout import print_layout
+from edgewise.errors import EdgewiseError, ProfileError
 
 if TYPE_CHECKING:
+    import onnx
+
     from edgewise.model.work import TaskGraph
     from edgewise.policies.split import Contraction, Plan, Program
+    from edgewise.report.statistics import Interval
 
 out = Console()
-SEED, QUERIES = 0, 3_000
+SEEDS, QUERIES = range(5), 2_000
+LIVE = ("nona-queues", "whole-least-loaded")
+BATCHES = 10  # of queries in turn, whose means make the interval of a live mean
 SIMULATED = ("nona", "nona-queues", "nona-free", "whole-least-loaded", "whole-two-choices", "earliest-finish")
 
 
@@ -30,43 +36,77 @@ def split(
     shapes: Annotated[
         list[str] | None, typer.Option("--shape", help="Shape of an input, e.g. x=1,3,224,224; repeatable.")
     ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--group", help="Unequal servers: NAME=COUNTxPOWER, e.g. edge=2x2e10; repeatable."),
+    ] = None,
+    between: Annotated[
+        list[str] | None,
+        typer.Option("--between", help="Link of two groups: NAME,NAME=BPS, e.g. edge,cloud=1e9; repeatable."),
+    ] = None,
     branches: Annotated[
         int | None, typer.Option(help="Contract further, to so many branches of a sub-graph.")
     ] = None,
     queues: Annotated[bool, typer.Option(help="Count bursts and waiting for servers.")] = False,
     simulate: Annotated[bool, typer.Option("--simulate", help="Simulate it against baselines.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run it here: workers and a gateway as processes, measured costs.")
+    ] = False,
+    queries: Annotated[int, typer.Option(help="Live queries of each policy.", min=20)] = 200,
+    folder: Annotated[Path, typer.Option("--out", help="Sub-models, state and logs of --live.")] = Path(
+        "runs/split"
+    ),
 ) -> None:
     """Plan how queries of a network are split over servers: sizes, forecast, certified gap."""
     from edgewise.policies.split import JobClass, build_program, contract, limit_branches, optimise
 
-    small = contract(_graph(network, shapes or []))
+    given = dict(_shape(text) for text in shapes or [])
+    model, graph = _graph(network, given)
+    small = contract(graph)
     if branches is not None:
         if branches < 1:
             raise EdgewiseError(f"--branches must be at least 1, got {branches}")
         small = limit_branches(small, branches)
+    if groups:
+        print_layout(JobClass(small.graph, rate), groups, between or [], simulate)
+        return
     program = build_program([JobClass(small.graph, rate)], servers, power, link, queues=queues)
     plan = optimise(program)
     _print_plan(small, program, plan)
     if simulate:
         _print_simulation(program)
+    if live:
+        _print_live(model, small, given, folder, servers, rate, link, queries)
 
 
-def _graph(network: str, shapes: list[str]) -> TaskGraph:
+def _graph(network: str, shapes: dict[str, list[int]]) -> tuple[onnx.ModelProto, TaskGraph]:
+    """The network and its operators."""
     try:
         from edgewise.profiling.dags import LIGHT, light_file, task_graph
         from edgewise.profiling.gpt2 import gpt2
+        from edgewise.profiling.operators import read
     except ImportError as error:
         raise EdgewiseError(
             f"reading networks needs {error.name}: pip install 'edgewise[profile]'"
         ) from error
     if network == "gpt2":
-        return task_graph(gpt2(), network)
-    if network in LIGHT:
-        return task_graph(light_file(network), network)
-    file = Path(network)
-    if not file.is_file():
-        raise EdgewiseError(f"network {network!r}: no such file; known by name: gpt2, {', '.join(LIGHT)}")
-    return task_graph(file, shapes=dict(_shape(text) for text in shapes))
+        model = gpt2()
+    elif network in LIGHT:
+        model = read(light_file(network))
+    else:
+        file = Path(network)
+        if not file.is_file():
+            names = ", ".join(LIGHT)
+            raise EdgewiseError(f"network {network!r}: no such file; known by name: gpt2, {names}")
+        model = read(file)
+    try:
+        return model, task_graph(model, Path(network).stem, shapes)
+    except ProfileError as error:
+        raise ProfileError(f"{network}: {error}{_hint(str(error))}") from error
+
+
+def _hint(error: str) -> str:
+    return ": --shape NAME=N,N,…" if error.endswith("give its shape") else ""
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
@@ -110,6 +150,7 @@ def _print_plan(small: Contraction, program: Program, plan: Plan) -> None:
 
 
 def _print_simulation(program: Program) -> None:
+    from edgewise.report.statistics import mean_interval
     from edgewise.sim.split import compare_split
 
     work_s = sum(task.work_ops for task in program.classes[0].graph.tasks) / program.power_ops
@@ -119,15 +160,68 @@ def _print_simulation(program: Program) -> None:
             f"--rate {program.rates_qps[0]:g} needs {load * program.servers:.3g} servers and there are "
             f"{program.servers}; nothing can be simulated: lower --rate, or raise --servers or --power"
         )
-    table = Table("policy", "mean ms", "99 % ms", "predicted ms", "link busy", box=None)
-    for row in compare_split(program, SIMULATED, [load], QUERIES, [SEED]):
-        predicted = "–" if row.predicted_s is None else f"{1e3 * row.predicted_s:.2f}"
+    table = Table("policy", "mean ms", "99 % ms", "predicted", "link busy", box=None)
+    for row in compare_split(program, SIMULATED, [load], QUERIES, SEEDS):
         table.add_row(
             escape(row.policy),
-            f"{1e3 * row.mean_s[0]:.2f}",
-            f"{1e3 * row.p99_s[0]:.2f}",
-            predicted,
+            _ms(mean_interval(row.mean_s)),
+            _ms(mean_interval(row.p99_s)),
+            _predicted(row.predicted_s),
             f"{row.link_load:.0%}",
         )
-    out.print(f"simulated: load {load:.2f}, {QUERIES} queries, seed {SEED}")
+    out.print(f"simulated: load {load:.2f}, {len(SEEDS)} seeds of {QUERIES} queries, 95 % intervals")
     out.print(table)
+
+
+def _print_live(
+    model: onnx.ModelProto,
+    small: Contraction,
+    shapes: dict[str, list[int]],
+    folder: Path,
+    servers: int,
+    rate: float,
+    link: float,
+    queries: int,
+) -> None:
+    import numpy as np
+
+    from edgewise.report.statistics import mean_interval, quantile_interval
+
+    try:
+        from edgewise.runtime.split_trial import try_split
+    except ImportError as error:
+        raise EdgewiseError(f"live: cannot import {error.name}: pip install 'edgewise[live]'") from error
+    trials = try_split(
+        model, small, shapes, folder, LIVE, servers=servers, rate_qps=rate, link_bps=link, queries=queries
+    )
+    table = Table("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error", box=None)
+    for trial in trials:
+        means = [float(batch.mean()) for batch in np.array_split(trial.time_s, BATCHES)]
+        table.add_row(
+            escape(trial.policy),
+            _ms(mean_interval(means)),
+            _between(quantile_interval(trial.time_s, 0.99)),
+            _predicted(trial.predicted_s),
+            f"{trial.workers.mean():.1f}",
+            f"{trial.sent_bytes / 1e3:.4g}",
+            f"{trial.difference:.0e}",
+        )
+    out.print(f"live: {servers} workers, {queries} queries at {rate:g}/s through the gateway, 95 % intervals")
+    out.print(table)
+    out.print(f"error: of the outputs, to the whole network's; sub-models, state and logs: {folder}")
+
+
+def _ms(interval: Interval) -> str:
+    """A mean with its 95 % interval, in ms."""
+    half = "" if interval.high is None else f" ± {1e3 * (interval.high - interval.mean):.2g}"
+    return f"{1e3 * interval.mean:.2f}{half}"
+
+
+def _between(interval: Interval) -> str:
+    """A quantile with the ends of its 95 % interval, in ms; ? where the queries are too few."""
+    low, high = ("?" if end is None else f"{1e3 * end:.1f}" for end in (interval.low, interval.high))
+    return f"{1e3 * interval.mean:.1f} ({low}-{high})"
+
+
+def _predicted(time_s: float | None) -> str:
+    return "–" if time_s is None else f"{1e3 * time_s:.2f}"

@@ -174,6 +174,30 @@ def bootstrap_interval(
     return Interval(mean, float(low), float(high), int(values.size))
 
 
+def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval:
+    """A quantile of independent values and its interval between two of the sorted values.
+
+    The number of values below the true quantile is binomial(n, q), whatever their law (Wilks 1962).
+
+    Args:
+        x: (n,) values, finite.
+        q: which quantile, strictly between 0 and 1.
+    Returns:
+        the quantile as `mean`; an end is None where n values are too few to bound it.
+    Raises:
+        ValueError: no value, one that is not finite, or `q` or `level` is out of range.
+    """
+    values = np.sort(_values(x, "x"))
+    _check_level(level)
+    if not 0.0 < q < 1.0:
+        raise ValueError(f"q is {q}; it must lie strictly between 0 and 1, for example 0.99")
+    n = int(values.size)
+    low = int(stats.binom.ppf((1.0 - level) / 2.0, n, q)) - 1
+    high = int(stats.binom.ppf((1.0 + level) / 2.0, n, q))
+    first, last = (float(values[i]) if 0 <= i < n else None for i in (low, high))
+    return Interval(float(np.quantile(values, q)), first, last, n)
+
+
 def best_baseline(values: Mapping[str, ArrayLike], *, lower_is_better: bool = False) -> str:
     """The baseline with the best mean: the rival of later comparisons.
 

@@ -21,7 +21,6 @@ from edgewise.errors import PolicyError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.upstream import Upstream
 
 log = logging.getLogger("edgewise.admin")
 
@@ -127,7 +126,8 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     except ValueError as error:
         raise ProtocolError(str(error)) from None
     worker = world.worker_names.index(name)
-    old, fresh = gateway.upstreams[worker], Upstream(client, model)
+    old = gateway.upstreams[worker]
+    fresh = old.moved(client, model)
     fresh.up = old.up  # the next health check tells
     gateway.upstreams[worker] = fresh
     old.client.close()

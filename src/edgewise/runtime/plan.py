@@ -15,6 +15,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.runtime.http import LOCALHOST
+from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.store import Process, Store
 
 DATABASE, SCENARIO, STAND_IN = "state.sqlite", "scenario.yaml", "stand-in.onnx"
@@ -38,7 +39,8 @@ def prepare(
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
-        models: holds VARIANT.onnx or MODEL.onnx; others get a stand-in that returns its input.
+        models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
+            returns its input.
         gateways: how many; None for one at each site.
         emulate: links and workers take the scenario's time; without, their own.
         port: of the first gateway, the others follow; 0 takes free ones.
@@ -64,7 +66,9 @@ def prepare(
         for w in range(world.workers)
     ]
     settings = {
-        "workers": [{"url": p.url, "model": p.settings["model"]} for p in workers],
+        "workers": [
+            {"url": p.url, "model": p.settings["model"], "split": p.settings["split"]} for p in workers
+        ],
         "emulate": emulate, "seed": seed, "client_s": client_s,
         "telemetry_period_s": scenario.telemetry_period_s,
     }  # fmt: skip
@@ -91,10 +95,11 @@ def _worker(
     w: int, world: World, scenario: Scenario, ports: _Ports, file: Path, emulate: bool, seed: int
 ) -> Process:
     name, variant = world.worker_names[w], scenario.catalog.variant(world.variant_names[w])
+    split = str(file.parent) if file.parent.suffix == SUFFIX else None  # takes the time that it takes
     settings: dict[str, Any] = {
-        "model": variant.name, "file": str(file), "max_batch": variant.max_batch,
+        "model": variant.name, "file": str(file), "split": split, "max_batch": variant.max_batch,
         "batch_timeout_s": variant.batch_timeout_s, "capacity_qps": variant.capacity_qps,
-        "profile": asdict(variant.profile) if emulate else None, "seed": seed, "entity": w,
+        "profile": asdict(variant.profile) if emulate and split is None else None, "seed": seed, "entity": w,
     }  # fmt: skip
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return Process(name, "worker", ports.of(name), settings, (cores[w % len(cores)],) if cores else ())
@@ -103,10 +108,9 @@ def _worker(
 def _file(scenario: Scenario, w: int, models: Path | None, folder: Path) -> Path:
     """A worker's ONNX file: from `models`, of its variant, or a stand-in."""
     variant: Variant = scenario.catalog.variant(scenario.topology.workers[w].variant)
-    for name in (variant.name, variant.model) if models is not None else ():
-        file = models / f"{name}.onnx"  # type: ignore[operator]
-        if file.is_file():
-            return file.resolve()
+    for name in (f"{variant.name}{SUFFIX}/{WHOLE}", f"{variant.name}.onnx", f"{variant.model}.onnx"):
+        if models is not None and (models / name).is_file():
+            return (models / name).resolve()
     if variant.file is not None:
         if not Path(variant.file).is_file():
             raise ScenarioError(f"variants.{variant.name}.file: no file {variant.file}; correct it")

@@ -21,12 +21,13 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
-from edgewise.runtime import http, needs
+from edgewise.runtime import http, needs, split
 from edgewise.runtime.books import Stored
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.onnx_model import OnnxModel
+from edgewise.runtime.pieces import PieceWorker, read_split
 from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
@@ -52,6 +53,10 @@ def warm(folder: Path, policy: str) -> None:
     session.open_stream(needs.to_stream(stated, 0, world, session.clock()))
     session.tick()
     normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
+    store = Store(folder / DATABASE)
+    wanted = [row.process.settings.get("split") for row in store.processes()]
+    store.close()  # SQLite must not be carried over a fork
+    split.warm(list(dict.fromkeys(each for each in wanted if each)))
 
 
 def main(folder: Path, process: Process) -> None:
@@ -97,7 +102,7 @@ def take_place(folder: Path, name: str) -> TextIO:
     return place
 
 
-def _worker(settings: dict[str, Any]) -> Worker:
+def _worker(settings: dict[str, Any]) -> Worker | PieceWorker:
     file, profile = Path(settings["file"]), settings["profile"]
     if profile is None:
         model = OnnxModel(settings["model"], file, file.parent)
@@ -105,12 +110,13 @@ def _worker(settings: dict[str, Any]) -> Worker:
         model = SlowModel(
             settings["model"], file, file.parent, Profile(**profile), settings["seed"], settings["entity"]
         )
-    return Worker(
+    worker = Worker(
         model,
         max_batch=settings["max_batch"],
         batch_timeout_s=settings["batch_timeout_s"],
         reservations=Reservations(settings["capacity_qps"]),
     )
+    return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
 
 
 async def _gateway(folder: Path, process: Process, store: Store) -> None:
@@ -135,6 +141,8 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
     )
+    split.split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
+                    gateway.metrics.registry, settings["seed"])  # fmt: skip
     gateway.restore()
     if shadow := store.get("shadow"):
         session.watch_with(policies.load(shadow))

@@ -19,6 +19,7 @@ from edgewise.errors import ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
 from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.pieces import PieceWorker
 from edgewise.runtime.worker import Worker
 
 log = logging.getLogger("edgewise.serving")
@@ -99,7 +100,9 @@ async def listen(handler: http.Handler, where: Listen) -> Listening:
     return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, pair))
 
 
-async def run_worker(worker: Worker, where: Listen, ready: Callable[[Listening], None] | None = None) -> None:
+async def run_worker(
+    worker: Worker | PieceWorker, where: Listen, ready: Callable[[Listening], None] | None = None
+) -> None:
     """Serve a worker until the process is told to end; `ready` hears where it listens."""
     listening = await listen(worker.handle, where)
     _tell(listening, ready)

@@ -1,9 +1,10 @@
-"""A network whose queries are split over live workers, as a split policy says.
+"""Queries of one network split over its workers by the gateway, as a split policy says.
 
-Every worker of the group serves every sub-model (`serve_pieces`). `SplitService` asks the policy where the
-tasks of a query go, sends tensors to the workers over the Open Inference Protocol as soon as they are
-known, and tells the policy's ledger what is done. Tensors between two workers pass through the service.
-A query whose tasks all go to one worker is sent whole.
+To the gateway a worker of a split variant is an upstream like any other: streams are bound to it, its
+capacity is reserved, its health is watched. Only `infer` differs: the group's policy places the tasks of
+the query on the workers of the variant, and every sub-model is asked over the Open Inference Protocol as
+soon as its tensors are known. Tensors between two workers pass through the gateway. A query whose tasks
+all go to one worker is passed on whole, as it came; so is one for which a worker is lost.
 """
 
 from __future__ import annotations
@@ -11,202 +12,338 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from typing import NamedTuple
-from urllib.parse import quote
 
 import numpy as np
-import onnx
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from edgewise.core.keyed import Key
-from edgewise.errors import EdgewiseError
-from edgewise.model.work import TaskGraph
-from edgewise.policies.split import Ledger, Program, SplitPolicy, closed, finish, new_ledger
+from edgewise.core.world import World
+from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.policies.split import JobClass, Program, build_program, closed, finish, new_ledger, split_policy
 from edgewise.policies.split.online import RateTracker
-from edgewise.profiling.cut import Piece
 from edgewise.runtime import http
-from edgewise.runtime.onnx_model import OnnxModel
-from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
+from edgewise.runtime.headers import PLAN, PRIORITY, REMAINING, SENT, SERVERS, TOOK, TRACE, remaining_s
+from edgewise.runtime.pieces import Cut, Part, read_split
+from edgewise.runtime.protocol import (
+    InferRequest,
+    InferResponse,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 from edgewise.runtime.tensors import Array
-from edgewise.runtime.worker import Worker
+from edgewise.runtime.upstream import Upstream
 
-WHOLE = "whole"
-
-
-def piece_name(number: int) -> str:
-    """Model name of a piece in URLs."""
-    return f"piece{number}"
+PASSED = (PRIORITY, *TRACE)
+FOLLOWS = {"nona": False, "nona-queues": True}  # policies that follow the rate; with queues in the formula?
+UPDATE_S = 1.0  # between looks at the rate
 
 
-def load_pieces(
-    model: onnx.ModelProto, pieces: Sequence[Piece], folder: Path, max_queue: int = 256
-) -> dict[str, Worker]:
-    """The network and its sub-models in ONNX Runtime, by model name; their files are written to `folder`."""
-    models = {piece_name(i): piece.model for i, piece in enumerate(pieces) if piece.model is not None}
-    found = {}
-    for name, each in (models | {WHOLE: model}).items():
-        file = folder / f"{name}.onnx"
-        onnx.save(each, file)
-        found[name] = Worker(OnnxModel(name, file), max_queue=max_queue)
-    return found
-
-
-async def serve_pieces(
-    workers: Mapping[str, Worker], host: str = http.LOCALHOST, port: int = 0
-) -> http.Server:
-    """One server for several models; each answers under its own name."""
-
-    async def handle(request: http.Request) -> http.Response:
-        parts = request.parts
-        name = parts[2] if parts[:2] == ["v2", "models"] and len(parts) > 2 else WHOLE
-        if name not in workers:
-            return http.failure(404, f"no model {name!r}; this server has {', '.join(workers)}")
-        return await workers[name].handle(request)
-
-    return await http.serve(handle, host, port)
-
-
-def with_seconds(graph: TaskGraph, seconds: Mapping[str, float], power_ops: float) -> TaskGraph:
-    """The graph with measured costs; tasks that were not measured cost nothing."""
-    tasks = tuple(replace(task, work_ops=seconds.get(task.name, 0.0) * power_ops) for task in graph.tasks)
-    return replace(graph, tasks=tasks)
-
-
-class Answer(NamedTuple):
-    """What became of a query.
+class SplitMetrics:
+    """What a gateway did with the queries of its split variants.
 
     Attributes:
-        outputs: tensor name → array, those of the network.
-        servers: task → server that carried it out.
-        time_s: from query to answer.
-        sent_bytes: that went to other servers than the one they came from.
+        predicted, plans: by variant.
     """
 
-    outputs: dict[str, Array]
-    servers: dict[str, int]
-    time_s: float
-    sent_bytes: int
+    def __init__(self, registry: CollectorRegistry) -> None:
+        names = ["variant"]
+        self._queries = Counter(
+            "edgewise_split_queries", "Queries by number of workers.", [*names, "workers"], registry=registry
+        )
+        self._sent = Counter(
+            "edgewise_split_sent_bytes", "Tensors between workers.", names, registry=registry
+        )
+        self.predicted = Gauge(
+            "edgewise_split_predicted_seconds", "Mean time by the formula.", names, registry=registry
+        )
+        self.plans = Gauge("edgewise_split_plans", "Plans made so far.", names, registry=registry)
+
+    def answered(self, variant: str, workers: int, sent_bytes: int) -> None:
+        """A query was answered by so many workers."""
+        self._queries.labels(variant, str(workers)).inc()
+        self._sent.labels(variant).inc(sent_bytes)
 
 
-@dataclass
-class SplitService:
-    """Splits queries of one network over workers.
+class SplitUpstream(Upstream):
+    """A worker of a split variant; its group carries out the queries that enter here."""
 
-    Attributes:
-        program: of one class, whose graph is the contracted network.
-        policy: places the tasks of a query.
-        pieces: the network's sub-models, by task.
-        clients: one for each of the program's servers.
-        outputs: tensors that the network answers with.
-        tracker: told of every query; its policy, which follows the rate, then replaces `policy`.
+    group: SplitGroup
+
+    async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
+        """See `Upstream.infer`."""
+        return await self.group.infer(self, headers, body, timeout_s)
+
+    def moved(self, client: http.Client, model: str) -> Upstream:
+        """See `Upstream.moved`."""
+        fresh = SplitUpstream(client, model)
+        self.group.replace(self, fresh)
+        return fresh
+
+    async def whole(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
+        """Pass a query on as it came."""
+        return await super().infer(headers, body, timeout_s)
+
+
+class SplitGroup:
+    """The workers of a split variant and the policy that places queries on them.
+
+    Args:
+        variant: its name.
+        cut: the network.
+        members: its workers; more than one.
+        names: of the workers.
+        metrics: told about every query.
         seed: of the policy's draws.
-        timeout_s: of each request.
+    Raises:
+        ScenarioError: there is only one worker.
+        PolicyError: the policy's name is unknown, or the workers cannot do the work.
     """
 
-    program: Program
-    policy: SplitPolicy
-    pieces: Sequence[Piece]
-    clients: Sequence[http.Client]
-    outputs: Sequence[str]
-    tracker: RateTracker | None = None
-    seed: int = 0
-    timeout_s: float = 30.0
+    def __init__(
+        self,
+        variant: str,
+        cut: Cut,
+        members: Sequence[SplitUpstream],
+        names: Sequence[str],
+        metrics: SplitMetrics,
+        seed: int = 0,
+    ) -> None:
+        if len(members) < 2:
+            raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
+        self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
+        self.metrics = metrics
+        program = build_program(
+            [JobClass(cut.graph, cut.rate_qps)], len(members), cut.power_ops, cut.link_bps
+        )
+        self.policy = split_policy(cut.policy, program)
+        self.tracker = RateTracker(program, FOLLOWS[cut.policy]) if cut.policy in FOLLOWS else None
+        self.ledger = new_ledger(np.full(len(members), cut.power_ops))
+        self._tasks = closed(cut.graph).tasks
+        self._live = [part for part in cut.parts if part.name]
+        self._asked = [self._targets(member) for member in members]
+        self._key, self._queries = Key(seed), 0
+        self._solving: asyncio.Future[None] | None = None
+        self._next_s = 0.0
+        self._tell()
+        for member in members:
+            member.group = self
 
-    def __post_init__(self) -> None:
-        if len(self.program.classes) != 1 or len(self.clients) != self.program.servers:
-            raise EdgewiseError(
-                f"a split service needs one job class and {self.program.servers} clients, "
-                f"got {len(self.program.classes)} and {len(self.clients)}"
-            )
-        self.ledger: Ledger = new_ledger(np.full(self.program.servers, self.program.power_ops))
-        self._graph = closed(self.program.classes[0].graph)
-        self._place = {task.name: i for i, task in enumerate(self._graph.tasks)}
-        self._queries = 0
+    def replace(self, old: SplitUpstream, fresh: SplitUpstream) -> None:
+        """A worker is somewhere else now."""
+        place = self.members.index(old)
+        self.members[place], self._asked[place] = fresh, self._targets(fresh)
+        fresh.group = self
 
-    async def infer(self, inputs: Mapping[str, Array]) -> Answer:
-        """Answer a query.
+    def _targets(self, member: SplitUpstream) -> dict[str, Upstream]:
+        return {part.name: Upstream(member.client, part.name) for part in self._live}
+
+    async def infer(
+        self, home: SplitUpstream, headers: dict[str, str], body: bytes, timeout_s: float
+    ) -> http.Response:
+        """Answer a query that entered at `home`.
 
         Raises:
-            EdgewiseError: a worker answers with an error.
-            ConnectionError: a worker is lost.
-            TimeoutError: no answer in time.
+            ConnectionError: every worker is lost.
+            TimeoutError: no answer within `timeout_s`.
+            ProtocolError: the tensors cannot be read.
         """
-        began = time.perf_counter()
-        if self.tracker is not None:
-            self.tracker.seen(0, began)
-            self.tracker.update(began)
-            self.policy = self.tracker.policy
-        key, first = Key(self.seed), self._queries
+        began_s = time.monotonic()
+        self._follow(began_s)
+        row = self.policy.place(np.zeros(1, np.int64), self.ledger, self._key, self._queries)[0]
         self._queries += 1
-        row = self.policy.place(np.zeros(1, np.int64), self.ledger, key, first)[0]
-        servers = {name: int(row[i]) for name, i in self._place.items()}
-        used = {servers[piece.task] for piece in self.pieces if piece.model is not None}
+        servers = {task.name: int(row[i]) for i, task in enumerate(self._tasks)}
+        used = sorted({servers[part.task] for part in self._live})
         try:
-            if len(used) == 1:
-                outputs, sent = await self._ask(used.pop(), WHOLE, inputs, self.outputs), 0
-            else:
-                outputs, sent = await self._run(inputs, servers)
+            asked = decode_request(headers, body) if len(used) > 1 else None
+            if asked is not None and self._divisible(asked) and all(self.members[s].up for s in used):
+                try:
+                    run = _Run(self, asked, servers, headers, began_s, timeout_s)
+                    return self._reported(await run.answer(), used, run.sent_bytes, began_s)
+                except ConnectionError:  # a worker was lost on the way; inference may run twice
+                    pass
+            return await self._whole(used[0], home, headers, body, began_s, timeout_s)
         finally:
-            for name, i in self._place.items():
-                finish(self.ledger, servers[name], self._graph.tasks[i].work_ops)
-        return Answer(outputs, servers, time.perf_counter() - began, sent)
+            for i, task in enumerate(self._tasks):
+                finish(self.ledger, int(row[i]), task.work_ops)
 
-    async def calibrate(self, inputs: Mapping[str, Array], runs: int = 5) -> dict[str, float]:
-        """Median seconds of each task at the first worker, one at a time, requests and all.
+    def ask(self, server: int, part: Part) -> Upstream:
+        """A sub-model at a worker."""
+        return self._asked[server][part.name]
 
-        With these as costs (`with_seconds`) the forecast contains what the live system adds.
-        """
-        times: dict[str, list[float]] = {piece.task: [] for piece in self.pieces if piece.model is not None}
-        for _ in range(runs + 1):
-            known = dict(inputs)
-            for number, piece in enumerate(self.pieces):
-                if piece.model is not None:
-                    began = time.perf_counter()
-                    feeds = {name: known[name] for name in piece.inputs}
-                    known |= await self._ask(0, piece_name(number), feeds, piece.outputs)
-                    times[piece.task].append(time.perf_counter() - began)
-        return {task: median(seen[1:]) for task, seen in times.items()}  # the first run warms up
+    def _divisible(self, asked: InferRequest) -> bool:
+        """Whether a query is as the network wants it; the whole network says what is wrong with others."""
+        return set(asked.inputs) == set(self.cut.inputs) and set(asked.outputs) <= set(self.cut.outputs)
 
-    async def _run(
-        self, inputs: Mapping[str, Array], servers: Mapping[str, int]
-    ) -> tuple[dict[str, Array], int]:
-        """Every piece as soon as its tensors are known."""
-        known: dict[str, asyncio.Future[Array]] = {}
+    async def _whole(
+        self, first: int, home: SplitUpstream, headers: dict[str, str], body: bytes, began_s: float,
+        timeout_s: float,
+    ) -> http.Response:  # fmt: skip
+        """At one worker: the first that is there."""
+        order = dict.fromkeys((self.members[first], home, *self.members))
+        lost = ConnectionError("no worker of the variant is up")
+        for member in sorted(order, key=lambda m: not m.up):
+            left_s = timeout_s - (time.monotonic() - began_s)
+            try:
+                answer = await member.whole(headers, body, max(left_s, 0.001))
+            except ConnectionError as error:
+                lost = error
+                continue
+            return self._reported(answer, [self.members.index(member)], 0, began_s)
+        raise lost
+
+    def _reported(
+        self, answer: http.Response, used: Sequence[int], sent_bytes: int, began_s: float
+    ) -> http.Response:
+        if answer.status == 200:
+            self.metrics.answered(self.variant, len(used), sent_bytes)
+            answer.headers[PLAN], answer.headers[SENT] = self.policy.name, str(sent_bytes)
+            answer.headers[SERVERS] = ",".join(self.names[server] for server in used)
+            answer.headers[TOOK] = f"{time.monotonic() - began_s:.6f}"
+        return answer
+
+    def _follow(self, now_s: float) -> None:
+        """Note the arrival; where the rate has drifted, make a new plan in a thread."""
+        if self.tracker is None:
+            return
+        self.tracker.seen(0, now_s)
+        if now_s < self._next_s or (self._solving is not None and not self._solving.done()):
+            return
+        self._next_s = now_s + UPDATE_S
+        if (rates := self.tracker.drifted(now_s)) is not None:
+            self._solving = asyncio.get_running_loop().run_in_executor(None, self._solve, rates)
+
+    def _solve(self, rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        assert self.tracker is not None
+        if self.tracker.solve(rates):
+            self.policy = self.tracker.policy
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.policy.plan is not None:
+            self.metrics.predicted.labels(self.variant).set(self.policy.plan.forecast.mean_s)
+        solved = self.tracker.solved if self.tracker is not None else 1
+        self.metrics.plans.labels(self.variant).set(solved)
+
+
+def program_of(cut: Cut, servers: int) -> Program:
+    """The optimisation problem of a cut network on its workers."""
+    return build_program([JobClass(cut.graph, cut.rate_qps)], servers, cut.power_ops, cut.link_bps)
+
+
+def warm(folders: Sequence[str]) -> None:
+    """Compile what groups need, so that forks of this process start at once."""
+    for folder in folders:
+        cut = read_split(Path(folder))
+        policy, ledger = split_policy(cut.policy, program_of(cut, 2)), new_ledger(np.full(2, cut.power_ops))
+        policy.place(np.zeros(1, np.int64), ledger, Key(0))
+        finish(ledger, 0, 0.0)
+
+
+def split_upstreams(
+    upstreams: list[Upstream],
+    world: World,
+    folders: Sequence[str | None],
+    registry: CollectorRegistry,
+    seed: int,
+) -> list[SplitGroup]:
+    """Replace the upstreams of split variants in a gateway's list.
+
+    Args:
+        folders: of each worker: its cut network (`pieces`), None where it serves its network whole.
+    """
+    groups: list[SplitGroup] = []
+    if not any(folders):
+        return groups
+    metrics = SplitMetrics(registry)
+    for folder in dict.fromkeys(folder for folder in folders if folder is not None):
+        mine = [worker for worker, each in enumerate(folders) if each == folder]
+        variant = world.variant_names[mine[0]]
+        for worker in mine:
+            upstreams[worker] = SplitUpstream(upstreams[worker].client, variant)
+        members = [member for w in mine if isinstance(member := upstreams[w], SplitUpstream)]
+        names = [world.worker_names[w] for w in mine]
+        groups.append(SplitGroup(variant, read_split(Path(folder)), members, names, metrics, seed))
+    return groups
+
+
+class _Refused(Exception):
+    """A worker's answer that is not 200."""
+
+    def __init__(self, answer: http.Response) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class _Run:
+    """One query on its way through the sub-models.
+
+    Attributes:
+        sent_bytes: tensors that went to another worker than the one they came from.
+    """
+
+    def __init__(
+        self,
+        group: SplitGroup,
+        asked: InferRequest,
+        servers: Mapping[str, int],
+        headers: Mapping[str, str],
+        began_s: float,
+        timeout_s: float,
+    ) -> None:
+        self._group, self._asked, self._servers = group, asked, servers
+        self._passed = {name: headers[name] for name in PASSED if name in headers}
+        self._expires_s, self._until_s = began_s + remaining_s(headers), began_s + timeout_s
+        self._parts = [part for part in group.cut.parts if part.name]
         loop = asyncio.get_running_loop()
-        came_from: dict[str, int] = {}
-        for piece in self.pieces:
-            for name in piece.outputs:
-                known[name], came_from[name] = loop.create_future(), servers[piece.task]
-        for name, array in inputs.items():
-            known[name] = loop.create_future()
-            known[name].set_result(array)
-        sent = 0
+        self._known: dict[str, asyncio.Future[Array]] = {
+            name: loop.create_future() for part in self._parts for name in part.outputs
+        }
+        self._came_from = {name: servers[part.task] for part in self._parts for name in part.outputs}
+        for name, array in asked.inputs.items():
+            self._known[name] = loop.create_future()
+            self._known[name].set_result(array)
+        self.sent_bytes = 0
 
-        async def carry_out(number: int, piece: Piece) -> None:
-            nonlocal sent
-            here = servers[piece.task]
-            feeds = {name: await known[name] for name in piece.inputs}
-            sent += sum(a.nbytes for name, a in feeds.items() if came_from.get(name, here) != here)
-            answer = await self._ask(here, piece_name(number), feeds, piece.outputs)
-            for name, array in answer.items():
-                known[name].set_result(array)
+    async def answer(self) -> http.Response:
+        """Every sub-model as soon as its tensors are known; the network's answer, or the first refusal."""
+        parts = [asyncio.ensure_future(self._carry_out(part)) for part in self._parts]
+        try:
+            await asyncio.gather(*parts)
+        except _Refused as refused:
+            return refused.answer
+        finally:
+            for part in parts:
+                part.cancel()
+        asked, cut = self._asked, self._group.cut
+        outputs = {name: self._known[name].result() for name in asked.outputs or cut.outputs}
+        response = InferResponse(cut.graph.name, outputs, asked.id)
+        headers, body = encode_response(response, asked.binary, asked.binary_outputs)
+        return http.Response(200, body, headers)
 
-        async with asyncio.TaskGroup() as group:
-            for number, piece in enumerate(self.pieces):
-                if piece.model is not None:
-                    group.create_task(carry_out(number, piece))
-        return {name: await known[name] for name in self.outputs}, sent
-
-    async def _ask(
-        self, server: int, model: str, inputs: Mapping[str, Array], outputs: Sequence[str]
-    ) -> dict[str, Array]:
-        headers, body = encode_request(InferRequest(dict(inputs), tuple(outputs)))
-        path = f"/v2/models/{quote(model, safe='')}/infer"
-        answer = await self.clients[server].request("POST", path, headers, body, self.timeout_s)
+    async def _carry_out(self, part: Part) -> None:
+        here = self._servers[part.task]
+        feeds = {name: await self._known[name] for name in part.inputs}
+        now_s = time.monotonic()
+        if now_s >= self._expires_s:
+            raise _Refused(http.failure(504, f"deadline passed before {part.task}"))
+        request = InferRequest(feeds, part.outputs, parameters=self._asked.parameters)
+        headers, body = encode_request(request)
+        headers |= self._passed
+        if self._expires_s < np.inf:
+            headers[REMAINING] = f"{self._expires_s - now_s:.6f}"
+        target = self._group.ask(here, part)
+        answer = await target.infer(headers, body, max(self._until_s - now_s, 0.001))
+        if answer.status == 503:
+            raise ConnectionError(f"{target.client.url} is draining")
         if answer.status != 200:
-            raise EdgewiseError(
-                f"{model} at {self.clients[server].url}: {answer.body[:500].decode(errors='replace')}"
-            )
-        return decode_response(answer.headers, answer.body).outputs
+            raise _Refused(answer)
+        try:
+            found = decode_response(answer.headers, answer.body).outputs
+        except ProtocolError as error:
+            raise ProtocolError(f"{part.task}: the worker's answer: {error}", status=502) from error
+        self.sent_bytes += sum(a.nbytes for n, a in feeds.items() if self._came_from.get(n, here) != here)
+        for name in part.outputs:
+            self._known[name].set_result(found[name])

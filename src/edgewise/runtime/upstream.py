@@ -64,6 +64,10 @@ class Upstream:
             answer = http.Response(200, body, more)
         return answer
 
+    def moved(self, client: http.Client, model: str) -> Upstream:
+        """The worker at another address, or with another name of its model."""
+        return Upstream(client, model)
+
     async def _takes_binary(self, timeout_s: float) -> bool:
         """Whether the server lists the extension; one that lists none at all is believed to."""
         answer = await self.client.request("GET", "/v2", timeout_s=timeout_s)

@@ -9,82 +9,111 @@ from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key, Purpose, uniform
-from edgewise.policies.split.layout import LayoutProgram
 from edgewise.policies.split.layout_optimum import LayoutPlan
+from edgewise.policies.split.schedule import Ledger, give, new_ledger, pick
 from edgewise.policies.split.subgraphs import closed, subgraphs
+from edgewise.policies.split.tables import Graphs, make_graphs
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.network import GraphClass, Network, Station
-from edgewise.sim.split import SplitRun, poisson_queries
+from edgewise.sim.split import SplitRun, follow, poisson_queries
 from edgewise.sim.state import Plan, World
 
 Ints = NDArray[np.int64]
+FIRST_PICK = 1_000  # draws of servers come after those of placements
 
 
-class Placed(NamedTuple):
-    """(Q, T) server of each task of each query."""
+class Slots(NamedTuple):
+    """What was drawn for every query: tasks of one slot share a server.
 
-    servers: Ints
+    Attributes:
+        task: (Q, T) slot of each task; -1 where a class has fewer tasks.
+        group: (Q, K) group of each slot's server; -1 where there is none.
+        apart: (Q, K) first slot that it must not share a server with, beyond those up to itself; its own
+            number where it may be anywhere. Slots of a sub-graph follow each other after its root's.
+        root: (Q, K) slot of its sub-graph's root.
+    """
+
+    task: Ints
+    group: Ints
+    apart: Ints
+    root: Ints
+
+
+class Memory(NamedTuple):
+    """What `decide` reads and writes."""
+
+    slots: Slots
+    first: Ints
+    ledger: Ledger
+    seen_s: NDArray[np.float64]
+    seen: Ints
+    graphs: Graphs
+    rule: int
+    seed: np.uint64
 
 
 @kernel
-def copy_placement(plan: Plan, world: World, flight: int, m: Placed) -> None:
-    """Place the tasks of a query as drawn beforehand."""
-    query = world.flights[flight].query
-    for task in range(m.servers.shape[1]):
-        world.placement[flight][task] = m.servers[query, task]
+def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
+    """Bring the ledger up to now; then a server of its group for each slot, and the tasks follow."""
+    follow(world, m.ledger, m.seen_s, m.seen)
+    query, job = world.flights[flight].query, world.flights[flight].graph
+    group, apart, root = m.slots.group[query], m.slots.apart[query], m.slots.root[query]
+    used = np.zeros(m.ledger.work_s.size, np.bool_)
+    server = np.empty(group.size, np.int64)
+    for slot in range(group.size):
+        if group[slot] < 0:
+            break
+        used[:] = True
+        used[m.first[group[slot]] : m.first[group[slot] + 1]] = False
+        used[server[apart[slot] : slot]] = True
+        if root[slot] < slot:
+            used[server[root[slot]]] = True
+        server[slot] = pick(m.ledger, used, m.rule, m.seed, query, FIRST_PICK + slot)
+        for task in range(m.slots.task.shape[1]):
+            if m.slots.task[query, task] == slot:
+                world.placement[flight][task] = server[slot]
+                give(m.ledger, server[slot], m.graphs.work_ops[job, task])
 
 
-def draw_placements(plan: LayoutPlan, jobs: Ints, seed: int) -> Ints:
-    """Servers of every task of every query: a placement for each sub-graph given its root's group, then
-    for each part a server of its group, uniformly among those that the sub-graph does not use yet.
+def draw_slots(plan: LayoutPlan, jobs: Ints, seed: int) -> Slots:
+    """A placement for each sub-graph of each query, given the group of its root.
 
     Args:
         jobs: (Q,) class of each query.
-    Returns:
-        (Q, T) servers, numbered group after group; -1 where a class has fewer tasks.
     """
     program = plan.program
     most = max(len(closed(job.graph).tasks) for job in program.classes)
-    out = np.full((len(jobs), most), -1, dtype=np.int64)
-    first = np.cumsum([0, *(group.servers for group in program.layout.groups)])
-    start = np.cumsum([0, *(len(stage.root) for stage in program.stages)])
-    stages = [
-        [n for n, stage in enumerate(program.stages) if stage.job == job]
-        for job in range(len(program.classes))
-    ]
+    task = np.full((len(jobs), most), -1, dtype=np.int64)
+    per_class = [[s for s in program.stages if s.job == job] for job in range(len(program.classes))]
+    wide = 1 + max(sum(stage.group.shape[1] for stage in stages) for stages in per_class)
+    group, apart, root = (np.full((len(jobs), wide), -1, dtype=np.int64) for _ in range(3))
     pieces = [subgraphs(job.graph) for job in program.classes]
+    ends = np.cumsum([0, *(len(stage.root) for stage in program.stages)])
+    theta = {id(s): plan.theta[a:b] for s, a, b in zip(program.stages, ends, ends[1:], strict=False)}
     number = np.arange(len(jobs))
-    draws = {d: uniform(Key(seed).seed, Purpose.POLICY, number, d) for d in range(_most_draws(program))}
+    most_stages = max(len(stages) for stages in per_class)
+    draws = [uniform(Key(seed).seed, Purpose.POLICY, number, d) for d in range(most_stages)]
     for query, job in enumerate(jobs):
-        draw, now = 0, -1
-        for place, n in enumerate(stages[job]):
-            stage, theta = program.stages[n], plan.theta[start[n] : start[n + 1]]
-            group = -1 if now < 0 else int(np.searchsorted(first, now, side="right")) - 1
-            chance = np.cumsum(theta if group < 0 else theta * (stage.root == group))
-            k = int(np.searchsorted(chance, draws[draw][query] * chance[-1], side="right"))
-            draw += 1
-            used = [now] if now >= 0 else []
-            servers = [now] if now >= 0 else []
-            for g in stage.group[k][len(servers) :]:
-                if g < 0:
-                    break
-                free = [s for s in range(first[g], first[g + 1]) if s not in used]
-                used.append(free[int(draws[draw][query] * len(free))])
-                servers.append(used[-1])
-                draw += 1
-            if place == 0:
-                out[query, pieces[job][0].root if pieces[job] else 0] = servers[0]
+        now, slots = -1, 0  # slot of the root; slots so far
+        for place, stage in enumerate(per_class[job]):
+            chance = theta[id(stage)] * (1.0 if now < 0 else stage.root == group[query, now])
+            sums = np.cumsum(chance)
+            k = int(np.searchsorted(sums, draws[place][query] * sums[-1], side="right"))
+            if now < 0:
+                group[query, 0], apart[query, 0], root[query, 0], now, slots = stage.group[k, 0], 0, 0, 0, 1
+                task[query, pieces[job][0].root if pieces[job] else 0] = 0
+            begin, parts = slots, int((stage.group[k] >= 0).sum())
+            for part in range(1, parts):
+                group[query, slots], apart[query, slots] = stage.group[k, part], begin
+                root[query, slots] = now
+                slots += 1
             if pieces[job]:
-                piece = pieces[job][place]
-                for branch, part in zip(piece.branches, stage.part[k], strict=False):
-                    out[query, list(branch.tasks)] = servers[part]
-                now = servers[stage.part[k][-1]]
-                out[query, piece.sink] = now
-    return out
-
-
-def _most_draws(program: LayoutProgram) -> int:
-    return sum(1 + stage.group.shape[1] for stage in program.stages)
+                slot = [now, *range(begin, slots)]
+                for branch, part in zip(pieces[job][place].branches, stage.part[k], strict=False):
+                    task[query, list(branch.tasks)] = slot[part]
+                now = slot[stage.part[k][-1]]
+                task[query, pieces[job][place].sink] = now
+    return Slots(task, group, apart, root)
 
 
 def simulate_layout(plan: LayoutPlan, queries: int, seed: int) -> SplitRun:
@@ -111,8 +140,18 @@ def simulate_layout(plan: LayoutPlan, queries: int, seed: int) -> SplitRun:
         )
     rates = np.array([job.rate_qps for job in program.classes])
     sent_s, jobs = poisson_queries(rates, queries, seed)
-    placed = Placed(draw_placements(plan, jobs, seed))
-    engine = GraphEngine(network, classes, sent_s, jobs, copy_placement, memory=placed, seed=seed)
+    power = np.repeat([group.power_ops for group in layout.groups], [g.servers for g in layout.groups])
+    memory = Memory(
+        draw_slots(plan, jobs, seed),
+        np.cumsum([0, *(group.servers for group in layout.groups)]),
+        new_ledger(power),
+        np.zeros(len(nodes)),
+        np.zeros(len(nodes), np.int64),
+        make_graphs([job.graph for job in program.classes], float(power[0]), 1.0),
+        int(layout.rule),
+        np.uint64(Key(seed).seed),
+    )
+    engine = GraphEngine(network, classes, sent_s, jobs, decide, memory=memory, seed=seed)
     engine.run()
     busy = engine.tallies()["busy_s"] / engine.now_s
     return SplitRun(

@@ -45,16 +45,22 @@ class Memory(NamedTuple):
 
 
 @kernel
-def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
-    """Bring the ledger up to now and place the tasks of a query."""
+def follow(world: World, ledger: Ledger, seen_s: Floats, seen: Ints) -> None:
+    """Take off the ledger what each server has worked off since it was seen last."""
     now = world.clock[0].now_s
-    for s in range(m.seen.size):
+    for s in range(seen.size):
         station = world.stations[s]
         worked_s = station.busy_s + (now - station.area_s) * min(station.serving, station.servers)
-        left = m.ledger.work_s[s] - (worked_s - m.seen_s[s])
-        m.ledger.work_s[s] = left if left > NOTHING_S else 0.0
-        m.ledger.tasks[s] -= station.served - m.seen[s]
-        m.seen_s[s], m.seen[s] = worked_s, station.served
+        left = ledger.work_s[s] - (worked_s - seen_s[s])
+        ledger.work_s[s] = left if left > NOTHING_S else 0.0
+        ledger.tasks[s] -= station.served - seen[s]
+        seen_s[s], seen[s] = worked_s, station.served
+
+
+@kernel
+def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
+    """Bring the ledger up to now and place the tasks of a query."""
+    follow(world, m.ledger, m.seen_s, m.seen)
     query, job = world.flights[flight].query, world.flights[flight].graph
     out = world.placement[flight]
     place_query(m.table, m.graphs, m.ledger, job, m.method, m.rule, m.link_bps, m.seed, query, out)
@@ -190,7 +196,7 @@ def tune_share(
 
     With a share of 0 every query stays whole on one server, so what is chosen is no worse than that.
     """
-    means = []
+    means, program = [], program.with_queues()  # enumerated once
     for share in shares:
         policy = split_policy("nona-free", program, rule, share=share)
         runs = [simulate_split(policy, program, queries, seed).settled() for seed in seeds]

@@ -2,28 +2,36 @@
 
 A layout has groups of servers (a site, a rack) and links; messages between groups take a route over
 links. Placements say, beyond who shares a server, in which group each part runs. Two things are added to
-Nona's formula: a message waits at each link of its route, and a task waits for its server. Within a group
-servers are chosen uniformly, so a group of n servers is n M/G/1 queues that share its traffic evenly:
+Nona's formula: a message waits at each link of its route, and a task waits for its server.
+With n_r = 1 for a link,
 
-    wait_r = Σ λ s² / (2 (n_r - Σ λ s))        n_r = 1 for a link (Pollaczek-Khinchine)
+    wait_r = Σ λ s² / (2 (n_r - Σ λ s))            servers chosen uniformly: n M/G/1 queues that share the
+                                                   traffic evenly (Pollaczek-Khinchine)
+    wait_r = Σ λ s² / (2 n_r (n_r - Σ λ s))        any other rule: M/G/c in heavy traffic (Köllerström 1974)
 
-for every resource r, link or group. The sink of one sub-graph is the root of the next, so the chance that
-it runs in a group is the same in both: one more linear constraint.
+for every resource r, link or group. The second is Allen and Cunneen's M/G/c with Erlang's C replaced by
+the load, which is never smaller: a plan for it is careful, and exact as a group fills. Servers of different
+power are groups of their own, down to one server each.
+
+The sink of one sub-graph is the root of the next, so the chance that it runs in a group is the same in
+both: one more linear constraint.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.errors import PolicyError
 from edgewise.policies.split.placements import placements
 from edgewise.policies.split.program import JobClass
+from edgewise.policies.split.schedule import Rule
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
 Floats = NDArray[np.float64]
@@ -47,6 +55,7 @@ class Layout:
     Attributes:
         groups: of servers.
         links: name → capacity in bit/s.
+        rule: which server of its group a part gets.
         routes: (group, group) → links of a message between two servers; a pair may be given in one
             direction, and a group to itself; pairs left out are free of charge.
     Raises:
@@ -56,6 +65,7 @@ class Layout:
     groups: tuple[ServerGroup, ...]
     links: Mapping[str, float]
     routes: Mapping[tuple[str, str], tuple[str, ...]]
+    rule: Rule = Rule.UNIFORM
 
     def __post_init__(self) -> None:
         for group in self.groups:
@@ -76,6 +86,31 @@ class Layout:
         route = self.routes.get((first, second), self.routes.get((second, first), ()))
         places = list(self.links)
         return tuple(places.index(name) for name in route)
+
+
+def joined(
+    groups: Sequence[ServerGroup], links: Mapping[tuple[str, str], float], rule: Rule = Rule.LEAST_LOADED
+) -> Layout:
+    """The layout of a topology: a link joins two groups, messages take a path with the fewest links.
+
+    Args:
+        links: (group, group) → capacity in bit/s; a group and itself: between its own servers, else free.
+        rule: which server of its group a part gets.
+    Raises:
+        PolicyError: a link names an unknown group, or no path joins two groups.
+    """
+    graph = nx.Graph()
+    graph.add_nodes_from(group.name for group in groups)
+    graph.add_edges_from((a, b, {"name": f"{a}-{b}"}) for a, b in links if a != b)
+    routes = {pair: (f"{pair[0]}-{pair[1]}",) for pair in links}
+    for a, b in itertools.combinations([group.name for group in groups], 2):
+        try:
+            path = nx.shortest_path(graph, a, b)
+        except nx.NetworkXNoPath:
+            raise PolicyError(f"no link joins {a!r} and {b!r}; add one") from None
+        routes[a, b] = tuple(graph.edges[hop]["name"] for hop in itertools.pairwise(path))
+    routes = {pair: route for pair, route in routes.items() if pair[::-1] not in routes or pair <= pair[::-1]}
+    return Layout(tuple(groups), {f"{a}-{b}": bps for (a, b), bps in links.items()}, routes, rule)
 
 
 class Stage(NamedTuple):
@@ -110,12 +145,14 @@ class LayoutProgram:
         classes, layout: the problem.
         stages: sub-graphs with their placements, by class and in order.
         capacity: (R,) 1 for a link, the number of servers for a group.
+        pooled: (R,) servers that share one queue: 1 for a link, and for a group with a uniform rule.
     """
 
     classes: tuple[JobClass, ...]
     layout: Layout
     stages: tuple[Stage, ...]
     capacity: Floats
+    pooled: Floats
 
     @property
     def variables(self) -> int:
@@ -131,6 +168,15 @@ class LayoutProgram:
                 np.pad(row, [(0, 0), (0, width - row.shape[1])] + [(0, 0)] * (row.ndim - 2)) for row in rows
             ]
         return np.asarray(np.concatenate(rows))
+
+    def with_rates(self, rates_qps: Sequence[float]) -> LayoutProgram:
+        """The same problem at other rates; placements are not enumerated again."""
+        if len(rates_qps) != len(self.classes) or not all(rate > 0 for rate in rates_qps):
+            raise PolicyError(
+                f"rates {list(rates_qps)}: give one above 0 for each of {len(self.classes)} classes"
+            )
+        pairs = zip(self.classes, rates_qps, strict=True)
+        return replace(self, classes=tuple(replace(job, rate_qps=float(rate)) for job, rate in pairs))
 
     def rates_qps(self) -> Floats:
         """(N,) rate of the class of each placement."""
@@ -159,7 +205,8 @@ def layout_program(classes: Sequence[JobClass], layout: Layout, limit: int = MOS
                     "contract further with limit_branches(…)"
                 )
     capacity = np.array([1.0] * len(layout.links) + [float(g.servers) for g in layout.groups])
-    return LayoutProgram(tuple(classes), layout, tuple(stages), capacity)
+    pooled = np.ones_like(capacity) if layout.rule is Rule.UNIFORM else capacity
+    return LayoutProgram(tuple(classes), layout, tuple(stages), capacity, pooled)
 
 
 def _assignments(

@@ -4,7 +4,7 @@ As with one link (`optimum`), costs rise with every waiting time and so does the
 keep the waiting below it. In a box [a, b] of waiting times the linear program with the costs at a and the
 constraints at b,
 
-    Σ λ s² + 2 b_r Σ λ s ≤ 2 b_r n_r        for every resource r,
+    Σ λ s² + 2 b_r m_r Σ λ s ≤ 2 b_r m_r n_r        for every resource r, m_r servers share its queue,
 
 is a lower bound, and what it returns, valued at the waiting that it really causes, an upper bound. The box
 with the lowest bound is split where the two differ most.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,9 @@ from edgewise.policies.split.layout import LayoutProgram
 Floats = NDArray[np.float64]
 GAP = 1e-2
 TRIES = 30
+ROUNDS = 5  # a few milliseconds each
+REACH = 4.0  # a step may lead to so much more waiting
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)  # of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class _Arrays:
         self.visits = np.asarray(program.stacked("visits"), float)
         self.load = np.asarray(program.stacked("load_s"), float) * self.rates[:, None]
         self.load2 = np.asarray(program.stacked("load_s2"), float) * self.rates[:, None]
-        self.capacity = program.capacity
+        self.capacity, self.pooled = program.capacity, program.pooled
         self.flows, self.flow_is = _flows(program)
 
     def costs(self, wait_s: Floats) -> Floats:
@@ -77,7 +81,7 @@ class _Arrays:
         """(R,) waiting, inf where overloaded, and (R,) load over capacity."""
         load, load2 = theta @ self.load, theta @ self.load2
         left = self.capacity - load
-        wait = np.where(left > 0, load2 / (2 * np.where(left > 0, left, 1.0)), np.inf)
+        wait = np.where(left > 0, load2 / (2 * self.pooled * np.where(left > 0, left, 1.0)), np.inf)
         return wait, load / self.capacity
 
     def value(self, theta: Floats) -> tuple[float, Floats]:
@@ -87,12 +91,27 @@ class _Arrays:
 
     def relaxed(self, low_s: Floats, high_s: Floats) -> tuple[float, Floats] | None:
         """The linear program with the costs at `low_s` and the constraints at `high_s`; None: infeasible."""
-        rows = (self.load2 + 2 * high_s * self.load).T
+        return self.cheapest(self.costs(low_s), high_s)
+
+    def marginal(self, theta: Floats) -> Floats:
+        """(N,) what a little more of each placement costs: its own time, and what it adds to all waiting."""
+        wait, _ = self.waiting(theta)
+        lines = self.base + self.visits @ wait
+        longest = self.visits[np.arange(len(lines)), lines.argmax(axis=1)]
+        waiting_qps = (theta * self.rates) @ longest  # visits per second to each resource
+        left = self.capacity - theta @ self.load
+        slope = (self.load2 + 2 * self.pooled * wait * self.load) / (2 * self.pooled * left)
+        return np.asarray(self.rates * lines.max(axis=1) + slope @ waiting_qps)
+
+    def cheapest(self, costs: Floats, high_s: Floats) -> tuple[float, Floats] | None:
+        """Probabilities with the least total of given costs and waiting below `high_s`; None: infeasible."""
+        most = 2 * high_s * self.pooled
+        rows = (self.load2 + most * self.load).T
         scale = np.maximum(rows.max(axis=1), 1e-300)
         found = linprog(
-            self.costs(low_s),
+            costs,
             A_ub=rows / scale[:, None],
-            b_ub=2 * high_s * self.capacity / scale,
+            b_ub=most * self.capacity / scale,
             A_eq=self.flows,
             b_eq=self.flow_is,
             method="highs",
@@ -168,6 +187,40 @@ def optimise_layout(program: LayoutProgram, gap: float = GAP, most: int = 5_000)
     return plan
 
 
+def renew_layout(plan: LayoutPlan, rates_qps: Sequence[float], rounds: int = ROUNDS) -> LayoutPlan:
+    """A plan for other rates, fast: steps from the old one towards the cheapest at marginal costs.
+
+    Each step is one linear program and a search along the line to its solution (Frank and Wolfe, 1956). The
+    bound is that of the whole box, so the gap is certified but wide; `optimise_layout` closes it.
+
+    Args:
+        rounds: steps.
+    Raises:
+        PolicyError: the servers cannot do the work at these rates.
+    """
+    program = plan.program.with_rates(rates_qps)
+    a = _Arrays(program)
+    theta, (best, wait) = plan.theta, a.value(plan.theta)
+    if not np.isfinite(best):  # the old plan cannot carry these rates
+        best, theta = _first(a)
+        wait = a.waiting(theta)[0]
+    for _ in range(rounds):
+        found = a.cheapest(a.marginal(theta), np.maximum(wait, wait.max()) * REACH)
+        if found is None:
+            break
+        steps = [theta + share * (found[1] - theta) for share in SHARES]
+        values = [a.value(step)[0] for step in steps]
+        if min(values) >= best * (1 - 1e-4):
+            break
+        theta, best = steps[int(np.argmin(values))], min(values)
+        wait = a.waiting(theta)[0]
+    whole = a.relaxed(np.zeros_like(wait), _longest(a, best))
+    bound = min(whole[0], best) if whole is not None else 0.0
+    queries = sum(rates_qps)
+    wait, load = a.waiting(theta)
+    return LayoutPlan(program, theta, best / queries, wait, load, bound / queries, 1)
+
+
 def _first(a: _Arrays) -> tuple[float, Floats]:
     """A good start: costs and constraints at the same waiting, over several orders of magnitude."""
     best, theta = np.inf, np.zeros(0)
@@ -192,12 +245,12 @@ def _first(a: _Arrays) -> tuple[float, Floats]:
 def _longest(a: _Arrays, best: float) -> Floats:
     """(R,) beyond this waiting every solution is worse than `best`.
 
-    With load at most half, waiting is at most Σ λ s² / n. Otherwise placements of rate u ≥ n / (2 max Σ s)
-    wait there, and the value is at least u times the waiting.
+    With load at most half, waiting is at most Σ λ s² / (n m). Otherwise placements of rate
+    u ≥ n / (2 max Σ s) wait there, and the value is at least u times the waiting.
     """
     rates = a.rates[:, None]
     most, most2 = (a.load / rates).max(axis=0), a.load2.sum(axis=0)
-    return np.asarray(np.maximum(most2 / a.capacity, 2 * best * most / a.capacity)) + 1e-12
+    return np.asarray(np.maximum(most2 / (a.capacity * a.pooled), 2 * best * most / a.capacity)) + 1e-12
 
 
 def _halves(

@@ -74,11 +74,14 @@ class RateTracker:
 
         Where more work arrives than the servers can do, no plan is better than another: the old one stays.
         """
+        rates = self.drifted(now_s)
+        return rates is not None and self.solve(rates)
+
+    def drifted(self, now_s: float) -> Floats | None:
+        """(J,) rates of late where the plan no longer fits them, else None."""
         rates = np.maximum(self.rates_qps(now_s), LEAST_QPS)
         usual = np.maximum(self._planned, self._planned.mean())  # rare classes drift by chance
-        if float((np.abs(rates - self._planned) / usual).max()) <= self._tolerance:
-            return False
-        return self.solve(rates)
+        return rates if float((np.abs(rates - self._planned) / usual).max()) > self._tolerance else None
 
     def solve(self, rates_qps: Sequence[float] | Floats) -> bool:
         """Make a plan for given rates; False where they are more than the servers can do."""

@@ -79,10 +79,11 @@ def placements(
     counts = tuple(number for _, number in kinds)
     rows = [] if certain and total > limit else list(itertools.islice(_rows(counts, servers), limit + 1))
     if not 0 < len(rows) <= limit:
+        most = _branches_within(limit)
         raise PolicyError(
             f"{name or 'the sub-graph'} has {len(sub.branches)} branches of {len(kinds)} kinds and therefore "
             f"up to {total:,} placements, more than the limit of {limit:,}; contract further with "
-            f"limit_branches(…, most={_branches_within(limit)})"
+            f"limit_branches(…, most={most}), or --branches {most}"
         )
     part = np.array(rows, dtype=np.int64).reshape(len(rows), len(sub.branches) + 1)
     return _lines(sub, part, bursts)

@@ -173,7 +173,9 @@ class Program:
         )
 
     def with_queues(self) -> Program:
-        """The same problem with bursts and waiting for servers in the formula."""
+        """The same problem with bursts and waiting for servers in the formula; itself where they are."""
+        if self.queues:
+            return self
         limit = max(LIMIT, self.variables)
         return build_program(self.classes, self.servers, self.power_ops, self.link_bps, limit, queues=True)
 

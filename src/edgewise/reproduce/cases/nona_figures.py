@@ -26,9 +26,10 @@ def load_figure(
     means: Mapping[tuple[str, float], Floats],
     predicted: Mapping[tuple[str, float], float],
     policies: Sequence[str],
+    what: str = "mean",
 ) -> Figure:
-    """Mean completion time over load, simulated (95 % intervals) and predicted (dotted); log scale."""
-    figure, axes = new_axes(7.5, 5.0, f"{name}: mean completion time over load")
+    """Completion time over load, `what` of each run, with 95 % intervals; predicted dotted; log scale."""
+    figure, axes = new_axes(7.5, 5.0, f"{name}: completion time over load, {what}")
     lowest = min(float(values.mean()) for values in means.values())
     for policy in policies:
         found = [mean_interval(means[policy, load]) for load in loads]
@@ -38,7 +39,7 @@ def load_figure(
         axes.errorbar(
             loads, middle, yerr=error, color=colour, marker="o", markersize=3, capsize=2, label=policy
         )
-        if policy in ("nona", "nona-queues"):
+        if policy in ("nona", "nona-queues") and predicted:
             axes.plot(loads, [predicted[policy, load] for load in loads], color=colour, linestyle=":")
     axes.set_yscale("log")
     axes.set_ylim(lowest * 0.9, lowest * 30)

@@ -1,0 +1,84 @@
+"""`edgewise split --group … --between …`: unequal servers on several links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from edgewise.errors import EdgewiseError
+
+if TYPE_CHECKING:
+    from edgewise.policies.split import JobClass
+    from edgewise.policies.split.layout import Layout
+    from edgewise.policies.split.layout_optimum import LayoutPlan
+
+out = Console()
+GAP, SEEDS, QUERIES = 0.05, range(5), 4_000
+
+
+def print_layout(job: JobClass, groups: Sequence[str], between: Sequence[str], simulate: bool) -> None:
+    """Plan queries over groups of servers and print forecast, loads and gap; simulate the plan if asked."""
+    from edgewise.policies.split.layout import layout_program
+    from edgewise.policies.split.layout_optimum import optimise_layout
+
+    layout = _layout(groups, between)
+    plan = optimise_layout(layout_program([job], layout), GAP)
+    table = Table("resource", "busy", "waits ms", box=None)
+    for name, load, wait in zip(
+        [*layout.links, *(group.name for group in layout.groups)], plan.load, plan.wait_s, strict=True
+    ):
+        table.add_row(name, f"{load:.1%}", f"{1e3 * wait:.3g}")
+    out.print(table)
+    out.print(
+        f"forecast {1e3 * plan.mean_s:.4g} ms; {plan.program.variables} probabilities; "
+        f"certified gap {plan.gap:.1%}"
+    )
+    if simulate:
+        _print_simulation(plan)
+
+
+def _print_simulation(plan: LayoutPlan) -> None:
+    import numpy as np
+
+    from edgewise.report.statistics import mean_interval
+    from edgewise.sim.layout import simulate_layout
+
+    times = [simulate_layout(plan, QUERIES, seed).settled().time_s for seed in SEEDS]
+    table = Table("", "mean ms", "99 % ms", box=None)
+    found = [mean_interval([float(f(t)) for t in times]) for f in (np.mean, lambda t: np.quantile(t, 0.99))]
+    table.add_row(
+        "simulated", *(f"{1e3 * x.mean:.2f} ± {1e3 * ((x.high or x.mean) - x.mean):.2g}" for x in found)
+    )
+    out.print(table)
+    out.print(f"{len(SEEDS)} seeds of {QUERIES} queries, 95 % intervals")
+
+
+def _layout(groups: Sequence[str], between: Sequence[str]) -> Layout:
+    from edgewise.policies.split.layout import ServerGroup, joined
+
+    servers, links = [], {}
+    for text in groups:
+        name, _, rest = text.partition("=")
+        count, _, power = rest.partition("x")
+        try:
+            servers.append(ServerGroup(name, int(count), float(power)))
+        except ValueError:
+            raise EdgewiseError(
+                f"--group {text!r}: write NAME=COUNTxPOWER, for example edge=2x2e10"
+            ) from None
+    for text in between:
+        pair, _, bps = text.partition("=")
+        first, _, second = pair.partition(",")
+        try:
+            links[first, second] = float(bps)
+        except ValueError:
+            raise EdgewiseError(
+                f"--between {text!r}: write NAME,NAME=BPS, for example edge,cloud=1e9"
+            ) from None
+        strange = {first, second} - {group.name for group in servers}
+        if strange:
+            raise EdgewiseError(f"--between {text!r}: no --group is called {min(strange)!r}")
+    return joined(servers, links)
