@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from live_system import dense_file, dense_world
+from running_system import System, infer, open_stream, small_scenario
 
 from edgewise import policies
 from edgewise.runtime import http
@@ -91,3 +92,26 @@ def test_a_meta_policy_takes_over_under_traffic(name, tmp_path):
     assert sum(row["rejected"] for row in rows) == 0 and sum(row["ok"] for row in rows) > 10
     if name == "lookahead":  # it knows what the gateway measured and bound
         assert sum(session.core.policy._habits._watched_s.values()) > 0
+
+
+def test_a_gateway_lives_on_while_a_policy_is_compiled(tmp_path):
+    """Compiling takes longer than a controller waits for an answer from a gateway that hangs."""
+
+    async def scenario(system):
+        await system.ready()
+        pid, client = system.pid("gateway-0"), system.gateway()
+        for name in ("lookahead", "aset"):
+            switched = asyncio.create_task(system.get("/v1/policy", "PUT", {"policy": name}))
+            for _ in range(20):
+                status, opened = await open_stream(client)
+                assert status == 201 and (await infer(client, opened["stream"])).status == 200
+            assert await switched == {"policy": name, "gateways": ["gateway-0"]}
+        assert system.pid("gateway-0") == pid
+        client.close()
+
+    system = System(tmp_path / "system", small_scenario(workers=2), gateways=1)
+    system.start()
+    try:
+        asyncio.run(scenario(system))
+    finally:
+        system.stop()
