@@ -19,7 +19,7 @@ from edgewise.policies.dispatch.meta import ALL, Chosen
 from edgewise.policies.dispatch.states import History, group_of, pooled_state
 from edgewise.sim.bound import hindsight_bound
 from edgewise.sim.habits import Habits
-from edgewise.sim.lookahead import Lookahead
+from edgewise.sim.lookahead import CANDIDATES, Lookahead
 from edgewise.sim.simulate import Simulation
 
 CARDS = sorted(path.stem for path in SHIPPED.glob("*.json"))
@@ -87,11 +87,24 @@ def test_a_meta_policy_refuses_what_is_not_a_score():
 @pytest.mark.parametrize("name", CARDS)
 def test_shipped_networks_keep_their_cards(name):
     trained = Trained(SHIPPED / f"{name}.json")
-    states = golden_states(trained.state, 11)
-    shuffled = states[:, np.random.default_rng(1).permutation(11)]
-    assert np.allclose(trained.values(states), trained.values(shuffled), atol=1e-4)
+    workers = trained.workers or 11
+    states = golden_states(trained.state, workers)
+    assert trained.values(states).shape == (16, len(trained.actions))
+    if not trained.workers:
+        shuffled = states[:, np.random.default_rng(1).permutation(workers)]
+        assert np.allclose(trained.values(states), trained.values(shuffled), atol=1e-4)
     assert (SHIPPED / f"{name}.onnx").stat().st_size < 5_000_000
     assert trained.card["seeds"]["training"][1] <= 500_000
+
+
+@pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge"])
+def test_each_topology_has_the_papers_network_and_others_one_that_fits(kind):
+    aset = Aset()
+    aset.reset(World.build(*_parts(kind)), Key(1))
+    assert aset._trained.path.stem == f"aset-{kind}"
+    assert aset._trained.state == "history" and aset._trained.card["config"]["scenario"] == kind
+    aset.reset(World.build(*_parts("three-tier")), Key(1))
+    assert aset._trained.path.stem == "aset-any" and aset._trained.workers == 0
 
 
 def test_a_card_of_other_decisions_is_refused(tmp_path):
@@ -124,7 +137,7 @@ def test_meta_policies_run_without_faults(name):
     simulation = Simulation(load_scenario("three-tier"), policies.load(name), seed=2)
     simulation.run()
     assert not simulation.core.faults
-    assert set(simulation.active) <= set(ALL)
+    assert set(simulation.active) <= set(CANDIDATES)
 
 
 def test_lookahead_does_not_peek():
@@ -163,7 +176,7 @@ def test_nothing_exceeds_the_bound(scenario):
         loaded = replace(loaded, timeline=())
     for seed in (1, 2):
         bound = hindsight_bound(loaded, seed)
-        for name in (*ALL, "lookahead"):
+        for name in (*CANDIDATES, "lookahead"):
             simulation = Simulation(loaded, policies.load(name), seed)
             simulation.run()
             ok, *lost = simulation.tally.queries.sum(axis=1)

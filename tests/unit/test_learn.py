@@ -1,5 +1,8 @@
 """The environment and the trainer; torch and Gymnasium are extras."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,8 +13,10 @@ import torch  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from edgewise.config import load_scenario  # noqa: E402
+from edgewise.errors import PolicyError, RunError  # noqa: E402
+from edgewise.learn import run  # noqa: E402
 from edgewise.learn.dqn import Config, Trainer  # noqa: E402
-from edgewise.learn.env import DispatchEnv, Reward  # noqa: E402
+from edgewise.learn.env import NAME, DispatchEnv, Reward  # noqa: E402
 from edgewise.learn.export import export  # noqa: E402
 from edgewise.learn.networks import PaperNetwork, PooledNetwork  # noqa: E402
 from edgewise.learn.replay import Replay  # noqa: E402
@@ -34,6 +39,22 @@ SMALL = Config(
 @pytest.mark.parametrize("state", ["pooled", "history"])
 def test_environment_keeps_the_contract_of_gymnasium(state):
     check_env(DispatchEnv("tiny", state=state), skip_render_check=True)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_steps_many_worlds_side_by_side(mode):
+    kwargs = {"scenario": "tiny", "state": "history"}
+    worlds = gymnasium.make_vec(f"edgewise.learn.env:{NAME}", 2, vectorization_mode=mode, **kwargs)
+    states, infos = worlds.reset(seed=[3, 4])
+    following, rewards, _, _, after = worlds.step(np.array([1, 5]))
+    worlds.close()
+    for k, action in enumerate((1, 5)):
+        alone = DispatchEnv(**kwargs)
+        state, info = alone.reset(seed=3 + k)
+        assert np.array_equal(state, states[k]) and info["seed"] == infos["seed"][k]
+        state, reward, *_, info = alone.step(np.int64(action))
+        assert np.array_equal(state, following[k])
+        assert reward == rewards[k] and info["success"] == after["success"][k]
 
 
 def test_an_episode_is_the_run_of_the_policy():
@@ -86,6 +107,56 @@ def test_training_resumes_exactly(tmp_path):
     assert again.curve == whole.curve
     for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_the_same_command_gives_the_same_policy(tmp_path):
+    """The network, its decisions and its scores; also when the training was stopped and went on."""
+    cards = []
+    for name, lengths in (("once", [4]), ("again", [2, 4])):
+        for episodes in lengths:
+            config = replace(SMALL, episodes=episodes)
+            card = run.train(config, tmp_path / name, "a", command="x", validation=range(500_000, 500_001))
+        cards.append(json.loads(card.read_text()))
+    assert cards[0] == cards[1]
+    assert set(cards[0]["scores"]) == {"aset", *PAPER} and len(cards[0]["curve"]) == SMALL.episodes
+    once, again = ((tmp_path / name / "a.onnx").read_bytes() for name in ("once", "again"))
+    assert once == again
+
+
+def test_another_configuration_does_not_go_on_with_a_stopped_training(tmp_path):
+    Trainer(SMALL).save(tmp_path / "a.pt")
+    with pytest.raises(RunError, match="another configuration"):
+        run.train(replace(SMALL, gamma=0.5), tmp_path, "a", command="x", validation=range(500_000, 500_001))
+
+
+def test_tensorboard_gets_every_episode(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write = run.events(tmp_path)
+    trainer = Trainer(replace(SMALL, episodes=2))
+    trainer.train(write)
+    seen = EventAccumulator(str(tmp_path)).Reload()
+    assert set(seen.Tags()["scalars"]) == {"success", "epsilon", "loss"}
+    assert [event.step for event in seen.Scalars("success")] == [1, 2]
+    assert [event.value for event in seen.Scalars("success")] == pytest.approx(trainer.curve)
+
+
+def test_improvements_are_named():
+    plain = SMALL.improved(["none"])
+    assert (plain.double, plain.dueling, plain.n_step, plain.priority) == (False, False, 1, 0.0)
+    some = SMALL.improved(["double", " prioritised"])
+    assert some.double and not some.dueling and some.priority > 0.0
+    with pytest.raises(PolicyError, match="doubel"):
+        SMALL.improved(["doubel"])
+
+
+@pytest.mark.parametrize("improvement", ["none", "double", "dueling", "n-step", "prioritised"])
+def test_every_improvement_learns(improvement):
+    trainer = Trainer(replace(SMALL, episodes=2).improved([improvement]))
+    first = [p.detach().clone() for p in trainer.network.parameters()]
+    trainer.train()
+    assert any(not torch.equal(a, b) for a, b in zip(first, trainer.network.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("state", ["pooled", "history"])

@@ -72,8 +72,8 @@ def simulate(
 def compare(
     scenario: ScenarioArgument,
     chosen: Annotated[
-        str, typer.Option("--policies", help="Names or file.py:Class, comma-separated; all by default.")
-    ] = "",
+        str, typer.Option("--policies", help="Names or file.py:Class, comma-separated; 'all': every name.")
+    ] = "all",
     seeds: SeedsOption = "0:10",
     rival: Annotated[
         str | None, typer.Option(help="Compare the others with this one; default: the first.")
@@ -82,7 +82,9 @@ def compare(
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Compare policies on the same arrivals and noise, paired by seed."""
-    listed = [name.strip() for name in chosen.split(",") if name.strip()] or policies.names()
+    every = {"all": policies.names()}
+    named = (name.strip() for name in (chosen.strip() or "all").split(","))
+    listed = [each for name in named if name for each in every.get(name, [name])]
     numbers = parse_seeds(seeds)
     with _progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(listed))

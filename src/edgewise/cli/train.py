@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,15 +22,15 @@ VALIDATION = range(500_000, 500_005)
 def aset(
     scenario: Annotated[str, typer.Option(help="A shipped scenario, or a file.")] = "full-edge",
     state: Annotated[
-        str, typer.Option(help="'pooled': any number of workers; 'history': ASET's network.")
-    ] = "pooled",
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Algorithm 1 without double, dueling and n-step.")
-    ] = False,
+        str, typer.Option(help="'history': ASET's network; 'pooled': any number of workers.")
+    ] = "history",
+    improve: Annotated[
+        str, typer.Option(help="Any of double, dueling, n-step, prioritised; 'none': algorithm 1 as it is.")
+    ] = "double,dueling,n-step",
     paper_actions: Annotated[
         bool, typer.Option("--paper-actions", help="Only the seven static policies of ASET.")
     ] = False,
-    episodes: Annotated[int, typer.Option(min=1, help="Of training, each with a seed of its own.")] = 70,
+    episodes: Annotated[int, typer.Option(min=1, help="Of training, each with a seed of its own.")] = 40,
     seed: Annotated[int, typer.Option(min=0, max=400_000, help="The first episode's.")] = 0,
     name: Annotated[str, typer.Option(help="Of the files; aset-SCENARIO by default.")] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/aset"),
@@ -46,8 +45,7 @@ def aset(
     from edgewise.policies.dispatch.meta import ALL, PAPER
 
     config = Config(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
-    if plain:
-        config = replace(config, double=False, dueling=False, n_step=1)
+    config = config.improved(improve.split(","))
     name = name or f"aset-{Path(scenario).stem}"
     with err.status(f"{name}: starting") as status:
         card = run.train(

@@ -31,7 +31,7 @@ from edgewise.runtime.store import Store
 from edgewise.runtime.traffic import Seen, Traffic
 from edgewise.sim.simulate import Simulation
 
-POLICIES = ("closest", "load-balancing", "farthest")
+POLICIES = ("closest", "farthest", "lookahead")
 CLIENT_S = 0.002
 TOLERANCE = 0.05  # measured and simulated shares should not differ by more
 READY_S = 90.0

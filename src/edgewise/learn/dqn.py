@@ -6,8 +6,8 @@ the loop. ASET's constants are not published; those below were chosen on validat
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.errors import PolicyError
 from edgewise.learn.env import DispatchEnv, Observation, Reward
 from edgewise.learn.networks import NETWORKS
 from edgewise.learn.replay import Batch, Replay
 from edgewise.policies.dispatch.meta import ALL
 
 Report = Callable[[dict[str, float]], None]
+IMPROVEMENTS: dict[str, dict[str, Any]] = {
+    "double": {"double": True},  # van Hasselt et al. 2016
+    "dueling": {"dueling": True},  # Wang et al. 2016
+    "n-step": {"n_step": 3},  # Sutton 1988
+    "prioritised": {"priority": 0.6},  # Schaul et al. 2016
+    "none": {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +51,37 @@ class Config:
     """
 
     scenario: str = "full-edge"
-    state: str = "pooled"
+    state: str = "history"
     actions: tuple[str, ...] = ALL
-    episodes: int = 70
+    episodes: int = 40
     seed: int = 0
     gamma: float = 0.9
     learning_rate: float = 5e-4
-    room: int = 4000
-    steps_per_episode: int = 25
+    room: int = 1500
+    steps_per_episode: int = 16
     batch: int = 32
     epsilon_first: float = 1.0
     epsilon_last: float = 0.05
-    epsilon_episodes: int = 35
+    epsilon_episodes: int = 20
     warm_up: int = 5
     double: bool = True
     dueling: bool = True
     n_step: int = 3
     priority: float = 0.0
     reward: Reward = field(default_factory=Reward)
+
+    def improved(self, names: Sequence[str]) -> Config:
+        """With these of `IMPROVEMENTS` and no others; "none" names none of them.
+
+        Raises:
+            PolicyError: there is no such improvement.
+        """
+        chosen = dict[str, Any](double=False, dueling=False, n_step=1, priority=0.0)
+        for name in (name.strip() for name in names):
+            if name not in IMPROVEMENTS:
+                raise PolicyError(f"improvement {name!r}: use some of {', '.join(IMPROVEMENTS)}")
+            chosen |= IMPROVEMENTS[name]
+        return replace(self, **chosen)
 
     def epsilon(self, episode: int) -> float:
         """ε of an episode, 1 while warming up."""

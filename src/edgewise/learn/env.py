@@ -1,5 +1,8 @@
 """A Gymnasium environment over the engine: one window of a run is one step.
 
+Registered as `edgewise/Dispatch-v0`, so Gymnasium can make many of them at once, in processes of
+their own: `gymnasium.make_vec(f"edgewise.learn.env:{NAME}", num_envs=8, vectorization_mode="async")`.
+
 Forbidden here: torch.
 """
 
@@ -22,6 +25,7 @@ from edgewise.policies.dispatch.states import FEATURES, POOLED, SECONDS, History
 from edgewise.sim.simulate import Simulation
 
 Observation = NDArray[np.float32]
+NAME = "edgewise/Dispatch-v0"
 TRAINING = range(0, 500_000)  # seeds; as `edgewise.reproduce.seeds` has them
 
 
@@ -82,7 +86,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
 
     def __init__(
         self,
-        scenario: Scenario | str,
+        scenario: Scenario | str = "full-edge",
         actions: Sequence[str] = PAPER,
         state: str = "pooled",
         reward: Reward | None = None,
@@ -139,3 +143,6 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         refused = (run.bound < 0) & (run.reason > 0) & (self._open_s < end) & (self._close_s > start)
         lasts = np.minimum(self._close_s[refused], end) - np.maximum(self._open_s[refused], start)
         return ok, failed, rejected + float(lasts @ run.truth.rate_qps[refused])
+
+
+gymnasium.register(NAME, entry_point="edgewise.learn.env:DispatchEnv")

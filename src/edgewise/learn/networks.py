@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+FILTERS = 32  # of each convolution; ASET does not say how many
+
 
 class Normalised(nn.Module):
     """(x - mean) / deviation by feature; the figures are buffers, so the ONNX file has them."""
@@ -60,9 +62,9 @@ class PaperNetwork(nn.Module):
         workers, features, seconds = shape
         self.scale = Normalised((1, 1, features, 1))
         stages: list[nn.Module] = []
-        for before, after in ((workers, 64), (64, 64), (64, 64)):
+        for before, after in ((workers, FILTERS), (FILTERS, FILTERS), (FILTERS, FILTERS)):
             stages += [nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(before, after, 4), nn.ReLU(), nn.MaxPool2d(2)]
-        width = 64 * (features // 8) * (seconds // 8)
+        width = FILTERS * (features // 8) * (seconds // 8)
         self.body = nn.Sequential(*stages, nn.Flatten(), nn.Linear(width, 256), nn.ReLU())
         self.head = Head(256, actions, dueling)
 

@@ -47,7 +47,7 @@ def train(
     torch.set_num_threads(1)  # networks this small gain nothing from more
     saved = folder / f"{name}.pt"
     trainer = _resumed(saved, config) if saved.exists() else Trainer(config)
-    write = _events(folder / name) if tensorboard else lambda figures: None
+    write = events(folder / name) if tensorboard else lambda figures: None
 
     def report(figures: dict[str, float]) -> None:
         write(figures)
@@ -103,7 +103,12 @@ def _resumed(path: Path, config: Config) -> Trainer:
     return trainer
 
 
-def _events(folder: Path) -> Report:
+def events(folder: Path) -> Report:
+    """Writes success, ε and loss of every episode for TensorBoard.
+
+    Raises:
+        RunError: tensorboard is not installed.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -114,5 +119,6 @@ def _events(folder: Path) -> Report:
         for key, value in figures.items():
             if key != "episode":
                 writer.add_scalar(key, value, int(figures["episode"]))
+        writer.flush()
 
     return write

@@ -11,6 +11,7 @@ POST /v1/admin/drain                 take no more streams and queries
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -21,6 +22,7 @@ from edgewise.errors import PolicyError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.session import rehearse
 
 log = logging.getLogger("edgewise.admin")
 
@@ -30,9 +32,11 @@ def with_admin(gateway: Gateway) -> http.Handler:
 
     async def handle(request: http.Request) -> http.Response:
         parts = request.parts
-        return _admin(gateway, request, parts[2:]) if parts[:2] == ["v1", "admin"] else await gateway.handle(
-            request
-        )  # fmt: skip
+        if parts[:2] != ["v1", "admin"]:
+            return await gateway.handle(request)
+        if request.method == "PUT" and parts[2:] in (["policy"], ["shadow"]):
+            await _rehearse(gateway, request.body)
+        return _admin(gateway, request, parts[2:])
 
     return handle
 
@@ -63,6 +67,12 @@ def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Res
         case _, ["drain"]:
             return not_allowed("/v1/admin/drain takes POST", "POST")
     return http.failure(404, f"no {request.path}")
+
+
+async def _rehearse(gateway: Gateway, body: bytes) -> None:
+    """Compile what a policy needs in a thread: requests are answered meanwhile, and after it at once."""
+    if name := field(body, "policy", empty=True):
+        await asyncio.to_thread(rehearse, gateway.session.world, load_policy(name))
 
 
 def _policy(gateway: Gateway) -> dict[str, Any]:

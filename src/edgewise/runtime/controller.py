@@ -41,6 +41,7 @@ LASTED_S = 1.0  # a process that ran so long started well
 LONGEST_WAIT_S = 5.0
 MISSES = 5  # health checks without an answer before a process is killed
 GRACE_S = 8.0  # to drain
+COMPILE_S = 25.0  # most that a gateway takes to compile a policy
 
 
 class Controller:
@@ -149,13 +150,15 @@ class Controller:
             log.warning("does not answer", extra={"who": running.process.name})
             self.backend.stop(handle, force=True)
 
-    async def _ask(self, running: Running, method: str, path: str, body: bytes = b"") -> Any:
+    async def _ask(
+        self, running: Running, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+    ) -> Any:
         """JSON of a process's answer, None when it gives none."""
         url = running.process.url
         if url not in self._clients:
             self._clients[url] = http.Client.of_url(url, self.store.get("controller")["admin_token"])
         with suppress(ConnectionError, TimeoutError, ValueError):
-            answer = await self._clients[url].request(method, path, body=body, timeout_s=1.0)
+            answer = await self._clients[url].request(method, path, body=body, timeout_s=timeout_s)
             return json.loads(answer.body)
         return None
 
@@ -232,10 +235,12 @@ class Controller:
                 row |= {name: found[name] for name in figures}
         return rows
 
-    async def _gateways(self, method: str, path: str, body: bytes = b"") -> list[dict[str, Any]]:
+    async def _gateways(
+        self, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+    ) -> list[dict[str, Any]]:
         """What each gateway answers; those that do not are left out."""
         fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
-        answers = await asyncio.gather(*(self._ask(r, method, path, body) for r in fronts))
+        answers = await asyncio.gather(*(self._ask(r, method, path, body, timeout_s) for r in fronts))
         pairs = zip(fronts, answers, strict=True)
         return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
 
@@ -258,7 +263,8 @@ class Controller:
         if name:
             load_policy(name)
         self.store.put(what, name)
-        told = await self._gateways("PUT", f"/v1/admin/{what}", json.dumps({"policy": name}).encode())
+        body = json.dumps({"policy": name}).encode()
+        told = await self._gateways("PUT", f"/v1/admin/{what}", body, COMPILE_S)
         return http.as_json({"policy": name, "gateways": [row["gateway"] for row in told]})
 
 

@@ -21,7 +21,7 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
-from edgewise.runtime import http, needs, split
+from edgewise.runtime import http, split
 from edgewise.runtime.books import Stored
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.gateway import Gateway, Patience
@@ -31,7 +31,7 @@ from edgewise.runtime.pieces import PieceWorker, read_split
 from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
-from edgewise.runtime.session import Session
+from edgewise.runtime.session import Session, rehearse
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker import Worker
@@ -53,10 +53,7 @@ def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
 def warm(folder: Path, policy: str) -> None:
     """Load and compile what workers and gateways need, so that forks of this process start at once."""
     _, world = world_of(folder)
-    session = Session(world, policies.load(policy), 0, time.monotonic)
-    stated = {"task": world.task_names[0], "rate_qps": 1e-9, "size_bytes": 1, "deadline_s": 1e6}
-    session.open_stream(needs.to_stream(stated, 0, world, session.clock()))
-    session.tick()
+    rehearse(world, policies.load(policy))
     normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
     wanted = [row.process.settings.get("split") for row in store.processes()]

@@ -7,6 +7,7 @@ record columns.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -327,3 +328,11 @@ class Session:
             "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
             "delay_max_s": served.delay_max_s if served.answered else None,
         }
+
+
+def rehearse(world: World, policy: DispatchPolicy) -> None:
+    """Let a policy decide and choose once, on a world of its own, so that it is compiled before it counts."""
+    core = DispatchCore(world, policy, 0)
+    stream = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
+    core.handle(StreamOpened(0.0, stream))
+    core.handle(Tick(0.0))

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.core.keyed import Key, Purpose
-from edgewise.core.views import DispatchView
+from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
 from edgewise.policies.registry import dispatch_policy
 from edgewise.sim.habits import Habits
-from edgewise.sim.rollout import Rollout, Slice
+from edgewise.sim.rollout import Plan, Rollout, Slice
 
 PIECE_S = 0.6
+CANDIDATES = (*ALL, "slack-aware")
 
 
 @dispatch_policy("lookahead")
@@ -26,14 +27,16 @@ class Lookahead(MetaPolicy):
     """Rolls every static policy forward over one sampled future at each window; the best decides.
 
     Args:
-        actions: static policies to choose from.
+        actions: static policies to choose from; any that numba can compile.
         horizon_s: how far bindings are rolled; queries are simulated half-way and at its end.
         samples: futures; success is averaged over them.
     """
 
     name = "lookahead"
 
-    def __init__(self, actions: Sequence[str] = ALL, horizon_s: float = 75.0, samples: int = 1) -> None:
+    def __init__(
+        self, actions: Sequence[str] = CANDIDATES, horizon_s: float = 75.0, samples: int = 1
+    ) -> None:
         super().__init__(actions)
         self.horizon_s, self.samples = horizon_s, samples
 
@@ -42,6 +45,7 @@ class Lookahead(MetaPolicy):
         super().reset(world, key)
         self._habits, self._key, self._index = Habits(), Key(key.seed, int(Purpose.ROLLOUT)), 0
         self._last_s: float | None = None
+        self._compile()
         self._use(self._fallback())
 
     def choose(self, view: DispatchView) -> int:
@@ -61,6 +65,18 @@ class Lookahead(MetaPolicy):
             rollout = Rollout(view, plan, slices, int(self._key.uniform(number, 1) * 2**53))
             scores += [rollout.success(policy) for policy in self._policies]
         return int(scores.argmax())
+
+    def _compile(self) -> None:
+        """Roll every candidate over nothing, so that no window of a gateway waits for the compiler."""
+        world = self.world
+        rows, none, zeros = Rows.of([]), np.zeros(0), np.zeros(world.workers)
+        view = DispatchView(
+            world, 0.0, 0, zeros, zeros.astype(np.int64), zeros == 0.0, zeros, zeros, zeros, zeros, 0.0,
+            bound=Bound(rows, none.astype(np.int64), none),
+        )  # fmt: skip
+        rollout = Rollout(view, Plan(rows, none, none), (Slice(0.0, PIECE_S),), 0)
+        for policy in self._policies:
+            rollout.success(policy)
 
     def _fallback(self) -> int:
         best = ("least-loaded-feasible", "load-balancing")

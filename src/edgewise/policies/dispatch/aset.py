@@ -23,7 +23,7 @@ from edgewise.policies.registry import dispatch_policy
 
 SHIPPED = PACKAGE / "data" / "policies"
 GOLDEN_WORKERS = 8  # of the golden views of a network that takes any number of workers
-DEFAULT = "aset-full-edge"  # where no card was trained on the topology
+DEFAULT = "aset-any"  # where no card was trained on the topology
 
 
 class Trained:
@@ -84,11 +84,9 @@ def trained(path: Path) -> Trained:
 def _shipped() -> dict[str, Path]:
     """Fingerprint of the topology trained on → card; "" → the one for all others."""
     cards: dict[str, Path] = {}
-    for path in sorted(SHIPPED.glob("*.json")):
+    for path in sorted(SHIPPED.glob("aset-*.json")):
         card = json.loads(path.read_text(encoding="utf-8"))
-        cards[card["topology"]] = path
-        if path.stem == DEFAULT:
-            cards[""] = path
+        cards["" if path.stem == DEFAULT else card["topology"]] = path
     return cards
 
 

@@ -1,0 +1,117 @@
+"""Policies that choose policies, set on a gateway under traffic: they decide from its measurements."""
+
+import asyncio
+import json
+import time
+
+import numpy as np
+import pytest
+from live_system import dense_file, dense_world
+from running_system import System, infer, open_stream, small_scenario
+
+from edgewise import policies
+from edgewise.runtime import http
+from edgewise.runtime.admin import with_admin
+from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.protocol import InferRequest, encode_request
+from edgewise.runtime.session import Session
+from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.sim.lookahead import CANDIDATES
+
+pytestmark = pytest.mark.live
+NEEDS = {"task": "score", "rate_qps": 5, "size_bytes": 256, "deadline_s": 5.0}
+
+
+class Client:
+    """Opens streams and sends their queries, a few at a time, until it is told to stop."""
+
+    def __init__(self, client):
+        self.client, self.answered, self.stopped = client, 0, False
+
+    async def ask(self, method, path, body):
+        answer = await self.client.request(method, path, body=json.dumps(body).encode())
+        assert answer.status in (200, 201), answer.body
+        return json.loads(answer.body)
+
+    async def play(self):
+        while not self.stopped:
+            opened = await self.ask("POST", "/v1/streams", NEEDS)
+            headers, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))
+            headers["edgewise-stream"] = str(opened["stream"])
+            for _ in range(3):
+                answer = await self.client.request("POST", "/v2/models/score/infer", headers, body)
+                assert answer.status == 200
+                self.answered += 1
+                await asyncio.sleep(0.02)
+            if opened["stream"] % 2:
+                await self.ask("DELETE", f"/v1/streams/{opened['stream']}", {})
+
+
+async def under_traffic(file, name):
+    """Serve with closest, switch to the policy under traffic, and wait for two of its windows."""
+    behind = await http.serve(Worker(OnnxModel("dense", file)).handle)
+    began = time.monotonic()
+    world = dense_world(2, capacity_qps=1000.0)
+    session = Session(world, policies.load("closest"), 0, lambda: time.monotonic() - began, window_s=0.3)
+    upstreams = [http.Client(behind.host, behind.port) for _ in range(2)]
+    gateway = Gateway(session, upstreams, ["dense", "dense"])
+    front = await http.serve(with_admin(gateway))
+    clients = [Client(http.Client(front.host, front.port)) for _ in range(2)]
+    keeping = asyncio.create_task(gateway.keep_time(0.1))
+    playing = asyncio.create_task(clients[0].play())
+    await until(lambda: clients[0].answered > 3)
+    said = await clients[1].ask("PUT", "/v1/admin/policy", {"policy": name})
+    assert said["policy"] == name
+    window, answered = len(session.windows), clients[0].answered
+    await until(lambda: len(session.windows) > window + 3 and clients[0].answered > answered + 10)
+    clients[0].stopped = True
+    await playing
+    keeping.cancel()
+    for client in (*upstreams, *(c.client for c in clients)):
+        client.close()
+    await front.close()
+    await behind.close()
+    session.core.validate()
+    return session, window
+
+
+async def until(condition, limit_s=60.0):
+    limit = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", ["lookahead", "aset", "bandit"])
+def test_a_meta_policy_takes_over_under_traffic(name, tmp_path):
+    session, window = asyncio.run(under_traffic(dense_file(tmp_path), name))
+    assert session.core.faults == {}
+    active = [row["active"] for row in session.window_records()]
+    assert active[0] == "closest" and set(active[window + 1 :]) <= set(CANDIDATES)
+    rows = session.stream_records()
+    assert sum(row["rejected"] for row in rows) == 0 and sum(row["ok"] for row in rows) > 10
+    if name == "lookahead":  # it knows what the gateway measured and bound
+        assert sum(session.core.policy._habits._watched_s.values()) > 0
+
+
+def test_a_gateway_lives_on_while_a_policy_is_compiled(tmp_path):
+    """Compiling takes longer than a controller waits for an answer from a gateway that hangs."""
+
+    async def scenario(system):
+        await system.ready()
+        pid, client = system.pid("gateway-0"), system.gateway()
+        for name in ("lookahead", "aset"):
+            switched = asyncio.create_task(system.get("/v1/policy", "PUT", {"policy": name}))
+            for _ in range(20):
+                status, opened = await open_stream(client)
+                assert status == 201 and (await infer(client, opened["stream"])).status == 200
+            assert await switched == {"policy": name, "gateways": ["gateway-0"]}
+        assert system.pid("gateway-0") == pid
+        client.close()
+
+    system = System(tmp_path / "system", small_scenario(workers=2), gateways=1)
+    system.start()
+    try:
+        asyncio.run(scenario(system))
+    finally:
+        system.stop()

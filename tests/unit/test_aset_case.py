@@ -1,0 +1,62 @@
+"""The reproduction of ASET, whole, on a small world."""
+
+import numpy as np
+import pytest
+
+from edgewise.config import load_scenario
+from edgewise.policies.dispatch.meta import PAPER
+from edgewise.reproduce.cases import aset
+from edgewise.reproduce.run import carry_out
+
+
+class Here(aset.Runs):
+    """Runs in this process."""
+
+    def __init__(self, seeds):
+        self.seeds, self._pool = tuple(seeds), self
+
+    def map(self, function, jobs):
+        return [function(job) for job in jobs]
+
+    def __exit__(self, *error):
+        pass
+
+
+@pytest.fixture
+def small(monkeypatch):
+    scenario = load_scenario("three-tier", {"duration_s": 50})
+    monkeypatch.setattr(aset, "load_scenario", lambda *what: scenario)
+    monkeypatch.setattr(aset.Run, "scenario", lambda run, name: scenario)
+    monkeypatch.setattr(aset, "Runs", Here)
+    return scenario
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_claim_is_measured_in_the_full_run(small, quick, tmp_path):
+    report = carry_out("aset", tmp_path, tmp_path, quick=quick, seeds=(2_000_000, 2_000_001))
+    left_out = {claim.id for claim in report.claims if claim.status == "not_in_quick"}
+    assert {claim.id for claim in report.claims} == set(aset._CLAIMS)
+    assert bool(left_out) == quick and not left_out & {"a4-full-edge", "bound", "beyond-switching"}
+    assert {claim.id: claim.status for claim in report.claims}["bound"] == "holds"
+    figures = {path.stem for path in tmp_path.glob("*.png")}
+    assert {"a1-applications", "a4-full-edge", "a6-switch-time", "a7-learning"} <= figures
+    assert quick or {"a2-dc-cloud", "a3-co-dc-cloud", "a4-rates", "robustness"} <= figures
+
+
+def test_no_winner_is_how_far_the_nearest_policy_is_from_winning_everywhere():
+    def figures(first, second):
+        return aset.Figures(np.zeros(3), np.zeros(1), {"a": first, "b": second})
+
+    found = {name: [figures(0.5, 0.5)] for name in PAPER} | {
+        PAPER[0]: [figures(0.9, 0.6)],
+        PAPER[1]: [figures(0.7, 0.8)],
+    }
+    assert aset.no_winner(found) == pytest.approx([0.2])
+    assert aset.no_winner(found | {PAPER[2]: [figures(0.9, 0.8)]}) == pytest.approx([0.0])
+
+
+@pytest.mark.parametrize("topology", ["dc-cloud", "co-dc-cloud", "full-edge"])
+def test_the_rival_is_the_best_of_the_papers_on_validation(topology):
+    scores = aset.card(f"aset-{topology}")["scores"]
+    reproduction = aset.Run(None, True, (), None, None)
+    assert aset.rival_of(reproduction, topology) == max(PAPER, key=scores.__getitem__)

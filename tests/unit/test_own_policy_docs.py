@@ -1,0 +1,36 @@
+"""The tutorial's own policy, as its reader runs it."""
+
+import re
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edgewise import policies
+from edgewise.cli import app
+from edgewise.testing import check_policy
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own-policy.md"
+
+
+@pytest.fixture
+def mine(tmp_path):
+    (code, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert len(code.strip().splitlines()) <= 20
+    (tmp_path / "mine.py").write_text(code)
+    return tmp_path
+
+
+def test_the_policy_of_the_tutorial_keeps_the_contract(mine):
+    check_policy(type(policies.load(f"{mine / 'mine.py'}:NearNotCrowded")))
+
+
+def test_one_command_compares_it_with_all_others(mine):
+    (command,) = re.findall(r"^edgewise (compare three-tier .*)$", PAGE.read_text(encoding="utf-8"), re.M)
+    with chdir(mine):
+        done = CliRunner().invoke(app, command.replace("0:10", "0:2").split(), env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    missing = [name for name in (*policies.names(), "NearNotCrowded") if name not in done.output]
+    assert not missing
+    assert (mine / "runs/three-tier-compare/report.html").is_file()
