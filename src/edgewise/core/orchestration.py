@@ -34,7 +34,7 @@ class Requests(NamedTuple):
         payload_bytes: (W, R) sent from the site to the station.
     """
 
-    count: Ints
+    count: Ints  # type: ignore[assignment]  # tuple.count is of no use here
     arrival_s: Floats
     site: Ints
     service: Ints
@@ -94,7 +94,7 @@ class ReplicaView(NamedTuple):
         free_disk_bytes: (W, N + 1) of each station.
         layer: (W, N + 1, L) `LAYER`. on_disk: 1 for an image layer on disk or on its way; ready_s: when it
             was, or will be, there.
-        arrived: (W, S) requests that arrived in the frame so far, by service.
+        arrived: (W, S) requests that arrived since the frame began, by service; at its start, in the last one.
     """
 
     world: NDArray[Any]

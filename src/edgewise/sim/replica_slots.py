@@ -26,7 +26,7 @@ def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
     if seen.site[w, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
         return False
     replicas = seen.replicas[w, k, seen.site[w, b].head_service]
-    return k == 0 or replicas.ready > replicas.removing
+    return bool(k == 0 or replicas.ready > replicas.removing)
 
 
 @kernel
@@ -53,8 +53,6 @@ def has_room(truth: Truth, w: int) -> bool:
 def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
     """What is seen at the start of a slot: arrivals, drops at sites, the measured delay to the cloud."""
     now_s, world = slot * system.slot_s, x.seen.world[w]
-    if slot % system.frame_slots == 0:
-        x.seen.arrived[w] = 0
     frame = min(slot // system.frame_slots, x.truth.tally.shape[1] - 1)
     arrive(system, x, w, now_s, frame)
     world.clock_s = now_s
@@ -68,6 +66,8 @@ def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
 @kernel
 def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> None:
     """Dispatch (B,) `stations` of world w, work through the slot, and begin the next one."""
+    if slot % system.frame_slots == 0:
+        x.seen.arrived[w, :] = 0  # orchestration has seen the last frame's
     x.truth.ended[w, 0] = 0
     x.truth.ended[w, 1] = 0
     for b in range(stations.size):

@@ -79,7 +79,8 @@ class Outcome(NamedTuple):
 
 
 def _share(part: Ints, whole: Ints) -> Floats:
-    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    share: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return share
 
 
 class ReplicaWorlds:
@@ -116,7 +117,7 @@ class ReplicaWorlds:
         """
         if requests is not None:
             check_requests(self.system, requests)
-            self._requests = requests
+            self._requests = Requests(*(np.asarray(part) for part in requests))
         if seeds is not None:
             self._seeds = np.array([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
         if self._seeds.shape != self._requests.count.shape:
@@ -166,12 +167,14 @@ class ReplicaWorlds:
             raise PolicyError(f"stations must be of shape {self.view.head.shape}, got {stations.shape}")
         wrong = first_impossible(self.view, stations)
         if wrong >= 0:
-            raise PolicyError(self._impossible(*divmod(wrong, stations.shape[1]), stations))
+            raise PolicyError(
+                self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
+            )
         self._grow()
         self._with_threads(pass_all, stations, self.slot)
         self.slot += 1
         truth = self.state.truth
-        return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links.imbalance.copy())
+        return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
 
     def run(self, decide: Any, memory: Any, until: int) -> None:
         """Pass slots up to `until` (not included), with a compiled dispatch: no Python in between.
@@ -218,7 +221,7 @@ class ReplicaWorlds:
 
     def _grow(self) -> None:
         t = self.state.truth
-        while int((t.station.queued + t.station.running).max()) + self.system.sites > t.place.shape[2]:
+        while int((t.station["queued"] + t.station["running"]).max()) + self.system.sites > t.place.shape[2]:
             t = k.enlarged(t)
         self.state = self.state._replace(truth=t)
 
