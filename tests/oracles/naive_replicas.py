@@ -225,19 +225,22 @@ class NaiveWorld:
             return
         for m, machine in enumerate(station.machines):
             whole = system.first_machine[k] + m
-            if machine[0] >= r.cores - EPS * system.cpu_cores[whole]:
-                if machine[1] >= memory - EPS * system.memory_bytes[whole]:
-                    machine[0] -= r.cores
-                    machine[1] -= memory
-                    took = r.took
-                    if system.service_deviation:
-                        variance = math.log(1 + system.service_deviation**2)
-                        draw = normal_pair_of(self.seed, int(Purpose.SERVICE), r.id, 0)[0]
-                        took *= math.exp(math.sqrt(variance) * draw - variance / 2)
-                    station.queue.remove(r)
-                    station.running.append(r)
-                    r.status, r.end, r.machine = "working", now + took, m
-                    return
+            has_cores = machine[0] >= r.cores - EPS * system.cpu_cores[whole]
+            if has_cores and machine[1] >= memory - EPS * system.memory_bytes[whole]:
+                self._begin(station, r, m, memory, now)
+                return
+
+    def _begin(self, station: Station, r: Request, m: int, memory: float, now: float) -> None:
+        station.machines[m][0] -= r.cores
+        station.machines[m][1] -= memory
+        took = r.took
+        if self.system.service_deviation:
+            variance = math.log(1 + self.system.service_deviation**2)
+            draw = normal_pair_of(self.seed, int(Purpose.SERVICE), r.id, 0)[0]
+            took *= math.exp(math.sqrt(variance) * draw - variance / 2)
+        station.queue.remove(r)
+        station.running.append(r)
+        r.status, r.end, r.machine = "working", now + took, m
 
     def _finish(self, k: int, r: Request) -> None:
         station, size = self.stations[k], float(self.system.service_memory_bytes[r.service])
