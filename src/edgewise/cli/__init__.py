@@ -131,9 +131,7 @@ def list_policies() -> None:
 
 @app.command(epilog="Example: edgewise schema > scenario.schema.json")
 def schema(
-    of: Annotated[
-        str, typer.Argument(help="'scenario', or 'orchestrate' for that command's files.")
-    ] = "scenario",
+    of: Annotated[str, typer.Argument(help="scenario, or orchestrate: of that command.")] = "scenario",
 ) -> None:
     """Print the JSON Schema of scenario files."""
     schemas = {"scenario": config.scenario_schema, "orchestrate": config.orchestration_schema}
@@ -145,9 +143,7 @@ def schema(
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
-app.command(
-    epilog="Example: edgewise orchestrate kais-demo --dispatch deadline-queue --orchestrate autoscaler"
-)(orchestrate)
+app.command(epilog="Example: edgewise orchestrate kais-demo --dispatch closest")(orchestrate)
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)

@@ -33,9 +33,7 @@ def orchestrate(
         list[str] | None,
         typer.Option("--set", help="Change the scenario, as requests.rate_qps=20; repeatable."),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="Output folder; runs/<name> by default.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Simulate requests and replicas under two policies, all seeds side by side, and write the run."""
     from edgewise.policies import orchestrate as replica_policies
@@ -63,7 +61,7 @@ def orchestrate(
         "seeds": list(chosen),
     } | summary
     target = folder or Path("runs") / f"{spec.name}-{dispatch}-{scaling}"
-    write_replica_run(target, spec.model_dump(mode="json"), run, _frames(spec, chosen, outcome))
+    write_replica_run(target, spec.model_dump(mode="json"), run | summary, _frames(spec, chosen, outcome))
     out.print(f"scenario, summary and frames: [bold]{target}[/bold]")
 
 

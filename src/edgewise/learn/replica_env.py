@@ -32,7 +32,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from pettingzoo import ParallelEnv
+from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 from edgewise import config
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, SlotResult, context_mask
@@ -223,4 +223,5 @@ class ScaleEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     def _observe(self) -> NDArray[np.float32]:
         view = self._worlds.view
         parts = (_free(self._setting.system, view), view.waiting[:, 1:], (view.ready + view.starting)[:, 1:])
-        return np.concatenate(parts, axis=2)[0].astype(np.float32)
+        seen: NDArray[np.float32] = np.concatenate(parts, axis=2)[0].astype(np.float32)
+        return seen

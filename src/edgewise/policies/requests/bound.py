@@ -14,7 +14,8 @@ the cores of all nodes and those of the cloud; a request counts by the share of 
 
 Relaxed, each in favour of the bound: requests are divisible; nodes are one pool, with every service on it, so
 replicas, memory, disks, images and start delays do not count; dispatch, transfer and work of a request need
-only lie in its window, in any order; the delay to the cloud is its mean, or 0 where it varies; time is binned.
+only lie in its window, in any order; the delay to the cloud is its mean, or 0 where it varies; time is in
+bins.
 """
 
 from __future__ import annotations
