@@ -58,7 +58,7 @@ def _crowd(system_seed: int, number: int) -> tuple[float, Requests]:
 def test_cores_and_dispatch_bind(seed: int) -> None:
     """A crowd of 100 at once: the bound is what cores and one dispatch per slot allow, not 100."""
     gap, drawn = _crowd(seed, 100)
-    assert gap >= -1e-6
+    assert -1e-2 <= gap <= 4.0  # windows are a microsecond wide of the deadline, bins a slot
     assert int(drawn.count[0]) == 100
 
 
