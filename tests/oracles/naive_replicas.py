@@ -51,7 +51,7 @@ class Station:
 
 class NaiveWorld:
     def __init__(self, system: System, requests: Requests, w: int, seed: int) -> None:
-        self.system, self.seed, self.slot = system, seed, 0
+        self.system, self.seed, self.slot, self.next = system, seed, 0, 0
         count = int(requests.count[w])
         self.requests = [
             Request(
@@ -101,10 +101,11 @@ class NaiveWorld:
 
     def _begin_slot(self) -> None:
         fastest = max(self.system.lan_bps, self.system.wan_bps)
-        for r in self.requests:
-            if r.status == "unseen" and r.arrival <= self.now:
-                r.status = "site"
-                self.sites[r.site].append(r)
+        while self.next < len(self.requests) and self.requests[self.next].arrival <= self.now:
+            r = self.requests[self.next]
+            r.status = "site"
+            self.sites[r.site].append(r)
+            self.next += 1
         for b, queue in enumerate(self.sites):
             for r in list(queue):
                 if self._hopeless(r, self.now + (min(self.system.delay_s[b]) + 8 * r.size / fastest)):
