@@ -96,7 +96,7 @@ def _new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> Replica
         records((worlds, stations, layers), LAYER),
         np.zeros((worlds, services), dtype=np.int64),
     )
-    everything: Bools = system.needs_layer.any(axis=0, keepdims=True)
+    everything: Bools = system.needs_layer.max(axis=0, keepdims=True)
     on_disk = np.concatenate([everything, system.initial @ system.needs_layer > 0])
     view.seed[:] = seeds
     view.cloud_delay_s[:] = system.delay_s[:, 0].mean()
