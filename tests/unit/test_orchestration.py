@@ -76,7 +76,10 @@ def _demo(**changes: object) -> tuple[System, ReplicaWorlds]:
 def test_policies_combine_freely(dispatch: str, scaling: str) -> None:
     _, worlds = _demo()
     outcome = simulate(worlds, requests.load(dispatch), orchestrate.load(scaling))
-    assert (outcome.throughput_rate > 0.3).all()
+    if dispatch == "cloud-only":  # the way to the cloud is narrow
+        assert (outcome.throughput_rate < 0.3).all()
+    else:
+        assert (outcome.throughput_rate > 0.3).all()
     total = (outcome.in_time + outcome.late + outcome.dropped).sum(axis=1) + outcome.waiting
     assert np.array_equal(total, outcome.arrived.sum(axis=1))
 
