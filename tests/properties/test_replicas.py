@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.policies import requests as request_policies
+from edgewise.policies.requests import KernelDispatch
 from edgewise.sim import replica_state as k
 from edgewise.sim.replicas import ReplicaWorlds, simulate
 
@@ -151,3 +153,33 @@ def test_wrong_decisions_are_refused_and_change_nothing() -> None:
     with pytest.raises(ScenarioError, match="world 0, request 2: service must be 0"):
         ReplicaWorlds(system, bad, SLOTS, [0])
     assert worlds.slot == slot
+
+
+class _LastHost(KernelDispatch):
+    name = "last-host"
+
+    @staticmethod
+    @kernel
+    def decide(system, view, w, b, memory):
+        best = 0
+        for station in range(1, view.replicas.shape[1]):
+            replicas = view.replicas[w, station, view.site[w, b].head_service]
+            if replicas.ready > replicas.removing:
+                best = station
+        return best
+
+
+def test_a_kernel_of_ones_own_is_built_into_the_engine() -> None:
+    rng = np.random.default_rng(6)
+    system = a_system(rng)
+    worlds = ReplicaWorlds(system, some_requests(rng, system, 2, SLOTS, 50), SLOTS, range(2))
+    compiled = simulate(worlds, _LastHost())
+    policy, view = _LastHost(), worlds.reset()
+    policy.reset(system)
+    while not worlds.done:
+        could = hosts(view)
+        last = could.shape[2] - 1 - could[:, :, ::-1].argmax(axis=2)
+        stations = policy.dispatch(view)
+        assert np.array_equal(stations, np.where(view.head >= 0, last, -1))
+        worlds.step(stations)
+    assert np.array_equal(worlds.outcome().in_time, compiled.in_time)

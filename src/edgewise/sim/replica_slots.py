@@ -6,13 +6,14 @@ Worlds share nothing that is written, so results do not depend on the number of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
-
-import numpy as np
 
 from edgewise.core.compiled import kernel, numba
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import Bools, Ints, System
+from edgewise.policies.requests.base import at_sites
+from edgewise.policies.requests.rules import by_rule, rule_at_sites
 from edgewise.sim.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
 from edgewise.sim.replica_scaling import scale_one
 from edgewise.sim.replica_state import Truth, Worlds
@@ -102,61 +103,62 @@ def pass_all(
         pass_slot(system, Worlds(seen, truth), w, stations[w], slot)
 
 
+@kernel
+def goes_on(system: System, x: Worlds, w: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
+    """Pass one slot of world w under (B,) stations; False, and `wrong` 1, where they are not possible."""
+    for b in range(stations.size):
+        if not possible(x.seen, w, b, stations[b]):
+            wrong[w] = 1
+            return False
+    pass_slot(system, x, w, stations, slots[w])
+    slots[w] += 1
+    return True
+
+
 @kernel(parallel=True)
-def pass_all_deciding(
-    system: System,
-    seen: ReplicaView,
-    truth: Truth,
-    slots: Ints,
-    until: int,
-    decide: Callable[..., int],
-    memory: Any,
-    wrong: Ints,
+def pass_all_by_rule(
+    system: System, seen: ReplicaView, truth: Truth, slots: Ints, until: int, memory: Any, wrong: Ints
 ) -> None:
-    """Every world decides for itself until a slot, or until a queue may overflow.
+    """`passing` for the shipped rules, cached on disk.
 
     Args:
         slots: (W,) next slot of each world; advanced.
-        until: the first slot not to pass.
-        decide: compiled decide(system, view, w, b, memory) -> station or -1.
+        until: the first slot not to pass; a world also stops where a queue may overflow.
+        memory: of the rule.
         wrong: (W,) 1 where a decision was not possible; that world stops.
     """
     for w in numba.prange(slots.size):
         x = Worlds(seen, truth)
-        pass_deciding(system, x, w, slots, until, decide, memory, wrong)
+        while slots[w] < until and has_room(truth, w):
+            stations = rule_at_sites(system, seen, w, memory)
+            if not goes_on(system, x, w, stations, slots, wrong):
+                break
 
 
-@kernel
-def pass_deciding(
-    system: System,
-    x: Worlds,
-    w: int,
-    slots: Ints,
-    until: int,
-    decide: Callable[..., int],
-    memory: Any,
-    wrong: Ints,
-) -> None:
-    """World w of `pass_all_deciding`."""
-    while slots[w] < until and has_room(x.truth, w):
-        stations = decide_all(system, x, w, decide, memory)
-        for b in range(stations.size):
-            if not possible(x.seen, w, b, stations[b]):
-                wrong[w] = 1
-        if wrong[w]:
-            break
-        pass_slot(system, x, w, stations, slots[w])
-        slots[w] += 1
+def passing(decide: Callable[..., int]) -> Callable[..., None]:
+    """Kernel that passes slots of all worlds, each deciding for itself, see `pass_all_by_rule`.
+
+    A kernel that is not shipped is compiled once in every process.
+    """
+    return pass_all_by_rule if decide is by_rule else _passing(decide)
 
 
-@kernel
-def decide_all(system: System, x: Worlds, w: int, decide: Callable[..., int], memory: Any) -> Ints:
-    """(B,) decisions of all sites of world w, each on the same view."""
-    stations = np.full(x.seen.site.shape[1], -1)
-    for b in range(stations.size):
-        if x.seen.site[w, b].head >= 0:
-            stations[b] = decide(system, x.seen, w, b, memory)
-    return stations
+@cache
+def _passing(decide: Callable[..., int]) -> Callable[..., None]:
+    decide_at_sites = at_sites(decide)
+
+    @kernel(parallel=True, cache=False)
+    def pass_all_deciding(
+        system: System, seen: ReplicaView, truth: Truth, slots: Ints, until: int, memory: Any, wrong: Ints
+    ) -> None:
+        for w in numba.prange(slots.size):
+            x = Worlds(seen, truth)
+            while slots[w] < until and has_room(truth, w):
+                stations = decide_at_sites(system, seen, w, memory)
+                if not goes_on(system, x, w, stations, slots, wrong):
+                    break
+
+    return pass_all_deciding
 
 
 @kernel

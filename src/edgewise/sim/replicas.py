@@ -36,7 +36,7 @@ from edgewise.sim.replica_slots import (
     begin_all_worlds,
     first_impossible,
     pass_all,
-    pass_all_deciding,
+    passing,
     scale_all,
 )
 
@@ -190,7 +190,7 @@ class ReplicaWorlds:
         wrong = np.zeros(len(self._seeds), dtype=np.int64)
         while slots.min() < until:
             self._grow()
-            self._with_threads(pass_all_deciding, slots, until, decide, memory, wrong)
+            self._with_threads(passing(decide), slots, until, memory, wrong)
             if wrong.any():
                 w = int(np.flatnonzero(wrong)[0])
                 raise PolicyError(

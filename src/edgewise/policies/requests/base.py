@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,15 +79,33 @@ class KernelDispatch:
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) what the kernel decides for each head."""
         stations = np.full(view.site.shape, HOLD, dtype=np.int64)
-        _decide_all(self.system, view, self.decide, self.memory, stations)
+        in_worlds(self.decide)(self.system, view, self.memory, stations)
         return stations
 
 
-@kernel
-def _decide_all(
-    system: System, view: ReplicaView, decide: Callable[..., int], memory: Any, stations: Ints
-) -> None:
-    for w in range(stations.shape[0]):
-        for b in range(stations.shape[1]):
+@cache
+def at_sites(decide: Callable[..., int]) -> Callable[..., Ints]:
+    """Kernel (system, view, w, memory) -> (B,) decisions of `decide` for all sites of a world."""
+
+    @kernel(cache=False)
+    def decide_at_sites(system: System, view: ReplicaView, w: int, memory: Any) -> Ints:
+        stations = np.full(view.site.shape[1], HOLD)
+        for b in range(stations.size):
             if view.site[w, b].head >= 0:
-                stations[w, b] = decide(system, view, w, b, memory)
+                stations[b] = decide(system, view, w, b, memory)
+        return stations
+
+    return decide_at_sites
+
+
+@cache
+def in_worlds(decide: Callable[..., int]) -> Callable[..., None]:
+    """Kernel (system, view, memory, stations) that fills (W, B) stations."""
+    sites = at_sites(decide)
+
+    @kernel(cache=False)
+    def decide_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
+        for w in range(stations.shape[0]):
+            stations[w] = sites(system, view, w, memory)
+
+    return decide_in_worlds

@@ -11,8 +11,8 @@ import numpy as np
 
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.core.orchestration import ReplicaView
-from edgewise.model.orchestration import System
+from edgewise.core.orchestration import HOLD, ReplicaView
+from edgewise.model.orchestration import Ints, System
 from edgewise.policies.requests.base import KernelDispatch, request_policy
 
 POLICY = int(Purpose.POLICY)
@@ -195,6 +195,22 @@ def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
     return 0
 
 
+@kernel
+def rule_at_sites(system: System, view: ReplicaView, w: int, memory: Any) -> Ints:
+    """(B,) the rule's decisions for all sites of world w, HOLD without a head."""
+    stations = np.full(view.site.shape[1], HOLD)
+    for b in range(stations.size):
+        if view.site[w, b].head >= 0:
+            stations[b] = by_rule(system, view, w, b, memory)
+    return stations
+
+
+@kernel
+def _rule_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
+    for w in range(stations.shape[0]):
+        stations[w] = rule_at_sites(system, view, w, memory)
+
+
 class Rule(KernelDispatch):
     """Base of the shipped rules."""
 
@@ -202,6 +218,12 @@ class Rule(KernelDispatch):
 
     def __init__(self) -> None:
         self.memory = np.array([float(RULES.index(self.name))])
+
+    def dispatch(self, view: ReplicaView) -> Ints:
+        """(W, B) what the rule decides for each head; compiled code comes from the disk."""
+        stations = np.full(view.site.shape, HOLD, dtype=np.int64)
+        _rule_in_worlds(self.system, view, self.memory, stations)
+        return stations
 
 
 @request_policy("cloud-only")
