@@ -14,7 +14,7 @@ from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "startup", "slots", "breakdown", "split", "place", "gateway", "servers")
+OTHERS = ("scenario", "startup", "slots", "kais", "breakdown", "split", "place", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
 
@@ -96,6 +96,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return {"runs": processes.slots(rounds, 10 if quick else 200, 10 if quick else 200, cpus)}
     if name == "place":
         return {"runs": placing.run(quick)}
+    if name == "kais":
+        return {"runs": processes.kais(rounds, 16 if quick else 256, 200 if quick else 5000, cpus)}
     return breakdown.run(20_000 if quick else 1_000_000, rounds)
 
 

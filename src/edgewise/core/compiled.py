@@ -56,8 +56,8 @@ JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 @overload
 def kernel(function: F) -> F: ...
 @overload
-def kernel(*, parallel: bool) -> Callable[[F], F]: ...
-def kernel(function: F | None = None, *, parallel: bool = False) -> F | Callable[[F], F]:
+def kernel(*, parallel: bool = ..., cache: bool = ...) -> Callable[[F], F]: ...
+def kernel(function: F | None = None, *, parallel: bool = False, cache: bool = True) -> F | Callable[[F], F]:
     """Compile `function` in nopython mode, cached on disk.
 
     Floating-point order is kept (no fastmath): a compiled run equals an interpreted one.
@@ -66,16 +66,18 @@ def kernel(function: F | None = None, *, parallel: bool = False) -> F | Callable
         function: what to compile; absent in the form `@kernel(parallel=True)`.
         parallel: run its `numba.prange` loops on several threads. Their bodies must not share
             what they write, so that the results do not depend on the number of threads.
+        cache: False for a function made at run time around another kernel: numba's cache on disk knows
+            such a kernel only as an object of the process that wrote it.
     """
     if function is None:
-        return lambda late: _compile(late, parallel)
-    return _compile(function, parallel)
+        return lambda late: _compile(late, parallel, cache)
+    return _compile(function, parallel, cache)
 
 
-def _compile(function: F, parallel: bool) -> F:
+def _compile(function: F, parallel: bool, cache: bool) -> F:
     if not JIT:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain
-    compiled = numba.njit(cache=True, error_model="numpy", parallel=parallel)(function)
+    compiled = numba.njit(cache=cache, error_model="numpy", parallel=parallel)(function)
     return cast(F, compiled)

@@ -1,0 +1,255 @@
+"""Requests and replicas in slots: many worlds in step, on arrays.
+
+A slot that begins at time T goes: requests that arrived until T join their site's queue; those that cannot
+end in time leave it; orchestration (at the start of a frame) adds and removes replicas; every site sends its
+head to a station; stations work through [T, T + slot), event by event.
+
+    worlds = ReplicaWorlds(system, requests, seeds=range(64))
+    view = worlds.reset()
+    while not worlds.done:
+        if worlds.frame_begins:
+            applied = worlds.scale(commands)       # (W, K, 2) -> (W, K) bool
+        result = worlds.step(stations)             # (W, B) -> SlotResult; worlds.view is the next slot's
+    outcome = worlds.outcome()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.core.compiled import numba
+from edgewise.core.orchestration import (
+    ReplicaPolicy,
+    ReplicaView,
+    RequestPolicy,
+    Requests,
+    SlotResult,
+    check_requests,
+)
+from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.sim import replica_state as k
+from edgewise.sim.replica_slots import (
+    begin_all_worlds,
+    first_impossible,
+    pass_all,
+    passing,
+    scale_all,
+)
+
+
+class Outcome(NamedTuple):
+    """What a run came to; F frames. arrived = in_time + late + dropped + waiting, per world.
+
+    Attributes:
+        arrived, in_time, late, dropped: (W, F) requests by the frame in which it happened.
+        waiting: (W,) requests that had not ended at the end: at sites, on the way, queued, worked on.
+        forwarded_bytes: (W, F) payload sent to the cloud or to nodes of other sites.
+        local_bytes: (W, F) payload sent to nodes of the own site.
+        image_bytes: (W, F) image layers pulled.
+    """
+
+    arrived: Ints
+    in_time: Ints
+    late: Ints
+    dropped: Ints
+    waiting: Ints
+    forwarded_bytes: Floats
+    local_bytes: Floats
+    image_bytes: Floats
+
+    @property
+    def throughput_rate(self) -> Floats:
+        """(W,) Φ': requests done within their deadline / requests arrived; NaN where nothing arrived."""
+        return _share(self.in_time.sum(axis=1), self.arrived.sum(axis=1))
+
+    @property
+    def frame_throughput_rate(self) -> Floats:
+        """(W, F) Φ_f, the same per frame; NaN where nothing arrived, above 1 where older requests ended."""
+        return _share(self.in_time, self.arrived)
+
+    @property
+    def cost_bytes(self) -> Floats:
+        """(W, F) Φ_c: forwarded and image bytes."""
+        total: Floats = self.forwarded_bytes + self.image_bytes
+        return total
+
+
+def _share(part: Ints, whole: Ints) -> Floats:
+    share: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return share
+
+
+class ReplicaWorlds:
+    """W worlds of one system that go through their slots together.
+
+    Args:
+        system: sites, nodes, services.
+        requests: W worlds of them.
+        slots: how many; a multiple of `system.frame_slots`.
+        seeds: (W,) key of each world's own draws (delays, service times).
+        threads: how many to use; None for all that numba has.
+    Raises:
+        ScenarioError: requests break a rule (order, range, sign), or slots is no multiple of a frame.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        requests: Requests,
+        slots: int,
+        seeds: Sequence[int],
+        threads: int | None = 1,
+    ) -> None:
+        if slots <= 0 or slots % system.frame_slots:
+            raise ScenarioError(f"slots is {slots}; use a multiple of frame_slots, {system.frame_slots}")
+        self.system, self.slots, self._threads = system, slots, threads
+        self.reset(requests, seeds)
+
+    def reset(self, requests: Requests | None = None, seeds: Sequence[int] | None = None) -> ReplicaView:
+        """Back to slot 0, with other requests and seeds if they are given.
+
+        Raises:
+            ScenarioError: requests break a rule, or there is not one seed for each world.
+        """
+        if requests is not None:
+            check_requests(self.system, requests)
+            self._requests = requests
+        if seeds is not None:
+            self._seeds = np.array([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
+        if self._seeds.shape != self._requests.count.shape:
+            raise ScenarioError(f"{self._seeds.size} seeds for {self._requests.worlds} worlds; give one each")
+        self.slot = 0
+        frames = self.slots // self.system.frame_slots
+        self.state = k.new_worlds(self.system, self._requests, frames, self._seeds)
+        self._with_threads(begin_all_worlds)
+        return self.view
+
+    @property
+    def view(self) -> ReplicaView:
+        """What policies see in this slot; its arrays hold until the next `step`."""
+        return self.state.seen
+
+    @property
+    def done(self) -> bool:
+        """Whether all slots have passed."""
+        return self.slot >= self.slots
+
+    @property
+    def frame_begins(self) -> bool:
+        """Whether this slot is the first of a frame, when policies may scale."""
+        return self.slot % self.system.frame_slots == 0
+
+    def scale(self, commands: Ints) -> Bools:
+        """Carry out (W, C, 2) commands of a `ReplicaPolicy`; (W, C) which were valid.
+
+        Raises:
+            PolicyError: they do not have this shape.
+        """
+        if commands.ndim != 3 or commands.shape[0] != len(self._seeds) or commands.shape[2] != 2:
+            raise PolicyError(f"commands must be of shape ({len(self._seeds)}, C, 2), got {commands.shape}")
+        valid = np.zeros(commands.shape[:2], dtype=np.bool_)
+        scale_all(self.system, *self.state, np.asarray(commands, dtype=np.int64), self.slot, valid)
+        return valid
+
+    def step(self, stations: Ints) -> SlotResult:
+        """Dispatch every site's head, (W, B) station or HOLD, and let the slot pass.
+
+        Raises:
+            PolicyError: a station does not exist, or does not host the service; nothing has changed then.
+        """
+        self._refuse_end()
+        stations = np.asarray(stations, dtype=np.int64)
+        if stations.shape != self.view.head.shape:
+            raise PolicyError(f"stations must be of shape {self.view.head.shape}, got {stations.shape}")
+        wrong = first_impossible(self.view, stations)
+        if wrong >= 0:
+            raise PolicyError(
+                self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
+            )
+        self._grow()
+        self._with_threads(pass_all, stations, self.slot)
+        self.slot += 1
+        truth = self.state.truth
+        return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
+
+    def run(self, decide: Any, memory: Any, until: int) -> None:
+        """Pass slots up to `until` (not included), with a compiled dispatch: no Python in between.
+
+        Args:
+            decide: kernel decide(system, view, w, b, memory) -> station or HOLD, for site b with a head.
+            memory: arrays of the kernel's own.
+        Raises:
+            PolicyError: a decision cannot be carried out; the worlds are of no use then.
+        """
+        self._refuse_end()
+        slots = np.full(len(self._seeds), self.slot)
+        wrong = np.zeros(len(self._seeds), dtype=np.int64)
+        while slots.min() < until:
+            self._grow()
+            self._with_threads(passing(decide), slots, until, memory, wrong)
+            if wrong.any():
+                w = int(np.flatnonzero(wrong)[0])
+                raise PolicyError(
+                    f"world {w}, slot {slots[w]}: a station that cannot serve the head was chosen"
+                )
+        self.slot = until
+
+    def outcome(self) -> Outcome:
+        """What it came to so far."""
+        t = self.state.truth.tally
+        counts = t[:, :, : k.FORWARDED_BYTES].astype(np.int64)
+        arrived, in_time, late, dropped = (counts[:, :, column] for column in range(4))
+        waiting = (arrived - in_time - late - dropped).sum(axis=1)
+        forwarded, local, image = (t[:, :, column].copy() for column in range(k.FORWARDED_BYTES, k.COLUMNS))
+        return Outcome(arrived, in_time, late, dropped, waiting, forwarded, local, image)
+
+    def _refuse_end(self) -> None:
+        if self.done:
+            raise PolicyError(f"all {self.slots} slots have passed; call reset()")
+
+    def _impossible(self, w: int, b: int, stations: Ints) -> str:
+        where = f"world {w}, slot {self.slot}, site {b}: station {stations[w, b]}"
+        if self.view.head[w, b] < 0:
+            return f"{where} for an empty queue; use {-1}"
+        if not -1 <= stations[w, b] < self.system.stations:
+            return f"{where} does not exist; use -1 … {self.system.stations - 1}"
+        return f"{where} has no replica of service {self.view.head_service[w, b]}; see `hosts`"
+
+    def _grow(self) -> None:
+        t = self.state.truth
+        while int((t.station["queued"] + t.station["running"]).max()) + self.system.sites > t.place.shape[2]:
+            t = k.enlarged(t)
+        self.state = self.state._replace(truth=t)
+
+    def _with_threads(self, run: Any, *arguments: Any) -> None:
+        if self._threads is not None:
+            numba.set_num_threads(self._threads)
+        run(self.system, *self.state, *arguments)
+
+
+def simulate(
+    worlds: ReplicaWorlds, dispatch: RequestPolicy, orchestrate: ReplicaPolicy | None = None
+) -> Outcome:
+    """Run two policies through every slot; a dispatcher with a kernel `decide` runs compiled.
+
+    Raises:
+        PolicyError: a policy breaks its contract.
+    """
+    worlds.reset()
+    dispatch.reset(worlds.system)
+    if orchestrate is not None:
+        orchestrate.reset(worlds.system)
+    decide = getattr(dispatch, "decide", None)
+    while not worlds.done:
+        if orchestrate is not None:
+            worlds.scale(orchestrate.scale(worlds.view))
+        frame_end = worlds.slot + worlds.system.frame_slots
+        if decide is not None:
+            worlds.run(decide, dispatch.memory, frame_end)  # type: ignore[attr-defined]
+        while worlds.slot < frame_end:
+            worlds.step(dispatch.dispatch(worlds.view))
+    return worlds.outcome()
