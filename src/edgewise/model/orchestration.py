@@ -1,0 +1,84 @@
+"""What replicas run on: access sites with nodes on a LAN, a cloud behind a WAN, services and their images.
+
+One `System` is shared by all worlds of a batch. *Stations* hold queues: station 0 is the cloud (one queue
+for all its machines), station n + 1 is node n. Action j of a dispatcher is station j. Forbidden here: I/O.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class System(NamedTuple):
+    """Arrays of B sites, N nodes, S services, M machines, L image layers.
+
+    Attributes:
+        slot_s: each site dispatches one request per slot.
+        frame_slots: slots between orchestrations.
+        site_of: (N,) the site that manages each node.
+        first_machine: (N + 2,) machines of station k are first_machine[k] … first_machine[k + 1] - 1;
+            the cloud's come first, then one for each node.
+        cpu_cores, memory_bytes: (M,) what each machine has.
+        disk_bytes: (N + 1,) for images on one machine of each station.
+        service_memory_bytes: (S,) what a replica holds while it lives.
+        service_cpu_cores: (S,) what a request usually uses while it is worked on; generators read it.
+        layer_bytes: (L,) image layers.
+        needs_layer: (S, L) layers of each service's image.
+        initial: (N, S) replicas at the start, their images pulled.
+        delay_s: (B, N + 1) mean one-way delay from each site to each station.
+        lan_bps: rate of a site's link to all nodes.
+        wan_bps: rate of the way to the cloud, and of the way back; all sites share it.
+        wan_deviation_s: standard deviation of the delay to the cloud; drawn anew in every slot.
+        start_delay_s: from the image's last byte to the first request of a new replica.
+        service_deviation: of service times, as a fraction of their mean (log-normal); 0 for none.
+        returns_cpu: False: nodes never get a finished request's cores back (the authors' public demo).
+        drops: False: nothing is dropped, late requests are served (count as late).
+    """
+
+    slot_s: float
+    frame_slots: int
+    site_of: Ints
+    first_machine: Ints
+    cpu_cores: Floats
+    memory_bytes: Floats
+    disk_bytes: Floats
+    service_memory_bytes: Floats
+    service_cpu_cores: Floats
+    layer_bytes: Floats
+    needs_layer: Bools
+    initial: Ints
+    delay_s: Floats
+    lan_bps: float
+    wan_bps: float
+    wan_deviation_s: float
+    start_delay_s: float
+    service_deviation: float
+    returns_cpu: bool
+    drops: bool
+
+    @property
+    def sites(self) -> int:
+        """B."""
+        return int(self.delay_s.shape[0])
+
+    @property
+    def nodes(self) -> int:
+        """N."""
+        return int(self.site_of.size)
+
+    @property
+    def services(self) -> int:
+        """S."""
+        return int(self.service_memory_bytes.size)
+
+    @property
+    def stations(self) -> int:
+        """N + 1: the cloud and the nodes; also the number of a dispatcher's actions."""
+        return self.nodes + 1
