@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +108,7 @@ class BatchModel:
         if list(QUANTILES) != plain.get("quantiles"):
             raise ScenarioError(f"quantiles {plain.get('quantiles')}: need {list(QUANTILES)}; fit it anew")
         try:
-            arrays = {
+            arrays: dict[str, Any] = {
                 name: np.array(plain[name], dtype=np.int64 if name == "kind" else np.float64)
                 for name in cls.__slots__
                 if name != "sticky"
@@ -133,7 +134,7 @@ def read_batch_tasks(paths: Path | str | Sequence[Path | str]) -> BatchTasks:
             raise ScenarioError(f"{path}: cannot be read: {error}") from None
     if not rows:
         raise ScenarioError(
-            f"{files[0] if files else 'no file'}: no usable row; left out: {dict(bad) or 'nothing, it is empty'}"
+            f"{', '.join(map(str, files)) or 'no file'}: no usable row; left out: {dict(bad) or 'none'}"
         )
     rows.sort(key=lambda row: row[2])
     jobs, kind, start, duration, cpu, memory = zip(*rows, strict=True)
@@ -141,8 +142,11 @@ def read_batch_tasks(paths: Path | str | Sequence[Path | str]) -> BatchTasks:
     return BatchTasks(
         np.array([number[name] for name in jobs]),
         np.array(kind, dtype=np.int64),
-        *(np.array(column, dtype=np.float64) for column in (start, duration, cpu, memory)),
-        bad=dict(bad),
+        np.array(start),
+        np.array(duration),
+        np.array(cpu),
+        np.array(memory),
+        dict(bad),
     )
 
 

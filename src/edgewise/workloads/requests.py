@@ -22,15 +22,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
 from edgewise.workloads.batch_task import QUANTILES, BatchModel
 
@@ -39,7 +41,8 @@ Ints = NDArray[np.int64]
 
 KINDS = ("P1", "P2", "P3", "P4")
 PHASES = 64  # steps into which a period is cut for the shares of services
-GAPS, BATCHES, SERVICE, STICK, DURATION, EAP, PAYLOAD, SLACK, WORLD = range(30, 39)  # counters of draws
+GAPS, BATCHES, SERVICE, STICK, DURATION, SITE, PAYLOAD, SLACK, WORLD = range(30, 39)  # counters of draws
+CORES = 5  # column of a sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,16 @@ class RequestPattern:
     Attributes:
         kinds: segments of equal length, one after the other; one of them, or P1 → P4 as in KaiS's figure 11.
         horizon_s: length of a sequence.
-        rate_qps: requests per second, all eAPs together.
-        eaps: at which they arrive, each as likely.
+        rate_qps: requests per second, all sites together.
+        sites: the paper's eAPs, at which they arrive, each as likely.
         period_s: of P1 and P2; P3 has half of it.
         swing: of P1 to P3, in 0 … 1.
         delay_scale: delay requirement over the trace's duration.
         delay_least_s, delay_most_s: ends of what is required.
         slack_least, slack_most: delay requirement over undisturbed execution, uniform between.
         most_cores: a request needs no more than this; some of the trace need 4 cores.
-        memory_bytes_per_share: bytes of one unit of plan_mem.
+        memory_bytes_per_share: bytes of one unit of plan_mem, which a replica holds.
+        memory_in_work: of that, what a request needs besides, while it is worked on.
         payload_bytes: mean; a request's is uniform on 0.5 … 1.5 times it.
         load_spread, delay_spread: each sequence's rate and delays are scaled by uniform 1 ± spread.
     """
@@ -65,7 +69,7 @@ class RequestPattern:
     kinds: tuple[str, ...] = ("P4",)
     horizon_s: float = 250.0
     rate_qps: float = 12.0
-    eaps: int = 5
+    sites: int = 5
     period_s: float = 100.0
     swing: float = 0.5
     delay_scale: float = 0.1
@@ -75,6 +79,7 @@ class RequestPattern:
     slack_most: float = 3.0
     most_cores: float = 1.0
     memory_bytes_per_share: float = 1e9
+    memory_in_work: float = 0.1
     payload_bytes: float = 250e3
     load_spread: float = 0.0
     delay_spread: float = 0.0
@@ -83,7 +88,15 @@ class RequestPattern:
         strange = [kind for kind in self.kinds if kind not in KINDS]
         if strange or not self.kinds:
             raise ScenarioError(f"kinds {self.kinds}: use one or more of {', '.join(KINDS)}")
-        for name in ("horizon_s", "rate_qps", "eaps", "period_s", "delay_scale", "slack_least", "most_cores"):
+        for name in (
+            "horizon_s",
+            "rate_qps",
+            "sites",
+            "period_s",
+            "delay_scale",
+            "slack_least",
+            "most_cores",
+        ):
             if not getattr(self, name) > 0:
                 raise ScenarioError(f"{name} {getattr(self, name)}: must be positive")
         for name in ("swing", "load_spread", "delay_spread"):
@@ -93,30 +106,6 @@ class RequestPattern:
     def sha256(self) -> str:
         """Hash of every parameter, for freezing."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-
-class Requests(NamedTuple):
-    """One sequence, in order of arrival.
-
-    Attributes:
-        arrival_s: (Q,) at its eAP.
-        eap: (Q,) 0 … eaps - 1.
-        service: (Q,) 0 … 29.
-        deadline_s: (Q,) absolute.
-        work_core_s: (Q,) core-seconds: undisturbed execution is work / cpu_cores.
-        cpu_cores: (Q,) that its replica uses while it works.
-        memory_bytes: (Q,) that its replica holds.
-        payload_bytes: (Q,) that dispatch forwards.
-    """
-
-    arrival_s: Floats
-    eap: Ints
-    service: Ints
-    deadline_s: Floats
-    work_core_s: Floats
-    cpu_cores: Floats
-    memory_bytes: Floats
-    payload_bytes: Floats
 
 
 @cache
@@ -142,13 +131,24 @@ def pattern(kind: str, base: RequestPattern | None = None) -> RequestPattern:
     raise ScenarioError(f"pattern {kind!r}: use one of {', '.join((*KINDS, 'P1-P4', 'sequences'))}")
 
 
-def generate(what: RequestPattern, seed: int, model: BatchModel | None = None) -> Requests:
-    """The sequence of a seed.
+def generate(what: RequestPattern, seeds: Sequence[int], model: BatchModel | None = None) -> Requests:
+    """One world for each seed.
 
     Args:
         model: of the trace; the one that ships if None.
     """
-    model = model or alibaba_2018()
+    drawn = [_sequence(what, seed, model or alibaba_2018()) for seed in seeds]
+    most = max(1, *(columns[0].size for columns in drawn))
+    arrays = [np.zeros((len(drawn), most), dtype=column.dtype) for column in drawn[0]]
+    for world, columns in enumerate(drawn):
+        for array, column in zip(arrays, columns, strict=True):
+            array[world, : column.size] = column
+    arrays[CORES][:, :] = np.where(arrays[CORES] > 0.0, arrays[CORES], 1.0)  # unused rows
+    return Requests(np.array([columns[0].size for columns in drawn]), *arrays)
+
+
+def _sequence(what: RequestPattern, seed: int, model: BatchModel) -> tuple[NDArray[Any], ...]:
+    """Columns of `Requests` of one world, `count` left out."""
     load, delay = (
         1.0 + spread * (2.0 * uniform(seed, Purpose.REQUEST, index, WORLD) - 1.0)
         for index, spread in enumerate((what.load_spread, what.delay_spread))
@@ -160,20 +160,25 @@ def generate(what: RequestPattern, seed: int, model: BatchModel | None = None) -
         return np.asarray(uniform(seed, Purpose.REQUEST, number, counter))
 
     service = _services(what, model, arrival, draw(SERVICE), draw(STICK))
-    duration = _duration(model, service, draw(DURATION))
-    required = delay * np.clip(what.delay_scale * duration, what.delay_least_s, what.delay_most_s)
+    required = _required_s(what, _duration(model, service, draw(DURATION)))
     slack = what.slack_least + (what.slack_most - what.slack_least) * draw(SLACK)
-    cores = np.minimum(model.cpu_cores[service], what.most_cores)
-    return Requests(
+    cores, memory_bytes = service_needs(what, model)
+    return (
         arrival,
-        np.minimum((draw(EAP) * what.eaps).astype(np.int64), what.eaps - 1),
+        np.minimum((draw(SITE) * what.sites).astype(np.int64), what.sites - 1),
         service,
-        arrival + required,
-        required / delay / slack * cores,
-        cores,
-        model.memory_share[service] * what.memory_bytes_per_share,
+        arrival + delay * required,
+        required / slack * cores[service],
+        cores[service],
+        what.memory_in_work * memory_bytes[service],
         what.payload_bytes * (0.5 + draw(PAYLOAD)),
     )
+
+
+def _required_s(what: RequestPattern, duration_s: Floats) -> Floats:
+    """Delay requirement of requests whose tasks took so long."""
+    found: Floats = np.clip(what.delay_scale * duration_s, what.delay_least_s, what.delay_most_s)
+    return found
 
 
 def service_needs(what: RequestPattern, model: BatchModel | None = None) -> tuple[Floats, Floats]:
@@ -213,9 +218,7 @@ def _arrivals(what: RequestPattern, model: BatchModel, seed: int, rate_qps: floa
     return np.repeat(start[inside], size[inside])
 
 
-def _services(
-    what: RequestPattern, model: BatchModel, arrival: Floats, draws: Floats, stick: Floats
-) -> Ints:
+def _services(what: RequestPattern, model: BatchModel, arrival: Floats, draws: Floats, stick: Floats) -> Ints:
     """(Q,) service of each request: its segment's shares at that time, and the batch's memory."""
     segment = np.minimum((arrival / what.horizon_s * len(what.kinds)).astype(np.int64), len(what.kinds) - 1)
     service = np.empty(arrival.size, dtype=np.int64)
@@ -261,7 +264,7 @@ def mean_work_core_s(what: RequestPattern, model: BatchModel) -> Floats:
     draws = np.tile((np.arange(256) + 0.5) / 256, (model.share.size, 1))
     services = np.repeat(np.arange(model.share.size)[:, None], 256, axis=1)
     duration = np.stack([_duration(model, s, d) for s, d in zip(services, draws, strict=True)])
-    required = np.clip(what.delay_scale * duration, what.delay_least_s, what.delay_most_s).mean(axis=1)
+    required = _required_s(what, duration).mean(axis=1)
     per_slack = np.log(what.slack_most / what.slack_least) / (what.slack_most - what.slack_least)
     found: Floats = required * per_slack * np.minimum(model.cpu_cores, what.most_cores)
     return found
