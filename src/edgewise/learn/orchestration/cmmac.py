@@ -234,7 +234,7 @@ class Dispatcher:
         (policy + error).backward()
         torch.nn.utils.clip_grad_norm_([*self.actor.parameters(), *self.critic.parameters()], 1.0)
         self.adam.step()
-        return float(policy), float(error)
+        return float(policy.detach()), float(error.detach())
 
     def imitate(self, seen: list[Seen], stations: NDArray[np.int64]) -> float:
         """One step towards another policy's stations (n · W, B): cross entropy; returns it."""
@@ -247,7 +247,7 @@ class Dispatcher:
         self.adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.adam.step()
-        return float(loss)
+        return float(loss.detach())
 
 
 @dataclass

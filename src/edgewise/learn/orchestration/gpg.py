@@ -2,8 +2,9 @@
 
 REINFORCE with a baseline per time: ∇ Σ_τ log π(a_τ|s_τ) (Σ_{τ' ≥ τ} u_τ' - μ_τ), μ_τ the mean over the
 worlds of a batch (eq. 10). u = exp(-Σ_n |Q_n| / scale): without `scale`, of which the paper knows nothing,
-it underflows on long queues, so that all gradients vanish. H nodes are drawn without replacement by Gumbel top-k (Kool et al. 2019), for which log π is
-that of drawing them one after the other; the paper takes the H most likely.
+it underflows on long queues, so that all gradients vanish. H nodes are drawn without replacement by Gumbel
+top-k (Kool et al. 2019), for which log π is that of drawing them one after the other; the paper takes the H
+most likely.
 
 Bodies: "graph" (paper), "stacked" (figure 11b), "pairs" (ours: features of each node and service, every
 node may change one replica in a frame).
