@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("onnx", reason="export needs onnx")
 
-from edgewise.core.keyed import Key  # noqa: E402
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult  # noqa: E402
 from edgewise.errors import PolicyError  # noqa: E402
 from edgewise.learn.orchestration.cmmac import IMPROVED as BETTER_DISPATCH  # noqa: E402
@@ -71,6 +70,7 @@ def a_view(seed: int = 0, worlds: int = 6) -> ReplicaView:
     there = head >= 0
     by_service = (N + 1, S)
     return ReplicaView(
+        seed=np.arange(worlds, dtype=np.uint64),
         clock_s=np.full(worlds, 3.0),
         head=head,
         head_service=np.where(there, whole(0, S, B), -1),
@@ -237,8 +237,8 @@ def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) 
     training: Any = SimpleNamespace(dispatcher=agent, scaler=scaler)
     card = export(training, tmp_path, "mine", {})
     dispatch, scale = load_dispatch(card), load_scale(card)
-    dispatch.reset(system(), Key(0))
-    scale.reset(system(), Key(0))
+    dispatch.reset(system())
+    scale.reset(system())
     for seed in range(5):
         view = a_view(seed)
         assert np.array_equal(dispatch.dispatch(view), agent.best(view))

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from edgewise.core.keyed import Key
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, RequestPolicy, Requests
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.model.orchestration import Floats, Ints, System
-from edgewise.sim.replicas import Outcome, ReplicaWorlds
+from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
 Draw = Callable[[Sequence[int]], Requests]
@@ -131,7 +130,7 @@ class Training:
         setting, seeds = self.setting, self.seeds(episode)
         worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
         for policy in self.fixed:
-            policy.reset(setting.system, Key(seeds[0]))
+            policy.reset(setting.system)
         worlds.reset()
         warm = episode < self.config.warm_episodes
         while not worlds.done:
@@ -240,12 +239,6 @@ def evaluate(
     setting: Setting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
 ) -> Outcome:
     """Worlds of these seeds under two policies."""
-    worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
-    for policy in (dispatch, scale):
-        policy.reset(setting.system, Key(seeds[0]))
-    worlds.reset()
-    while not worlds.done:
-        if worlds.frame_begins:
-            worlds.scale(scale.scale(worlds.view))
-        worlds.step(dispatch.dispatch(worlds.view))
-    return worlds.outcome()
+    return simulate(
+        ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds), dispatch, scale
+    )

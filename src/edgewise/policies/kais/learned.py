@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView, context_mask, hosts
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import Ints, System
@@ -45,7 +44,7 @@ class LearnedDispatch:
         self._mask = context_mask if context == "resources" else hosts
         self._system: System | None = None
 
-    def reset(self, system: System, key: Key) -> None:
+    def reset(self, system: System) -> None:
         """Nothing is drawn.
 
         Raises:
@@ -93,7 +92,7 @@ class LearnedScaling:
         self._infer, self._pairs, self._masked, self._shape = infer, pairs, masked, shape
         self._system: System | None = None
 
-    def reset(self, system: System, key: Key) -> None:
+    def reset(self, system: System) -> None:
         """Nothing is drawn.
 
         Raises:
