@@ -19,6 +19,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.build import build_catalog
 from edgewise.model.catalog import Catalog
 from edgewise.model.library import Graph
+from edgewise.model.orchestration_spec import OrchestrationSpec
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.reference import key_tables
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
@@ -26,6 +27,7 @@ from edgewise.model.settings import set_paths
 from edgewise.model.spec import ApplicationSpec, ApplicationsSpec, CatalogSpec, ScenarioSpec
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
+_ORCHESTRATION = files("edgewise") / "data" / "orchestration"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
 _APPLICATIONS = files("edgewise") / "data" / "applications"
 
@@ -133,6 +135,47 @@ class Files:
 def shipped_scenarios() -> list[str]:
     """Names of the scenarios that come with edgewise."""
     return _names(_SHIPPED)
+
+
+def shipped_orchestrations() -> list[str]:
+    """Names of the scenarios of requests and replicas that come with edgewise."""
+    return _names(_ORCHESTRATION)
+
+
+def load_orchestration(
+    path_or_name: str | Path, settings: Mapping[str, Any] | None = None
+) -> OrchestrationSpec:
+    """Read a scenario of requests and replicas from a YAML file, or a shipped one by its name.
+
+    Args:
+        settings: dotted path → value, put into the file's own keys: `requests.rate_qps`.
+    Raises:
+        ScenarioError: there is no such file or name, it is not YAML, or its content is wrong.
+    """
+    text, where = _read(path_or_name, "scenario", _ORCHESTRATION)
+    data = _plain(text, where)
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{where}: {shown(data)} is not a mapping; write keys as slot_s: 0.25")
+    for path, value in (settings or {}).items():
+        *parts, last = path.split(".")
+        part: Any = data
+        for key in parts:
+            part = part.setdefault(key, {}) if isinstance(part, dict) else None
+        if not isinstance(part, dict):
+            raise ScenarioError(
+                f"{where}: setting {path!r}: {'.'.join(parts)} has no keys; set it as a whole"
+            )
+        part[last] = value
+    try:
+        return OrchestrationSpec.model_validate(data)
+    except ValidationError as error:
+        raise ScenarioError(listed(where, explain(error, OrchestrationSpec))) from None
+
+
+def orchestration_schema() -> dict[str, Any]:
+    """JSON Schema of scenarios of requests and replicas, for `edgewise schema orchestrate`."""
+    schema = OrchestrationSpec.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def load_catalog(path_or_name: str | Path) -> Catalog:

@@ -8,12 +8,12 @@ fill the same `ReplicaView` and carry out the same two kinds of command.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core.keyed import Key
+from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import Bools, Floats, Ints, System
 
 HOLD = -1  # a dispatcher's action: keep the request for this slot
@@ -34,7 +34,7 @@ class Requests(NamedTuple):
         payload_bytes: (W, R) sent from the site to the station.
     """
 
-    count: Ints
+    count: Ints  # type: ignore[assignment]  # tuple.count is of no use here
     arrival_s: Floats
     site: Ints
     service: Ints
@@ -55,55 +55,180 @@ class Requests(NamedTuple):
         return took
 
 
+WORLD = np.dtype([("seed", "u8"), ("clock_s", "f8"), ("cloud_delay_s", "f8")])
+SITE = np.dtype(
+    [("head", "i8"), ("head_service", "i8"), ("site_queue", "i8")]
+    + [(f"head_{what}", "f8") for what in ("deadline_s", "service_s", "cpu_cores")]
+    + [(f"head_{what}", "f8") for what in ("memory_bytes", "payload_bytes")]
+)
+REPLICAS = np.dtype(
+    [("waiting_s", "f8")] + [(count, "i8") for count in ("waiting", "busy", "ready", "starting", "removing")]
+)
+MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8")])
+LAYER = np.dtype([("on_disk", "i8"), ("ready_s", "f8")])
+
+
+def records(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> NDArray[Any]:
+    """Zeros whose fields can be read and written by attribute, in kernels and in Python."""
+    return np.zeros(shape, dtype=np.dtype((np.record, dtype))).view(np.recarray)
+
+
 class ReplicaView(NamedTuple):
     """What dispatch and orchestration see; arrays are the driver's own and hold until the next step.
 
+    Kernels read the records (`view.replicas[w, k, s].ready`), everybody else the arrays of their fields
+    (`view.ready`), which are views of the same memory. Stations k are the cloud (0) and the nodes.
+
     Attributes:
-        clock_s: (W,) start of the slot.
-        head: (W, B) id (row in `Requests`) of the request to dispatch at each site, -1 when the queue is empty.
-        head_service: (W, B) its service; -1 when there is none.
-        head_deadline_s, head_service_s, head_cpu_cores, head_memory_bytes, head_payload_bytes: (W, B) of
-            that request: latest end (absolute), time on a replica, demands, payload; 0 when there is none.
-        site_queue: (W, B) requests that wait at each site, the head included.
-        waiting: (W, N + 1, S) requests sent to each station and not yet begun, by service.
-        waiting_s: (W, N + 1, S) sum of their service times.
-        busy: (W, N + 1, S) requests that are worked on.
-        ready: (W, N + 1, S) replicas that can serve, busy ones too; the cloud's are as many as needed (busy).
-        starting: (W, N + 1, S) replicas whose image is pulled or that start up.
-        removing: (W, N + 1, S) replicas that go as soon as they are idle.
-        free_cpu_cores, free_memory_bytes: (W, M) of each machine (`System.first_machine`).
+        world: (W,) `WORLD`. seed: uint64, of policies' own draws. clock_s: start of the slot.
+            cloud_delay_s: measured delay to the cloud in the last slot, propagation and wait for the WAN.
+        site: (W, B) `SITE`. head: id (row in `Requests`) of the request that the site dispatches, -1 when
+            its queue is empty. head_service: its service, else -1. head_deadline_s (absolute latest end),
+            head_service_s (time on a replica), head_cpu_cores, head_memory_bytes, head_payload_bytes: else 0.
+            site_queue: requests that wait at the site, the head included.
+        replicas: (W, N + 1, S) `REPLICAS`. waiting: requests sent to the station and not yet begun.
+            waiting_s: sum of their service times. busy: requests that are worked on. ready: replicas that can
+            serve, busy ones too; the cloud's are as many as needed (busy). starting: replicas whose image is
+            pulled or that start up. removing: replicas that go as soon as they are idle.
+        machine: (W, M) `MACHINE`, see `System.first_machine`. free_cpu_cores, free_memory_bytes.
         free_disk_bytes: (W, N + 1) of each station.
-        has_layer: (W, N + 1, L) image layers on disk or on their way.
-        cloud_delay_s: (W,) measured delay to the cloud in the last slot: propagation and wait for the WAN.
-        arrived: (W, S) requests that arrived in the frame so far, by service.
+        layer: (W, N + 1, L) `LAYER`. on_disk: 1 for an image layer on disk or on its way; ready_s: when it
+            was, or will be, there.
+        arrived: (W, S) requests that arrived since the frame began, by service; at its start, in the last one.
     """
 
-    clock_s: Floats
-    head: Ints
-    head_service: Ints
-    head_deadline_s: Floats
-    head_service_s: Floats
-    head_cpu_cores: Floats
-    head_memory_bytes: Floats
-    head_payload_bytes: Floats
-    site_queue: Ints
-    waiting: Ints
-    waiting_s: Floats
-    busy: Ints
-    ready: Ints
-    starting: Ints
-    removing: Ints
-    free_cpu_cores: Floats
-    free_memory_bytes: Floats
+    world: NDArray[Any]
+    site: NDArray[Any]
+    replicas: NDArray[Any]
+    machine: NDArray[Any]
     free_disk_bytes: Floats
-    has_layer: Bools
-    cloud_delay_s: Floats
+    layer: NDArray[Any]
     arrived: Ints
 
     @property
     def worlds(self) -> int:
         """W."""
-        return int(self.clock_s.size)
+        return int(self.world.size)
+
+    @property
+    def seed(self) -> NDArray[np.uint64]:
+        """(W,) key of policies' own draws."""
+        found: NDArray[np.uint64] = self.world["seed"]
+        return found
+
+    @property
+    def clock_s(self) -> Floats:
+        """(W,) start of the slot."""
+        found: Floats = self.world["clock_s"]
+        return found
+
+    @property
+    def cloud_delay_s(self) -> Floats:
+        """(W,) measured delay to the cloud."""
+        found: Floats = self.world["cloud_delay_s"]
+        return found
+
+    @property
+    def head(self) -> Ints:
+        """(W, B) id of the request to dispatch, or -1."""
+        found: Ints = self.site["head"]
+        return found
+
+    @property
+    def head_service(self) -> Ints:
+        """(W, B) its service, or -1."""
+        found: Ints = self.site["head_service"]
+        return found
+
+    @property
+    def head_deadline_s(self) -> Floats:
+        """(W, B) its latest end."""
+        found: Floats = self.site["head_deadline_s"]
+        return found
+
+    @property
+    def head_service_s(self) -> Floats:
+        """(W, B) its time on a replica."""
+        found: Floats = self.site["head_service_s"]
+        return found
+
+    @property
+    def head_cpu_cores(self) -> Floats:
+        """(W, B) its cores."""
+        found: Floats = self.site["head_cpu_cores"]
+        return found
+
+    @property
+    def head_memory_bytes(self) -> Floats:
+        """(W, B) its memory."""
+        found: Floats = self.site["head_memory_bytes"]
+        return found
+
+    @property
+    def head_payload_bytes(self) -> Floats:
+        """(W, B) its payload."""
+        found: Floats = self.site["head_payload_bytes"]
+        return found
+
+    @property
+    def site_queue(self) -> Ints:
+        """(W, B) requests that wait at each site."""
+        found: Ints = self.site["site_queue"]
+        return found
+
+    @property
+    def waiting(self) -> Ints:
+        """(W, N + 1, S) requests sent and not begun."""
+        found: Ints = self.replicas["waiting"]
+        return found
+
+    @property
+    def waiting_s(self) -> Floats:
+        """(W, N + 1, S) sum of their service times."""
+        found: Floats = self.replicas["waiting_s"]
+        return found
+
+    @property
+    def busy(self) -> Ints:
+        """(W, N + 1, S) requests worked on."""
+        found: Ints = self.replicas["busy"]
+        return found
+
+    @property
+    def ready(self) -> Ints:
+        """(W, N + 1, S) replicas that can serve."""
+        found: Ints = self.replicas["ready"]
+        return found
+
+    @property
+    def starting(self) -> Ints:
+        """(W, N + 1, S) replicas that start."""
+        found: Ints = self.replicas["starting"]
+        return found
+
+    @property
+    def removing(self) -> Ints:
+        """(W, N + 1, S) replicas that go when idle."""
+        found: Ints = self.replicas["removing"]
+        return found
+
+    @property
+    def free_cpu_cores(self) -> Floats:
+        """(W, M) free cores of each machine."""
+        found: Floats = self.machine["free_cpu_cores"]
+        return found
+
+    @property
+    def free_memory_bytes(self) -> Floats:
+        """(W, M) free memory of each machine."""
+        found: Floats = self.machine["free_memory_bytes"]
+        return found
+
+    @property
+    def has_layer(self) -> Bools:
+        """(W, N + 1, L) image layers on disk or on their way."""
+        found: Bools = self.layer["on_disk"] != 0
+        return found
 
 
 class RequestPolicy(Protocol):
@@ -111,8 +236,8 @@ class RequestPolicy(Protocol):
 
     name: str
 
-    def reset(self, system: System, key: Key) -> None:
-        """Start anew on a system; all randomness comes from `key`."""
+    def reset(self, system: System) -> None:
+        """Start anew on a system; all randomness comes from `view.seed`."""
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) station of each site's head; HOLD keeps it, and is what sites without a head give."""
@@ -123,8 +248,8 @@ class ReplicaPolicy(Protocol):
 
     name: str
 
-    def reset(self, system: System, key: Key) -> None:
-        """Start anew on a system; all randomness comes from `key`."""
+    def reset(self, system: System) -> None:
+        """Start anew on a system; all randomness comes from `view.seed`."""
 
     def scale(self, view: ReplicaView) -> Ints:
         """(W, K, 2) commands, carried out in order: node n, and l in -S … S.
@@ -159,10 +284,41 @@ def hosts(view: ReplicaView) -> Bools:
 
 
 def context_mask(view: ReplicaView) -> Bools:
-    """(W, B, N + 1) F of the paper: `hosts`, and the node has the cores and memory free now; cloud always 1."""
+    """(W, B, N + 1) F of the paper: `hosts`, and cores and memory are free now; the cloud always."""
     nodes = view.waiting.shape[1] - 1
     cpu, memory = view.free_cpu_cores[:, None, -nodes:], view.free_memory_bytes[:, None, -nodes:]
     mask = hosts(view)
     mask[:, :, 1:] &= cpu >= view.head_cpu_cores[:, :, None] * (1 - 1e-9)
     mask[:, :, 1:] &= memory >= view.head_memory_bytes[:, :, None] * (1 - 1e-9)
     return mask
+
+
+def check_requests(system: System, requests: Requests) -> None:
+    """Refuse requests that break the order of arrival, a range or a sign.
+
+    Raises:
+        ScenarioError: names the first rule that is broken, the world and the request.
+    """
+    real: Bools = np.arange(requests.arrival_s.shape[1]) < requests.count[:, None]
+    ordered = np.ones_like(real)
+    ordered[:, 1:] = np.diff(requests.arrival_s, axis=1) >= 0
+    most_cores = float(system.cpu_cores.max())
+    rules: dict[str, Bools] = {
+        "arrival_s must be >= 0 and not fall": ordered & (requests.arrival_s >= 0),
+        f"site must be 0 … {system.sites - 1}": (requests.site >= 0) & (requests.site < system.sites),
+        f"service must be 0 … {system.services - 1}": (requests.service >= 0)
+        & (requests.service < system.services),
+        "deadline_s must be a number": ~np.isnan(requests.deadline_s),
+        "work_core_s must be >= 0 and finite": np.isfinite(requests.work_core_s)
+        & (requests.work_core_s >= 0),
+        f"cpu_cores must be > 0, and at most the {most_cores:g} of the largest machine": (
+            requests.cpu_cores > 0
+        )
+        & (requests.cpu_cores <= most_cores),
+        "memory_bytes must be >= 0": requests.memory_bytes >= 0,
+        "payload_bytes must be >= 0": requests.payload_bytes >= 0,
+    }
+    for rule, kept in rules.items():
+        if not kept[real].all():
+            world, request = np.argwhere(real & ~kept)[0]
+            raise ScenarioError(f"world {world}, request {request}: {rule}")

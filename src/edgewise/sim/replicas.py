@@ -16,10 +16,29 @@ head to a station; stations work through [T, T + slot), event by event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from edgewise.core.orchestration import ReplicaView, Requests, SlotResult
+import numpy as np
+
+from edgewise.core.compiled import numba
+from edgewise.core.orchestration import (
+    ReplicaPolicy,
+    ReplicaView,
+    RequestPolicy,
+    Requests,
+    SlotResult,
+    check_requests,
+)
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.sim import replica_state as k
+from edgewise.sim.replica_slots import (
+    begin_all_worlds,
+    first_impossible,
+    pass_all,
+    pass_all_deciding,
+    scale_all,
+)
 
 
 class Outcome(NamedTuple):
@@ -44,18 +63,24 @@ class Outcome(NamedTuple):
 
     @property
     def throughput_rate(self) -> Floats:
-        """(W,) Φ': requests done within their deadline / requests arrived."""
-        raise NotImplementedError
+        """(W,) Φ': requests done within their deadline / requests arrived; NaN where nothing arrived."""
+        return _share(self.in_time.sum(axis=1), self.arrived.sum(axis=1))
 
     @property
     def frame_throughput_rate(self) -> Floats:
-        """(W, F) Φ_f, the same per frame; NaN where nothing arrived."""
-        raise NotImplementedError
+        """(W, F) Φ_f, the same per frame; NaN where nothing arrived, above 1 where older requests ended."""
+        return _share(self.in_time, self.arrived)
 
     @property
     def cost_bytes(self) -> Floats:
         """(W, F) Φ_c: forwarded and image bytes."""
-        raise NotImplementedError
+        total: Floats = self.forwarded_bytes + self.image_bytes
+        return total
+
+
+def _share(part: Ints, whole: Ints) -> Floats:
+    share: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return share
 
 
 class ReplicaWorlds:
@@ -79,37 +104,152 @@ class ReplicaWorlds:
         seeds: Sequence[int],
         threads: int | None = 1,
     ) -> None:
-        raise NotImplementedError
-
-    view: ReplicaView
-    slot: int
+        if slots <= 0 or slots % system.frame_slots:
+            raise ScenarioError(f"slots is {slots}; use a multiple of frame_slots, {system.frame_slots}")
+        self.system, self.slots, self._threads = system, slots, threads
+        self.reset(requests, seeds)
 
     def reset(self, requests: Requests | None = None, seeds: Sequence[int] | None = None) -> ReplicaView:
-        """Back to slot 0, if given with other requests (same number of worlds) and seeds."""
-        raise NotImplementedError
+        """Back to slot 0, with other requests and seeds if they are given.
+
+        Raises:
+            ScenarioError: requests break a rule, or there is not one seed for each world.
+        """
+        if requests is not None:
+            check_requests(self.system, requests)
+            self._requests = Requests(*(np.asarray(part) for part in requests))
+        if seeds is not None:
+            self._seeds = np.array([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
+        if self._seeds.shape != self._requests.count.shape:
+            raise ScenarioError(f"{self._seeds.size} seeds for {self._requests.worlds} worlds; give one each")
+        self.slot = 0
+        frames = self.slots // self.system.frame_slots
+        self.state = k.new_worlds(self.system, self._requests, frames, self._seeds)
+        self._with_threads(begin_all_worlds)
+        return self.view
+
+    @property
+    def view(self) -> ReplicaView:
+        """What policies see in this slot; its arrays hold until the next `step`."""
+        return self.state.seen
 
     @property
     def done(self) -> bool:
         """Whether all slots have passed."""
-        raise NotImplementedError
+        return self.slot >= self.slots
 
     @property
     def frame_begins(self) -> bool:
-        """Whether this slot is the first of a frame, when `scale` may be called."""
-        raise NotImplementedError
+        """Whether this slot is the first of a frame, when policies may scale."""
+        return self.slot % self.system.frame_slots == 0
 
     def scale(self, commands: Ints) -> Bools:
-        """Carry out (W, K, 2) commands of a `ReplicaPolicy`; (W, K) which were valid."""
-        raise NotImplementedError
+        """Carry out (W, C, 2) commands of a `ReplicaPolicy`; (W, C) which were valid.
+
+        Raises:
+            PolicyError: they do not have this shape.
+        """
+        if commands.ndim != 3 or commands.shape[0] != len(self._seeds) or commands.shape[2] != 2:
+            raise PolicyError(f"commands must be of shape ({len(self._seeds)}, C, 2), got {commands.shape}")
+        valid = np.zeros(commands.shape[:2], dtype=np.bool_)
+        scale_all(self.system, *self.state, np.asarray(commands, dtype=np.int64), self.slot, valid)
+        return valid
 
     def step(self, stations: Ints) -> SlotResult:
         """Dispatch every site's head, (W, B) station or HOLD, and let the slot pass.
 
         Raises:
-            PolicyError: a station that does not exist, or does not host the service; nothing has changed then.
+            PolicyError: a station does not exist, or does not host the service; nothing has changed then.
         """
-        raise NotImplementedError
+        self._refuse_end()
+        stations = np.asarray(stations, dtype=np.int64)
+        if stations.shape != self.view.head.shape:
+            raise PolicyError(f"stations must be of shape {self.view.head.shape}, got {stations.shape}")
+        wrong = first_impossible(self.view, stations)
+        if wrong >= 0:
+            raise PolicyError(
+                self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
+            )
+        self._grow()
+        self._with_threads(pass_all, stations, self.slot)
+        self.slot += 1
+        truth = self.state.truth
+        return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
+
+    def run(self, decide: Any, memory: Any, until: int) -> None:
+        """Pass slots up to `until` (not included), with a compiled dispatch: no Python in between.
+
+        Args:
+            decide: kernel decide(system, view, w, b, memory) -> station or HOLD, for site b with a head.
+            memory: arrays of the kernel's own.
+        Raises:
+            PolicyError: a decision cannot be carried out; the worlds are of no use then.
+        """
+        self._refuse_end()
+        slots = np.full(len(self._seeds), self.slot)
+        wrong = np.zeros(len(self._seeds), dtype=np.int64)
+        while slots.min() < until:
+            self._grow()
+            self._with_threads(pass_all_deciding, slots, until, decide, memory, wrong)
+            if wrong.any():
+                w = int(np.flatnonzero(wrong)[0])
+                raise PolicyError(
+                    f"world {w}, slot {slots[w]}: a station that cannot serve the head was chosen"
+                )
+        self.slot = until
 
     def outcome(self) -> Outcome:
         """What it came to so far."""
-        raise NotImplementedError
+        t = self.state.truth.tally
+        counts = t[:, :, : k.FORWARDED_BYTES].astype(np.int64)
+        arrived, in_time, late, dropped = (counts[:, :, column] for column in range(4))
+        waiting = (arrived - in_time - late - dropped).sum(axis=1)
+        forwarded, local, image = (t[:, :, column].copy() for column in range(k.FORWARDED_BYTES, k.COLUMNS))
+        return Outcome(arrived, in_time, late, dropped, waiting, forwarded, local, image)
+
+    def _refuse_end(self) -> None:
+        if self.done:
+            raise PolicyError(f"all {self.slots} slots have passed; call reset()")
+
+    def _impossible(self, w: int, b: int, stations: Ints) -> str:
+        where = f"world {w}, slot {self.slot}, site {b}: station {stations[w, b]}"
+        if self.view.head[w, b] < 0:
+            return f"{where} for an empty queue; use {-1}"
+        if not -1 <= stations[w, b] < self.system.stations:
+            return f"{where} does not exist; use -1 … {self.system.stations - 1}"
+        return f"{where} has no replica of service {self.view.head_service[w, b]}; see `hosts`"
+
+    def _grow(self) -> None:
+        t = self.state.truth
+        while int((t.station["queued"] + t.station["running"]).max()) + self.system.sites > t.place.shape[2]:
+            t = k.enlarged(t)
+        self.state = self.state._replace(truth=t)
+
+    def _with_threads(self, run: Any, *arguments: Any) -> None:
+        if self._threads is not None:
+            numba.set_num_threads(self._threads)
+        run(self.system, *self.state, *arguments)
+
+
+def simulate(
+    worlds: ReplicaWorlds, dispatch: RequestPolicy, orchestrate: ReplicaPolicy | None = None
+) -> Outcome:
+    """Run two policies through every slot; a dispatcher with a kernel `decide` runs compiled.
+
+    Raises:
+        PolicyError: a policy breaks its contract.
+    """
+    worlds.reset()
+    dispatch.reset(worlds.system)
+    if orchestrate is not None:
+        orchestrate.reset(worlds.system)
+    decide = getattr(dispatch, "decide", None)
+    while not worlds.done:
+        if orchestrate is not None:
+            worlds.scale(orchestrate.scale(worlds.view))
+        frame_end = worlds.slot + worlds.system.frame_slots
+        if decide is not None:
+            worlds.run(decide, dispatch.memory, frame_end)  # type: ignore[attr-defined]
+        while worlds.slot < frame_end:
+            worlds.step(dispatch.dispatch(worlds.view))
+    return worlds.outcome()

@@ -1,0 +1,170 @@
+"""A slot of every world, compiled: dispatch, work, arrive.
+
+Worlds share nothing that is written, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from edgewise.core.compiled import kernel, numba
+from edgewise.core.orchestration import ReplicaView
+from edgewise.model.orchestration import Bools, Ints, System
+from edgewise.sim.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
+from edgewise.sim.replica_scaling import scale_one
+from edgewise.sim.replica_state import Truth, Worlds
+
+
+@kernel
+def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
+    """Whether site b may send its head to station k (or hold it, k = -1)."""
+    if k == -1:
+        return True
+    if seen.site[w, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
+        return False
+    replicas = seen.replicas[w, k, seen.site[w, b].head_service]
+    return bool(k == 0 or replicas.ready > replicas.removing)
+
+
+@kernel
+def first_impossible(seen: ReplicaView, stations: Ints) -> int:
+    """w * B + b of the first decision that cannot be carried out, or -1."""
+    for w in range(stations.shape[0]):
+        for b in range(stations.shape[1]):
+            if not possible(seen, w, b, stations[w, b]):
+                return w * stations.shape[1] + b
+    return -1
+
+
+@kernel
+def has_room(truth: Truth, w: int) -> bool:
+    """Whether no queue of world w can overflow in one slot."""
+    for k in range(truth.station.shape[1]):
+        station = truth.station[w, k]
+        if station.queued + station.running + truth.waiting.shape[1] > truth.place.shape[2]:
+            return False
+    return True
+
+
+@kernel
+def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
+    """What is seen at the start of a slot: arrivals, drops at sites, the measured delay to the cloud."""
+    now_s, world = slot * system.slot_s, x.seen.world[w]
+    frame = min(slot // system.frame_slots, x.truth.tally.shape[1] - 1)
+    arrive(system, x, w, now_s, frame)
+    world.clock_s = now_s
+    mean_s = 0.0
+    for b in range(system.delay_s.shape[0]):
+        mean_s += system.delay_s[b, 0] / system.delay_s.shape[0]
+    noise_s = cloud_noise_s(system, x, w, slot - 1) if slot > 0 else 0.0
+    world.cloud_delay_s = max(0.0, mean_s + noise_s) + max(0.0, x.truth.links[w].up_free_s - now_s)
+
+
+@kernel
+def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> None:
+    """Dispatch (B,) `stations` of world w, work through the slot, and begin the next one."""
+    if slot % system.frame_slots == 0:
+        x.seen.arrived[w, :] = 0  # orchestration has seen the last frame's
+    x.truth.ended[w, 0] = 0
+    x.truth.ended[w, 1] = 0
+    for b in range(stations.size):
+        if stations[b] >= 0:
+            send(system, x, w, b, stations[b], slot)
+    begin_s, end_s, frame = slot * system.slot_s, (slot + 1) * system.slot_s, slot // system.frame_slots
+    for k in range(x.truth.station.shape[1]):
+        station = x.truth.station[w, k]
+        if station.queued + station.running + station.starts > 0:
+            work(system, x, w, k, begin_s, end_s, frame)
+    begin_slot(system, x, w, slot + 1)
+    x.truth.links[w].imbalance = imbalance(system, x, w)
+
+
+@kernel(parallel=True)
+def begin_all_worlds(system: System, seen: ReplicaView, truth: Truth) -> None:
+    """Slot 0 of every world (`Worlds` in parts: threads take no nested tuples)."""
+    for w in numba.prange(seen.world.size):
+        begin_slot(system, Worlds(seen, truth), w, 0)
+
+
+@kernel(parallel=True)
+def pass_all(
+    system: System,
+    seen: ReplicaView,
+    truth: Truth,
+    stations: Ints,
+    slot: int,
+) -> None:
+    """One slot of every world under (W, B) stations."""
+    for w in numba.prange(stations.shape[0]):
+        pass_slot(system, Worlds(seen, truth), w, stations[w], slot)
+
+
+@kernel(parallel=True)
+def pass_all_deciding(
+    system: System,
+    seen: ReplicaView,
+    truth: Truth,
+    slots: Ints,
+    until: int,
+    decide: Callable[..., int],
+    memory: Any,
+    wrong: Ints,
+) -> None:
+    """Every world decides for itself until a slot, or until a queue may overflow.
+
+    Args:
+        slots: (W,) next slot of each world; advanced.
+        until: the first slot not to pass.
+        decide: compiled decide(system, view, w, b, memory) -> station or -1.
+        wrong: (W,) 1 where a decision was not possible; that world stops.
+    """
+    for w in numba.prange(slots.size):
+        x = Worlds(seen, truth)
+        pass_deciding(system, x, w, slots, until, decide, memory, wrong)
+
+
+@kernel
+def pass_deciding(
+    system: System,
+    x: Worlds,
+    w: int,
+    slots: Ints,
+    until: int,
+    decide: Callable[..., int],
+    memory: Any,
+    wrong: Ints,
+) -> None:
+    """World w of `pass_all_deciding`."""
+    while slots[w] < until and has_room(x.truth, w):
+        stations = decide_all(system, x, w, decide, memory)
+        for b in range(stations.size):
+            if not possible(x.seen, w, b, stations[b]):
+                wrong[w] = 1
+        if wrong[w]:
+            break
+        pass_slot(system, x, w, stations, slots[w])
+        slots[w] += 1
+
+
+@kernel
+def decide_all(system: System, x: Worlds, w: int, decide: Callable[..., int], memory: Any) -> Ints:
+    """(B,) decisions of all sites of world w, each on the same view."""
+    stations = np.full(x.seen.site.shape[1], -1)
+    for b in range(stations.size):
+        if x.seen.site[w, b].head >= 0:
+            stations[b] = decide(system, x.seen, w, b, memory)
+    return stations
+
+
+@kernel
+def scale_all(
+    system: System, seen: ReplicaView, truth: Truth, commands: Ints, slot: int, valid: Bools
+) -> None:
+    """(W, K, 2) commands in order; (W, K) `valid` receives which were carried out."""
+    x = Worlds(seen, truth)
+    for w in range(commands.shape[0]):
+        for i in range(commands.shape[1]):
+            valid[w, i] = scale_one(system, x, w, commands[w, i, 0], commands[w, i, 1], slot)
