@@ -239,6 +239,4 @@ def evaluate(
     setting: Setting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
 ) -> Outcome:
     """Worlds of these seeds under two policies."""
-    return simulate(
-        ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds), dispatch, scale
-    )
+    return simulate(ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds), dispatch, scale)
