@@ -13,7 +13,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("onnx", reason="export needs onnx")
 
-from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult  # noqa: E402
+from edgewise.core.orchestration import (  # noqa: E402
+    HOLD,
+    LAYER,
+    MACHINE,
+    REPLICAS,
+    SITE,
+    WORLD,
+    ReplicaView,
+    SlotResult,
+    records,
+)
 from edgewise.errors import PolicyError  # noqa: E402
 from edgewise.learn.orchestration.cmmac import IMPROVED as BETTER_DISPATCH  # noqa: E402
 from edgewise.learn.orchestration.cmmac import (  # noqa: E402
@@ -68,31 +78,39 @@ def a_view(seed: int = 0, worlds: int = 6) -> ReplicaView:
 
     head = whole(-1, 9, B)
     there = head >= 0
-    by_service = (N + 1, S)
-    return ReplicaView(
-        seed=np.arange(worlds, dtype=np.uint64),
-        clock_s=np.full(worlds, 3.0),
-        head=head,
-        head_service=np.where(there, whole(0, S, B), -1),
-        head_deadline_s=np.where(there, 3.0 + rng.random((worlds, B)) * 5, 0.0),
-        head_service_s=np.where(there, rng.random((worlds, B)), 0.0),
-        head_cpu_cores=np.where(there, 0.5, 0.0),
-        head_memory_bytes=np.where(there, 1e8, 0.0),
-        head_payload_bytes=np.where(there, 1e5, 0.0),
-        site_queue=np.where(there, 1, 0),
-        waiting=whole(0, 4, *by_service),
-        waiting_s=rng.random((worlds, *by_service)),
-        busy=whole(0, 2, *by_service),
-        ready=whole(0, 3, *by_service),
-        starting=whole(0, 2, *by_service),
-        removing=np.zeros((worlds, *by_service), dtype=np.int64),
-        free_cpu_cores=rng.random((worlds, 7)),
-        free_memory_bytes=rng.random((worlds, 7)) * 4e9,
-        free_disk_bytes=np.full((worlds, N + 1), 1e11),
-        has_layer=rng.random((worlds, N + 1, L)) < 0.5,
-        cloud_delay_s=np.full(worlds, 0.05),
-        arrived=whole(0, 9, S),
+    view = ReplicaView(
+        records((worlds,), WORLD),
+        records((worlds, B), SITE),
+        records((worlds, N + 1, S), REPLICAS),
+        records((worlds, 7), MACHINE),
+        np.full((worlds, N + 1), 1e11),
+        records((worlds, N + 1, L), LAYER),
+        whole(0, 9, S),
     )
+    by_service = (N + 1, S)
+    values = {
+        "clock_s": np.full(worlds, 3.0),
+        "head": head,
+        "head_service": np.where(there, whole(0, S, B), -1),
+        "head_deadline_s": np.where(there, 3.0 + rng.random((worlds, B)) * 5, 0.0),
+        "head_service_s": np.where(there, rng.random((worlds, B)), 0.0),
+        "head_cpu_cores": np.where(there, 0.5, 0.0),
+        "head_memory_bytes": np.where(there, 1e8, 0.0),
+        "head_payload_bytes": np.where(there, 1e5, 0.0),
+        "site_queue": np.where(there, 1, 0),
+        "waiting": whole(0, 4, *by_service),
+        "waiting_s": rng.random((worlds, *by_service)),
+        "busy": whole(0, 2, *by_service),
+        "ready": whole(0, 3, *by_service),
+        "starting": whole(0, 2, *by_service),
+        "free_cpu_cores": rng.random((worlds, 7)),
+        "free_memory_bytes": rng.random((worlds, 7)) * 4e9,
+        "cloud_delay_s": np.full(worlds, 0.05),
+    }
+    for name, value in values.items():
+        getattr(view, name)[:] = value
+    view.layer["on_disk"] = rng.random((worlds, N + 1, L)) < 0.5
+    return view
 
 
 @pytest.mark.parametrize("config", [DispatchConfig(), BETTER_DISPATCH], ids=["paper", "scored"])
@@ -248,11 +266,10 @@ def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) 
 def test_a_sites_decision_needs_no_other_sites_requests(tmp_path: Path) -> None:
     agent = Dispatcher(system(), DispatchConfig(), 0)
     view = a_view()
-    other = view._replace(
-        head_service=np.stack([view.head_service[:, 0], (view.head_service[:, 1] + 1) % S], axis=1),
-        head_deadline_s=view.head_deadline_s + np.array([0.0, 1.0]),
-        site_queue=view.site_queue + np.array([0, 5]),
-    )
+    other = view._replace(site=view.site.copy())
+    other.head_service[:, 1] = (view.head_service[:, 1] + 1) % S
+    other.head_deadline_s[:, 1] += 1.0
+    other.site_queue[:, 1] += 5
     assert np.array_equal(agent.best(view)[:, 0], agent.best(other)[:, 0])
 
 

@@ -8,6 +8,8 @@ Sites share the actor's weights and differ by a one-hot entry. Options of ours:
     gae      λ > 0: generalised advantages (Schulman et al. 2016) instead of one step
     clip     > 0: PPO's clipped ratio over several epochs (Schulman et al. 2017)
     reward   "rate": requests in time less those not, over the mean of what ends, less what forwarding costs
+    own      > 0: the dispatched request's own fate, known at the end of the frame, counts besides; its
+             chance of success, judged from the site's state, is taken off. Only training knows it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
-from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer
+from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
 from edgewise.model.orchestration import Bools, Floats, Ints, System
 from edgewise.policies.kais.features import (
     STATION_FEATURES,
@@ -45,6 +47,7 @@ class DispatchConfig:
         balance: ε, the weight of load balancing in the reward.
         reward: "paper" or "rate" (ours).
         forwarding: what a byte sent to another site or the cloud costs, in "rate", per mean payload.
+        own: weight of the request's own fate (ours); see the module.
         gae, clip, epochs, entropy: ours; 0, 0, 1, 0 is the paper's rule.
         minibatch: slots of all worlds in one step of Adam.
     """
@@ -56,6 +59,7 @@ class DispatchConfig:
     balance: float = 1.0
     reward: str = "paper"
     forwarding: float = 0.0
+    own: float = 0.0
     gae: float = 0.0
     clip: float = 0.0
     epochs: int = 1
@@ -64,7 +68,16 @@ class DispatchConfig:
 
 
 IMPROVED = DispatchConfig(
-    scored=True, context="hosts", reward="rate", gamma=0.98, gae=0.95, clip=0.2, epochs=2, entropy=0.002
+    scored=True,
+    context="hosts",
+    reward="rate",
+    forwarding=0.02,
+    own=2.0,
+    gamma=0.98,
+    gae=0.95,
+    clip=0.2,
+    epochs=2,
+    entropy=0.002,
 )
 
 
@@ -126,7 +139,9 @@ class Dispatcher:
         )
         self.critic, self.target = (Critic(self.state, system.sites, system.services) for _ in range(2))
         self.refresh()
-        self.adam = torch.optim.Adam([*self.actor.parameters(), *self.critic.parameters()], lr=config.rate)
+        self.fate = layers(self.state, (32,), 1)  # log-odds that a request ends in time
+        learned = [*self.actor.parameters(), *self.critic.parameters(), *self.fate.parameters()]
+        self.adam = torch.optim.Adam(learned, lr=config.rate)
         self.memory = Memory()
 
     def refresh(self) -> None:
@@ -170,7 +185,7 @@ class Dispatcher:
         with torch.no_grad():
             chances = self.chances([seen])
             action = torch.multinomial(chances.exp(), 1).squeeze(1)
-        self.memory.add(seen, action, chances.gather(1, action[:, None]).squeeze(1))
+        self.memory.add(seen, action, chances.gather(1, action[:, None]).squeeze(1), view.head.copy())
         return self._stations(view, action)
 
     def best(self, view: ReplicaView) -> Ints:
@@ -181,8 +196,13 @@ class Dispatcher:
     def _stations(self, view: ReplicaView, action: Tensor) -> Ints:
         return np.where(view.head >= 0, action.numpy().reshape(view.head.shape), HOLD)
 
-    def learn(self, view: ReplicaView) -> dict[str, float]:
-        """Update both networks from what was remembered; `view` is of the slot after it."""
+    def learn(self, view: ReplicaView, fates: Floats | None = None) -> dict[str, float]:
+        """Update the networks from what was remembered.
+
+        Args:
+            view: of the slot after it.
+            fates: (W, R) 1 for requests that ended in time, 0 for those that did not, nan for others.
+        """
         memory, config = self.memory, self.config
         self.memory = Memory()
         states = [*memory.seen, self.see(view)]
@@ -191,6 +211,8 @@ class Dispatcher:
         scale = gain[used].std().clamp_min(1e-6) if config.clip > 0.0 and used.any() else torch.ones(())
         centre = gain[used].mean() if config.clip > 0.0 and used.any() else torch.zeros(())
         gain = (gain - centre) / scale
+        if config.own > 0.0 and fates is not None:
+            gain = gain + config.own * self._own_gain(memory, fates).view(gain.shape)
         losses = []
         for _ in range(config.epochs):
             order = torch.randperm(len(memory.seen))
@@ -212,6 +234,22 @@ class Dispatcher:
             for t in reversed(range(len(gain) - 1)) if self.config.gae > 0.0 else ():
                 gain[t] += self.config.gamma * self.config.gae * gain[t + 1]
             return gain, (gain + value[:-1] if self.config.gae > 0.0 else aim)
+
+    def _own_gain(self, memory: Memory, fates: Floats) -> Tensor:
+        """(T · W, B) fate of each dispatched request less its chance, 0 if unknown; learns the chance."""
+        world = np.arange(fates.shape[0])[:, None]
+        known = np.concatenate(
+            [np.where(h >= 0, fates[world, np.maximum(h, 0)], np.nan) for h in memory.head]
+        )
+        fate = torch.from_numpy(known.astype(np.float32))
+        odds = self.fate(torch.cat([each.local for each in memory.seen])).squeeze(2)
+        here = ~fate.isnan()
+        if here.any():
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(odds[here], fate[here])
+            self.adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.adam.step()
+        return torch.where(here, fate - torch.sigmoid(odds.detach()), torch.zeros(()))
 
     def _descend(self, memory: Memory, chosen: Tensor, gain: Tensor, aim: Tensor) -> tuple[float, float]:
         config, seen = self.config, [memory.seen[i] for i in chosen]
@@ -258,9 +296,11 @@ class Memory:
     action: list[Tensor] = field(default_factory=list)
     chance: list[Tensor] = field(default_factory=list)
     reward: list[Tensor] = field(default_factory=list)
+    head: list[Ints] = field(default_factory=list)
 
-    def add(self, seen: Seen, action: Tensor, chance: Tensor) -> None:
-        """A decision; its reward follows."""
+    def add(self, seen: Seen, action: Tensor, chance: Tensor, head: Ints) -> None:
+        """A decision on these heads; its reward follows."""
+        self.head.append(head)
         self.seen.append(seen)
         self.action.append(action)
         self.chance.append(chance)

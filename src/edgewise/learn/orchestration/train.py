@@ -27,6 +27,7 @@ from edgewise.errors import RunError
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
@@ -147,25 +148,22 @@ class Training:
     def _frame(self, worlds: ReplicaWorlds, warm: bool) -> None:
         """One orchestration, then all slots of the frame, then what the dispatcher learns."""
         learns = self.scaler is not None and not warm
-        worlds.scale(self._imitated_scale(worlds.view) if not learns else self.scaler.act(worlds.view))  # type: ignore[union-attr]
+        view = worlds.view
+        worlds.scale(self.scaler.act(view) if self.scaler and learns else self._imitated_scale(view))
         seen, shown = [], []
-        while True:
-            view = worlds.view
-            if self.dispatcher is not None and warm:
-                shown.append(self.fixed.dispatch.dispatch(view))
-                seen.append(self.dispatcher.see(view))
-                worlds.step(shown[-1])
-            elif self.dispatcher is not None:
+        for _ in range(self.setting.system.frame_slots):
+            if self.dispatcher is not None and not warm:
                 self._slot(worlds, self.dispatcher)
-            else:
-                worlds.step(self.fixed.dispatch.dispatch(view))
-            if worlds.done or worlds.frame_begins:
-                break
+                continue
+            shown.append(self.fixed.dispatch.dispatch(worlds.view))
+            if self.dispatcher is not None:
+                seen.append(self.dispatcher.see(worlds.view))
+            worlds.step(shown[-1])
         if self.dispatcher is not None and warm:
             for first in range(0, len(seen), 10):
                 self.dispatcher.imitate(seen[first : first + 10], np.stack(shown[first : first + 10]))
         elif self.dispatcher is not None:
-            self.dispatcher.learn(worlds.view)
+            self.dispatcher.learn(worlds.view, fates_of(worlds))
 
     def _slot(self, worlds: ReplicaWorlds, dispatcher: Dispatcher) -> None:
         view, requests = worlds.view, self.setting
@@ -230,8 +228,16 @@ class Training:
 PAYLOAD_BYTES = 250e3
 
 
+def fates_of(worlds: ReplicaWorlds) -> Floats:
+    """(W, R) 1 for requests that ended in time, 0 for late and dropped ones, nan for those under way."""
+    state = worlds.state.truth.request["state"]
+    return np.where(state == IN_TIME, 1.0, np.where((state == LATE) | (state == DROPPED), 0.0, np.nan))
+
+
 def _state_of(half: Dispatcher | Scaler) -> dict[str, Any]:
-    names = ("actor", "critic", "target", "adam") if isinstance(half, Dispatcher) else ("network", "adam")
+    names = (
+        ("actor", "critic", "target", "fate", "adam") if isinstance(half, Dispatcher) else ("network", "adam")
+    )
     return {name: getattr(half, name).state_dict() for name in names}
 
 

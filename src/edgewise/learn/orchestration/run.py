@@ -1,0 +1,144 @@
+"""One training of KaiS from beginning to end: train, save on the way, judge on validation seeds, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+from edgewise.errors import EdgewiseError, RunError
+from edgewise.learn.orchestration import cmmac, gpg
+from edgewise.learn.orchestration.export import export, load_dispatch, load_scale
+from edgewise.learn.orchestration.train import Config, Fixed, Line, Setting, Training, evaluate
+from edgewise.policies import orchestrate, requests
+
+Step = Callable[[str], None]
+TEACHERS = ("deadline-queue", "autoscaler")  # imitated first, and run in place of a half that does not learn
+BASELINES = (
+    ("greedy", "autoscaler"),
+    ("greedy", "gsp-ss"),
+    ("flow", "autoscaler"),
+    ("deadline-queue", "autoscaler"),
+)
+METHODS = {
+    "paper": Config(),
+    "stacked": Config(scale=gpg.ScaleConfig(body="stacked")),
+    "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=2),
+}
+
+
+def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> Config:
+    """Of the command line.
+
+    Args:
+        method: "paper", "stacked" or "improved".
+        half: "both", "dispatch" or "scale": what learns.
+    Raises:
+        EdgewiseError: no such method or half.
+    """
+    if method not in METHODS:
+        raise EdgewiseError(f"--method {method!r}: use one of {', '.join(METHODS)}")
+    if half not in ("both", "dispatch", "scale"):
+        raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
+    config = replace(METHODS[method], worlds=worlds, episodes=episodes, seed=seed)
+    if half == "dispatch":
+        return replace(config, scale=None)
+    return replace(config, dispatch=None) if half == "scale" else config
+
+
+def train(
+    where: Setting,
+    config: Config,
+    folder: Path,
+    name: str,
+    *,
+    command: str,
+    validation: Sequence[int],
+    tensorboard: bool = False,
+    step: Step = lambda text: None,
+) -> Path:
+    """Train as configured, or go on with NAME.pt in the folder; returns the path of the card.
+
+    Args:
+        command: that the card names.
+        validation: seeds on which the result and baselines are compared.
+        tensorboard: write events into the folder.
+        step: told what goes on.
+    Raises:
+        RunError: NAME.pt is of another training, or tensorboard is not installed.
+    """
+    saved = folder / f"{name}.pt"
+    training = Training(where, config, fixed())
+    if saved.exists():
+        training.load(saved)
+    write = _events(folder / name) if tensorboard else lambda line: None
+
+    def tell(line: Line) -> None:
+        step(
+            f"episode {line.episode + 1} of {config.episodes}, {100 * line.rate:.1f} % in time, "
+            f"{line.elapsed_s:.0f} s"
+        )
+        write(line)
+        training.save(saved)
+
+    training.train(tell)
+    training.save(saved)
+    return judged(training, folder, name, command, validation, step)
+
+
+def fixed() -> Fixed:
+    """The teachers."""
+    return Fixed(requests.load(TEACHERS[0]), orchestrate.load(TEACHERS[1]))
+
+
+def judged(
+    training: Training, folder: Path, name: str, command: str, validation: Sequence[int], step: Step
+) -> Path:
+    """Export the networks, with their scores and those of baselines on validation seeds."""
+    about: dict[str, Any] = {
+        "command": command,
+        "scenario": training.setting.name,
+        "config": asdict(training.config),
+        "seeds": {"training": list(_span(training)), "validation": list(validation)},
+        "curve": [[line.episode, round(line.rate, 5), round(line.elapsed_s, 1)] for line in training.curve],
+    }
+    card = export(training, folder, name, about)
+    pairs: dict[str, tuple[RequestPolicy, ReplicaPolicy]] = {name: policies_of(training, card)}
+    pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
+    scores = {}
+    for who, (dispatch, scale) in pairs.items():
+        step(f"validation: {who}")
+        outcome = evaluate(training.setting, dispatch, scale, validation)
+        cost = float(outcome.cost_bytes.sum(axis=1).mean())
+        scores[who] = [round(float(np.mean(outcome.throughput_rate)), 5), round(cost)]
+    return export(training, folder, name, about | {"scores": scores})
+
+
+def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:
+    """What a training made, as policies from its files; a teacher where it learned nothing."""
+    dispatch: RequestPolicy = load_dispatch(card) if training.dispatcher else training.fixed.dispatch
+    scale: ReplicaPolicy = load_scale(card) if training.scaler else training.fixed.scale
+    return dispatch, scale
+
+
+def _span(training: Training) -> tuple[int, int]:
+    """First seed, and the one after the last, of the worlds that were used."""
+    return training.seeds(0).start, training.seeds(max(0, len(training.curve) - 1)).stop
+
+
+def _events(folder: Path) -> Callable[[Line], None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise RunError("--tensorboard needs tensorboard: pip install tensorboard") from error
+    writer: Any = SummaryWriter(str(folder))
+
+    def write(line: Line) -> None:
+        writer.add_scalar("rate", line.rate, line.episode)
+        writer.add_scalar("cost_bytes", line.cost_bytes, line.episode)
+
+    return write
