@@ -94,7 +94,8 @@ class ReplicaView(NamedTuple):
         free_disk_bytes: (W, N + 1) of each station.
         layer: (W, N + 1, L) `LAYER`. on_disk: 1 for an image layer on disk or on its way; ready_s: when it
             was, or will be, there.
-        arrived: (W, S) requests that arrived since the frame began, by service; at its start, in the last one.
+        arrived: (W, S) requests that arrived since the frame began, by service; at its start: in the last
+            frame.
     """
 
     world: NDArray[Any]

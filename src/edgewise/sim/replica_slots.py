@@ -19,14 +19,14 @@ from edgewise.sim.replica_state import Truth, Worlds
 
 
 @kernel
-def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
+def possible(seen: ReplicaView, w: int, b: int, k: int) -> Any:
     """Whether site b may send its head to station k (or hold it, k = -1)."""
     if k == -1:
         return True
     if seen.site[w, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
         return False
     replicas = seen.replicas[w, k, seen.site[w, b].head_service]
-    return bool(k == 0 or replicas.ready > replicas.removing)
+    return k == 0 or replicas.ready > replicas.removing
 
 
 @kernel

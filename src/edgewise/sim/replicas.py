@@ -117,7 +117,7 @@ class ReplicaWorlds:
         """
         if requests is not None:
             check_requests(self.system, requests)
-            self._requests = Requests(*(np.asarray(part) for part in requests))
+            self._requests = requests
         if seeds is not None:
             self._seeds = np.array([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
         if self._seeds.shape != self._requests.count.shape:

@@ -1,0 +1,91 @@
+"""The horizontal autoscaler of Kubernetes, and its scheduler's choice of a node ("Native" in KaiS, section V).
+
+desired = ceil(current · metric / target), where the metric is what the replicas of a service hold, waiting
+and worked on, per replica. Within the tolerance nothing changes. Scaling down waits: the largest number
+desired in the last `stabilisation` frames counts. Scaling up is limited to twice the number, or 4 more, per
+frame. These are the rules of the autoscaler's documentation; its defaults there: tolerance 0.1, down 300 s,
+up 100 % or 4. A new replica goes to the node that hosts the fewest of the service ("spread"), has the image
+("image locality"), and has the largest free share of memory ("least allocated"), in this order; one that goes
+leaves the node with most, an idle one first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgewise.core.orchestration import ReplicaView
+from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.policies.orchestrate.base import alive, replica_policy, stacked
+
+
+@replica_policy("autoscaler")
+@dataclass
+class Autoscaler:
+    """The autoscaler of Kubernetes for each service over all nodes.
+
+    Attributes:
+        target: requests per replica that are aimed at.
+        tolerance: relative distance from the target within which nothing changes.
+        stabilisation: frames over which the largest desire counts before scaling down.
+        least, most: replicas of each service.
+    """
+
+    target: float = 0.3
+    tolerance: float = 0.1
+    stabilisation: int = 12
+    least: int = 1
+    most: int = 1000
+    name: str = "autoscaler"
+    _past: list[Ints] = field(default_factory=list)
+
+    def reset(self, system: System) -> None:
+        """Forget earlier desires."""
+        self.system, self._past = system, []
+
+    def scale(self, view: ReplicaView) -> Ints:
+        """(W, C, 2) commands towards the desired numbers, as far as memory and disk allow."""
+        now = alive(view)
+        current = now.sum(axis=1)
+        want = self.desired(view, current)
+        self._past = [*self._past, want][-self.stabilisation :]
+        want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
+        return stacked([self._commands(view, w, now[w].copy(), want[w]) for w in range(view.worlds)])
+
+    def desired(self, view: ReplicaView, current: Ints) -> Ints:
+        """(W, S) replicas by the autoscaler's rule, before stabilisation."""
+        held = (view.waiting + view.busy)[:, 1:].sum(axis=1) + view.busy[:, 0] + view.waiting[:, 0]
+        ratio = held / np.maximum(current, 1) / self.target
+        want = np.ceil(np.maximum(current, 1) * ratio - 1e-9)
+        want = np.where(np.abs(ratio - 1.0) <= self.tolerance, current, want)
+        want = np.minimum(want, np.maximum(2 * current, current + 4))
+        return np.clip(want, self.least, self.most).astype(np.int64)
+
+    def _commands(self, view: ReplicaView, w: int, now: Ints, want: Ints) -> list[tuple[int, int]]:
+        room = view.free_memory_bytes[w, self.system.first_machine[1] :].copy()
+        commands = []
+        for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
+            for _ in range(int(now[:, s].sum() - want[s])):
+                idle = (view.ready - view.busy)[w, 1:, s]
+                n = int(np.lexsort((-idle, -now[:, s]))[0])
+                now[n, s] -= 1
+                room[n] += self.system.service_memory_bytes[s] * (idle[n] > 0)
+                commands.append((n, -(s + 1)))
+            for _ in range(int(want[s] - now[:, s].sum())):
+                n = self._node_for(view, w, room, now[:, s], s)
+                if n < 0:
+                    break
+                now[n, s] += 1
+                room[n] -= self.system.service_memory_bytes[s]
+                commands.append((n, s + 1))
+        return commands
+
+    def _node_for(self, view: ReplicaView, w: int, room: Floats, hosted: Ints, s: int) -> int:
+        """Fewest replicas of s, then image there, then largest free share; -1 when no node has memory."""
+        total = self.system.memory_bytes[self.system.first_machine[1] :]
+        nodes = np.flatnonzero(room >= self.system.service_memory_bytes[s])
+        if not nodes.size:
+            return -1
+        lacks = ~view.has_layer[w, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)
+        return int(nodes[np.lexsort((-room[nodes] / total[nodes], lacks, hosted[nodes]))[0]])

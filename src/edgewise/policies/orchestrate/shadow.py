@@ -1,0 +1,103 @@
+"""GSP-SS: greedy service placement with shadow request scheduling (Farhadi et al.; a baseline of KaiS).
+
+Arrival rates and service times are taken as known. Replicas are placed one by one, always where a shadow
+schedule of the next frame serves the most further requests; a replica that is there already costs nothing
+and wins ties, so that few images move. A replica serves one request at a time: it adds min(unmet work of its
+service, cores left on the node / cores of a request) of work.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgewise.core.orchestration import ReplicaView, Requests
+from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.policies.orchestrate.base import alive, replica_policy, stacked
+
+
+def known_load(requests: Requests, system: System, horizon_s: float) -> Floats:
+    """(W, S) replicas of each service that are busy in the mean: arrival rate times mean service time."""
+    load = np.zeros((requests.worlds, system.services))
+    real = np.arange(requests.arrival_s.shape[1]) < requests.count[:, None]
+    took = np.where(real, requests.service_s(), 0.0)
+    for w in range(requests.worlds):
+        load[w] = np.bincount(requests.service[w], weights=took[w], minlength=system.services)
+    return load / horizon_s
+
+
+@replica_policy("gsp-ss")
+class GreedyShadow:
+    """Greedy placement that serves most of a known load (GSP-SS).
+
+    Args:
+        load: (W, S) of `known_load`; None: estimated from the view, each frame anew.
+        changes: most commands in a frame.
+        headroom: replicas are placed for this many times the load.
+    """
+
+    name = "gsp-ss"
+
+    def __init__(self, load: Floats | None = None, changes: int = 20, headroom: float = 1.3) -> None:
+        self._load, self._changes, self._headroom = load, changes, headroom
+
+    def know(self, requests: Requests, system: System, horizon_s: float) -> None:
+        """Take the load of these requests as known, as the paper does."""
+        self._load = known_load(requests, system, horizon_s)
+
+    def reset(self, system: System) -> None:
+        """Remember the system; a known load stays."""
+        self.system = system
+        self._seen = np.zeros(0)
+
+    def scale(self, view: ReplicaView) -> Ints:
+        """(W, C, 2) removals, then additions, towards the placement."""
+        load, now = self._estimate(view), alive(view)
+        return stacked([self._towards(now[w], self.place(load[w], now[w])) for w in range(view.worlds)])
+
+    def _estimate(self, view: ReplicaView) -> Floats:
+        if self._load is not None:
+            return self._load
+        held = (view.busy + view.waiting).sum(axis=1).astype(np.float64)
+        self._seen = held if self._seen.shape != held.shape else 0.5 * self._seen + 0.5 * held
+        return self._seen
+
+    def place(self, load: Floats, now: Ints) -> Ints:
+        """(N, S) replicas for a load.
+
+        Args:
+            load: (S,) busy replicas in the mean.
+            now: (N, S) replicas that are there.
+        """
+        system, first = self.system, self.system.first_machine[1]
+        cores, memory = system.cpu_cores[first:].copy(), system.memory_bytes[first:] * 0.9
+        unmet, placed = load * self._headroom, np.zeros_like(now)
+        need = system.service_cpu_cores
+        while True:
+            gain = np.minimum(np.minimum(unmet, 1.0), np.maximum(cores[:, None], 0.0) / need)
+            gain = np.where(memory[:, None] >= system.service_memory_bytes, gain, 0.0)
+            score = gain + 0.05 * (placed < now) * (gain > 0)
+            n, s = np.unravel_index(int(score.argmax()), score.shape)
+            if not gain[n, s] > 1e-3:
+                return placed
+            placed[n, s] += 1
+            unmet[s] -= gain[n, s]
+            cores[n] -= gain[n, s] * need[s]
+            memory[n] -= system.service_memory_bytes[s]
+
+    def _towards(self, now: Ints, want: Ints) -> list[tuple[int, int]]:
+        """Additions, each with the removals on its node that make room; nothing else is removed."""
+        commands: list[tuple[int, int]] = []
+        size = self.system.service_memory_bytes
+        room = self.system.memory_bytes[self.system.first_machine[1] :] * 0.9 - now @ size
+        lack, spare = np.maximum(want - now, 0), np.maximum(now - want, 0)
+        for n, s in np.argwhere(lack > 0).tolist():
+            for _ in range(int(lack[n, s])):
+                while room[n] < size[s] and spare[n].any():
+                    other = int((spare[n] * size).argmax())
+                    spare[n, other] -= 1
+                    room[n] += size[other]
+                    commands.append((n, -(other + 1)))
+                if room[n] >= size[s] and len(commands) < self._changes:
+                    room[n] -= size[s]
+                    commands.append((n, s + 1))
+        return commands[: self._changes]

@@ -1,0 +1,8 @@
+"""Policies that send the request at the head of each site's queue to a node or the cloud."""
+
+from edgewise.policies.requests import flow as _flow
+from edgewise.policies.requests import rules as _rules
+from edgewise.policies.requests.base import KernelDispatch, load, names, request_policy
+
+__all__ = ["KernelDispatch", "load", "names", "request_policy"]
+_registers = (_flow, _rules)  # imported for their policies

@@ -1,0 +1,233 @@
+"""Rules for requests, each one kernel: the same in thousands of simulated worlds and at a live gateway.
+
+Index w is the world, b the site, k the station (0 the cloud), s the service of the head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgewise.core.compiled import kernel
+from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.core.orchestration import ReplicaView
+from edgewise.model.orchestration import System
+from edgewise.policies.requests.base import KernelDispatch, request_policy
+
+POLICY = int(Purpose.POLICY)
+
+
+@kernel
+def hosted(view: ReplicaView, w: int, k: int, s: int) -> bool:
+    """Whether node k has a replica of service s that stays."""
+    replicas = view.replicas[w, k, s]
+    return replicas.ready > replicas.removing
+
+
+@kernel
+def fits(system: System, view: ReplicaView, w: int, b: int, k: int) -> bool:
+    """Whether node k has the cores and memory for the head of site b now."""
+    head, m = view.site[w, b], system.first_machine[k]
+    machine = view.machine[w, m]
+    cores = machine.free_cpu_cores >= head.head_cpu_cores * (1 - 1e-9)
+    return cores and machine.free_memory_bytes >= head.head_memory_bytes * (1 - 1e-9)
+
+
+@kernel
+def use(system: System, view: ReplicaView, w: int, k: int) -> float:
+    """Mean of the shares of cores and memory in use on node k."""
+    m = system.first_machine[k]
+    cpu = 1.0 - view.machine[w, m].free_cpu_cores / system.cpu_cores[m]
+    return 0.5 * (cpu + 1.0 - view.machine[w, m].free_memory_bytes / system.memory_bytes[m])
+
+
+@kernel
+def travel_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
+    """Time for the head of site b to reach station k, the wait for the WAN as last measured."""
+    size_bits = 8.0 * view.site[w, b].head_payload_bytes
+    if k == 0:
+        return view.world[w].cloud_delay_s + size_bits / system.wan_bps
+    return system.delay_s[b, k] + size_bits / system.lan_bps
+
+
+@kernel
+def wait_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
+    """Expected time until the head of site b begins on node k.
+
+    Requests of its service before it share the replicas, all requests share the cores; the longer wait
+    counts. A request that is worked on has, in the mean, half of its time left.
+    """
+    head = view.site[w, b]
+    replicas = view.replicas[w, k, head.head_service]
+    stays = replicas.ready - replicas.removing
+    ahead_s = replicas.waiting_s + 0.5 * replicas.busy * head.head_service_s
+    by_replica_s = 0.0 if replicas.busy + replicas.waiting < stays else ahead_s / stays
+    if fits(system, view, w, b, k):
+        return by_replica_s
+    core_s = 0.0
+    for s in range(view.replicas.shape[2]):
+        other = view.replicas[w, k, s]
+        core_s += system.service_cpu_cores[s] * (other.waiting_s + 0.5 * other.busy * head.head_service_s)
+    return max(by_replica_s, core_s / system.cpu_cores[system.first_machine[k]])
+
+
+@kernel
+def nearest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+    """The nearest node that hosts the service and has room; of equal ones the least used; else the cloud."""
+    best, s = 0, view.site[w, b].head_service
+    for k in range(1, view.replicas.shape[1]):
+        if hosted(view, w, k, s) and fits(system, view, w, b, k):
+            nearer = best == 0 or system.delay_s[b, k] < system.delay_s[b, best]
+            same = best > 0 and system.delay_s[b, k] == system.delay_s[b, best]
+            if nearer or (same and use(system, view, w, k) < use(system, view, w, best)):
+                best = k
+    return best
+
+
+@kernel
+def least_used(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+    """The least used node that hosts the service and has room, else the cloud."""
+    best, s = 0, view.site[w, b].head_service
+    for k in range(1, view.replicas.shape[1]):
+        if not (hosted(view, w, k, s) and fits(system, view, w, b, k)):
+            continue
+        if best == 0 or use(system, view, w, k) < use(system, view, w, best):
+            best = k
+    return best
+
+
+@kernel
+def draw_hosted(view: ReplicaView, w: int, s: int, count: int, draw: float) -> int:
+    """The node at `draw` in (0, 1) among `count` that host service s."""
+    left = int(draw * count)
+    for k in range(1, view.replicas.shape[1]):
+        if hosted(view, w, k, s):
+            if left == 0:
+                return k
+            left -= 1
+    return 0
+
+
+@kernel
+def count_hosted(view: ReplicaView, w: int, s: int) -> int:
+    """Nodes that host service s."""
+    count = 0
+    for k in range(1, view.replicas.shape[1]):
+        count += hosted(view, w, k, s)
+    return count
+
+
+@kernel
+def slot_of(system: System, view: ReplicaView, w: int) -> int:
+    """Number of the slot."""
+    return int(view.world[w].clock_s / system.slot_s + 0.5)
+
+
+@kernel
+def better_of_two(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+    """Of two random nodes that host the service, where it begins first; the cloud where none does."""
+    s, slot, seed = view.site[w, b].head_service, slot_of(system, view, w), view.world[w].seed
+    count = count_hosted(view, w, s)
+    if count == 0:
+        return 0
+    one = draw_hosted(view, w, s, count, uniform_of(seed, POLICY, b, 2 * slot))
+    two = draw_hosted(view, w, s, count, uniform_of(seed, POLICY, b, 2 * slot + 1))
+    return two if wait_s(system, view, w, b, two) < wait_s(system, view, w, b, one) else one
+
+
+@kernel
+def anywhere(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+    """A random node that hosts the service and has room, or the cloud, all as likely (the context mask)."""
+    s, count = view.site[w, b].head_service, 1
+    for k in range(1, view.replicas.shape[1]):
+        count += hosted(view, w, k, s) and fits(system, view, w, b, k)
+    left = int(count * uniform_of(view.world[w].seed, POLICY, b, slot_of(system, view, w)))
+    if left > 0:
+        for k in range(1, view.replicas.shape[1]):
+            if hosted(view, w, k, s) and fits(system, view, w, b, k):
+                left -= 1
+                if left == 0:
+                    return k
+    return 0
+
+
+@kernel
+def soonest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+    """The nearest station where it ends in time: own nodes, other nodes, the cloud; else where it ends first.
+
+    Among nodes that are as near, the one where it begins first.
+    """
+    head = view.site[w, b]
+    left_s = head.head_deadline_s - view.world[w].clock_s - head.head_service_s
+    best, best_s, first, first_s = -1, np.inf, 0, travel_s(system, view, w, b, 0)
+    if first_s <= left_s:
+        best, best_s = 0, 1e6
+    for k in range(1, view.replicas.shape[1]):
+        if hosted(view, w, k, head.head_service):
+            begin_s = travel_s(system, view, w, b, k) + wait_s(system, view, w, b, k)
+            rank_s = begin_s if system.site_of[k - 1] == b else begin_s + 1e3
+            if begin_s <= left_s and rank_s < best_s:
+                best, best_s = k, rank_s
+            if begin_s < first_s:
+                first, first_s = k, begin_s
+    return best if best >= 0 else first
+
+
+RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-queue")
+
+
+@kernel
+def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+    """The rule that `memory[0]` numbers; one kernel for all, so that the engine is compiled once."""
+    rule = int(memory[0])
+    if rule == 1:
+        return nearest(system, view, w, b, memory)
+    if rule == 2:
+        return least_used(system, view, w, b, memory)
+    if rule == 3:
+        return better_of_two(system, view, w, b, memory)
+    if rule == 4:
+        return anywhere(system, view, w, b, memory)
+    if rule == 5:
+        return soonest(system, view, w, b, memory)
+    return 0
+
+
+class Rule(KernelDispatch):
+    """Base of the shipped rules."""
+
+    decide = staticmethod(by_rule)
+
+    def __init__(self) -> None:
+        self.memory = np.array([float(RULES.index(self.name))])
+
+
+@request_policy("cloud-only")
+class CloudOnly(Rule):
+    """Everything goes to the cloud."""
+
+
+@request_policy("closest")
+class Closest(Rule):
+    """The nearest node that hosts the service and has cores and memory now, else the cloud."""
+
+
+@request_policy("greedy")
+class Greedy(Rule):
+    """The least used node that hosts the service and has cores and memory now, else the cloud (KaiS, V)."""
+
+
+@request_policy("two-choices")
+class TwoChoices(Rule):
+    """Of two random nodes that host the service, where the request begins first (Mitzenmacher)."""
+
+
+@request_policy("random")
+class Random(Rule):
+    """A random station of the context mask."""
+
+
+@request_policy("deadline-queue")
+class DeadlineQueue(Rule):
+    """The nearest station that ends the request in time by its queue; where none does, the soonest."""
