@@ -15,19 +15,20 @@ from edgewise.learn.orchestration import cmmac, gpg
 from edgewise.learn.orchestration.export import export, load_dispatch, load_scale
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Setting, Training, evaluate
 from edgewise.policies import orchestrate, requests
+from edgewise.policies.kais.room import RoomFirst
 
 Step = Callable[[str], None]
-TEACHERS = ("deadline-queue", "autoscaler")  # imitated first, and run in place of a half that does not learn
+TEACHERS = ("room-first", "gsp-ss")  # imitated first, and run in place of a half that does not learn
 BASELINES = (
     ("greedy", "autoscaler"),
     ("greedy", "gsp-ss"),
     ("flow", "autoscaler"),
-    ("deadline-queue", "autoscaler"),
+    ("deadline-queue", "gsp-ss"),
 )
 METHODS = {
     "paper": Config(),
     "stacked": Config(scale=gpg.ScaleConfig(body="stacked")),
-    "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=2),
+    "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
 }
 
 
@@ -92,7 +93,7 @@ def train(
 
 def fixed() -> Fixed:
     """The teachers."""
-    return Fixed(requests.load(TEACHERS[0]), orchestrate.load(TEACHERS[1]))
+    return Fixed(RoomFirst(), orchestrate.load(TEACHERS[1]))
 
 
 def judged(

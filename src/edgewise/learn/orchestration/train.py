@@ -175,7 +175,7 @@ class Training:
     def _imitated_scale(self, view: ReplicaView) -> Ints:
         commands = self.fixed.scale.scale(view)
         if self.scaler is not None and self.scaler.config.body == "pairs":
-            for _ in range(4):
+            for _ in range(IMITATIONS):
                 self.scaler.imitate(*self.scaler.inputs(view), commands)
         return commands
 
@@ -225,7 +225,8 @@ class Training:
         torch.set_rng_state(state["generator"])
 
 
-PAYLOAD_BYTES = 250e3
+PAYLOAD_BYTES = 250e3  # mean, of one forwarded request in "rate"
+IMITATIONS = 16  # steps towards the orchestrator that is imitated, per frame
 
 
 def fates_of(worlds: ReplicaWorlds) -> Floats:
