@@ -13,7 +13,8 @@ from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.learn.orchestration import cmmac, gpg
 from edgewise.learn.orchestration.export import export, load_dispatch, load_scale
-from edgewise.learn.orchestration.train import Config, Fixed, Line, Setting, Training, evaluate
+from edgewise.learn.orchestration.settings import Setting
+from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.room import RoomFirst
 

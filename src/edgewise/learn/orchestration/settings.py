@@ -6,7 +6,7 @@
 
 Sizes, slot and frame are the paper's (section IV). Calibrated once, on a baseline only, before the first
 training: at these rates greedy dispatch with the initial replicas (every service as often, whatever its
-popularity) answers about half of the requests in time, so that both halves have something to decide. A
+popularity) answers about 65 % of the requests in time, so that both halves have something to decide. A
 replica of a service holds the memory, and its requests use the cores, that the trace plans; images are
 those of the scenario, from the lightest service to the heaviest.
 """
@@ -14,15 +14,15 @@ those of the scenario, from the lightest service to the heaviest.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from edgewise.config import load_orchestration
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
-from edgewise.learn.orchestration.train import Setting
 from edgewise.model.orchestration import System
 from edgewise.model.orchestration_spec import (
     EdgeNodeSpec,
@@ -37,6 +37,23 @@ from edgewise.workloads.requests import RequestPattern, alibaba_2018, generate, 
 RATES_QPS = {"edge-cloud": 12.0, "edge-cloud-complex": 28.0, "edge-cloud-small": 2.0}
 SMALL_SERVICES = 12
 FRAMES = 10
+Draw = Callable[[Sequence[int]], Requests]
+
+
+class Setting(NamedTuple):
+    """What is trained on.
+
+    Attributes:
+        name: of the scenario.
+        system: sites, nodes, services.
+        draw: worlds of requests from seeds.
+        slots: of an episode, whole frames.
+    """
+
+    name: str
+    system: System
+    draw: Draw
+    slots: int
 
 
 def setting(

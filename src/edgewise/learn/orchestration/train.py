@@ -22,32 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, RequestPolicy, Requests
+from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, RequestPolicy
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.learn.orchestration.settings import Setting
+from edgewise.model.orchestration import Floats, Ints
 from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
-Draw = Callable[[Sequence[int]], Requests]
-
-
-class Setting(NamedTuple):
-    """What is trained on.
-
-    Attributes:
-        name: of the scenario.
-        system: sites, nodes, services.
-        draw: worlds of requests from seeds.
-        slots: of an episode, whole frames.
-    """
-
-    name: str
-    system: System
-    draw: Draw
-    slots: int
 
 
 @dataclass(frozen=True, slots=True)
