@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.core.keyed import GAMMA, MIX1, MIX2, S11, S27, S30, S31
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import Bools, Floats, Ints, System
 
@@ -105,6 +106,22 @@ def node_resources(system: System, view: ReplicaView) -> Floats:
     largest = [system.cpu_cores[-n:].max(), system.memory_bytes[-n:].max(), system.disk_bytes[1:].max()]
     found: Floats = free / np.array(largest)
     return found
+
+
+def draws(view: ReplicaView, stations: int) -> Floats:
+    """(W, B, N + 1) uniform draws of each site's own, new in every slot.
+
+    Sites that see the same would else all choose the same station. Live, the seed is the gateway's.
+    """
+    w, b = view.head.shape
+    cell = np.arange(b * stations, dtype=np.uint64)[None]
+    slot = np.round(view.clock_s * 1e3).astype(np.uint64)[:, None]
+    word = (view.seed.astype(np.uint64)[:, None] * MIX1) ^ (slot * GAMMA)
+    word = (word ^ (word >> S30)) * MIX1 + cell * GAMMA
+    for shift, factor in ((S30, MIX1), (S27, MIX2)):
+        word = (word ^ (word >> shift)) * factor
+    found: Floats = (((word ^ (word >> S31)) >> S11).astype(np.float64) + 0.5) * 2.0**-53
+    return found.reshape(w, b, stations)
 
 
 def local_state(system: System, view: ReplicaView) -> Floats32:

@@ -1,4 +1,4 @@
-"""Trained networks as a `RequestPolicy` and a `ReplicaPolicy`; they decide what is most likely.
+"""Trained networks as a `RequestPolicy` and a `ReplicaPolicy`; drawn, or the most likely.
 
 How a network is run is handed in; `edgewise.learn.orchestration.export.load` does so with onnxruntime.
 Execution is decentralised: each site's decision uses that site's rows only, which the tests check.
@@ -18,6 +18,7 @@ from edgewise.model.orchestration import Ints, System
 from edgewise.policies.kais.features import (
     Floats32,
     changes_possible,
+    draws,
     local_state,
     node_state,
     pair_rows,
@@ -36,10 +37,13 @@ class LearnedDispatch:
         scored: whether stations are scored one by one, so that any system will do.
         context: which stations may be chosen, "resources" or "hosts".
         inputs: length of a row that the network reads.
+        width: of Gumbel draws added to values, each site's own; 1 draws from π, 0 takes the most likely.
     """
 
-    def __init__(self, name: str, infer: Infer, scored: bool, context: str, inputs: int) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, infer: Infer, scored: bool, context: str, inputs: int, width: float = 0.0
+    ) -> None:
+        self.name, self._width = name, width
         self._infer, self._scored, self._inputs = infer, scored, inputs
         self._mask = context_mask if context == "resources" else hosts
         self._system: System | None = None
@@ -72,6 +76,8 @@ class LearnedDispatch:
             site = np.broadcast_to(np.eye(system.sites, dtype=np.float32), (*local.shape[:2], system.sites))
             flat = np.concatenate([local, site], axis=2).reshape(-1, self._inputs)
             values = np.where(allowed.reshape(-1), self._infer(flat)[0].reshape(-1), -np.inf)
+        if self._width > 0.0:
+            values -= self._width * np.log(-np.log(draws(view, system.stations).reshape(-1)))
         best = values.reshape(allowed.shape).argmax(axis=2)
         return np.where(view.head >= 0, best, HOLD)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgewise.core.orchestration import HOLD, ReplicaView, hosts
 from edgewise.model.orchestration import Ints, System
-from edgewise.policies.kais.features import STATION_FEATURES, station_rows
+from edgewise.policies.kais.features import STATION_FEATURES, draws, station_rows
 
 CLOUD, OWN, ROOM, FITS = (
     STATION_FEATURES.index(name)
@@ -22,7 +22,7 @@ CLOUD, OWN, ROOM, FITS = (
 
 
 class Weights(NamedTuple):
-    """What a station is worth besides its room log(1 + seconds): begins now, own node, is the cloud.
+    """What a station is worth besides its room log(1 + seconds): begins now, own node, is the cloud, a draw.
 
     Chosen on validation seeds of edge-cloud among five.
     """
@@ -30,6 +30,7 @@ class Weights(NamedTuple):
     fits: float = 10.0
     own: float = 0.5
     cloud: float = 0.0
+    noise: float = 0.5
 
 
 class RoomFirst:
@@ -49,6 +50,7 @@ class RoomFirst:
         allowed, weights = hosts(view), self._weights
         rows = station_rows(self._system, view, allowed)
         values = np.full(allowed.size, -np.inf)
-        kinds = np.array([weights.fits, weights.own, weights.cloud])
+        kinds = np.array(weights[:3])
         values[rows.cell] = rows.values[:, ROOM] + rows.values[:, [FITS, OWN, CLOUD]] @ kinds
+        values += weights.noise * draws(view, self._system.stations).reshape(-1)
         return np.where(view.head >= 0, values.reshape(allowed.shape).argmax(axis=2), HOLD)
