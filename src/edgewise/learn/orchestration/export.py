@@ -61,6 +61,37 @@ def _export_dispatch(agent: Dispatcher, path: Path) -> dict[str, Any]:
     return part | {"scored": scored, "context": agent.config.context, "inputs": inputs}
 
 
+def export_linear(
+    weights: NDArray[np.float64], folder: Path, name: str, about: Mapping[str, Any], scaler: Scaler | None
+) -> Path:
+    """Write a dispatcher of `evolve`, and an orchestrator if there is one, as `export` does.
+
+    Args:
+        weights: (F + 1,); the last one is the log of the width of the draw.
+    Returns:
+        The card.
+    """
+    import torch
+
+    from edgewise.learn.orchestration.networks import Scorer
+
+    network = Scorer(len(STATION_FEATURES), ())
+    with torch.no_grad():
+        network.body[0].weight[:] = torch.from_numpy(weights[None, :-1].astype(np.float32))
+        network.body[0].bias.zero_()
+    folder.mkdir(parents=True, exist_ok=True)
+    card: dict[str, Any] = {"name": name, **about, "features_sha256": feature_hash()}
+    part = _write(network, folder / f"{name}.dispatch.onnx", (GOLDEN, len(STATION_FEATURES)), ["values"])
+    width = float(np.exp(weights[-1]))
+    card["dispatch"] = part | {"scored": True, "context": "hosts", "inputs": len(STATION_FEATURES)}
+    card["dispatch"]["width"] = width
+    if scaler is not None:
+        card["scale"] = _export_scale(scaler, folder / f"{name}.scale.onnx")
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
 def _export_scale(agent: Scaler, path: Path) -> dict[str, Any]:
     system, pairs = agent.system, agent.config.body == "pairs"
     shape: tuple[int, ...] = (GOLDEN, system.nodes, 5 + 2 * system.services)
@@ -129,7 +160,9 @@ def load_dispatch(name: str | Path) -> LearnedDispatch:
     card, folder = read_card(name)
     part = _part(card, "dispatch")
     infer = _checked(folder / f"{card['name']}.dispatch.onnx", part, (GOLDEN, part["inputs"]))
-    return LearnedDispatch(card["name"], infer, part["scored"], part["context"], part["inputs"])
+    return LearnedDispatch(
+        card["name"], infer, part["scored"], part["context"], part["inputs"], part.get("width", 0.0)
+    )
 
 
 def load_scale(name: str | Path) -> LearnedScaling:

@@ -2,7 +2,8 @@
 
 Requests come from the model of the Alibaba trace. "kais" is the policy that ships, trained as its card
 says; what the paper's own networks reach is trained here in a full run, for as long as `kais_trained` says.
-Without a shipped policy, the rules that it imitates first stand in, and claims say so.
+Where a half of it does not ship, room-first stands in for dispatch, and replicas stay as they are; claims
+say so.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def kais(run: Run) -> None:
 
 
 class Policies:
-    """Policies by name; "kais" from its card, or the rules that it imitates where none ships."""
+    """Policies by name; "kais" from its card. Where none ships: room-first, and replicas that stay."""
 
     def __init__(self) -> None:
         self.note = ""
@@ -98,12 +99,12 @@ class Policies:
         for name, half in (("dispatch", self._dispatch), ("orchestration", self._scale)):
             try:
                 half()
-            except PolicyError as error:
-                self.note += f"without trained {name}: {error}. "
+            except PolicyError:
+                self.note += f"{name} is not trained; "
                 if name == "dispatch":
                     self._dispatch = RoomFirst
                 else:
-                    self._scale = lambda: orchestrate.load("gsp-ss")
+                    self._scale = lambda: orchestrate.load("none")
 
     def dispatch(self, name: str) -> RequestPolicy:
         """ "kais", "room-first" or a registered name."""
