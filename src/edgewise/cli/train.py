@@ -69,7 +69,7 @@ def kais(
     ] = "edge-cloud",
     pattern: Annotated[str, typer.Option(help="Of arrivals: P1, P2, P3, P4, P1-P4 or sequences.")] = "P4",
     method: Annotated[
-        str, typer.Option(help="'paper': cMMAC and GPG; 'stacked': without graph; 'improved': ours.")
+        str, typer.Option(help="'paper': cMMAC, GPG; 'stacked': no graph; 'improved' and 'evolved': ours.")
     ] = "improved",
     half: Annotated[str, typer.Option(help="What learns: both, dispatch or scale.")] = "both",
     episodes: Annotated[int, typer.Option(min=1, help="Of training.")] = 20,
@@ -87,9 +87,9 @@ def kais(
         raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
     name = name or f"kais-{method}-{scenario}"
     with err.status(f"{name}: starting") as status:
-        card = run.train(
+        card = run.carried_out(
+            run.Choice(method, half, episodes, worlds, seed),
             settings.setting(scenario, pattern, frames),
-            run.config_of(method, half, worlds, episodes, seed),
             folder,
             name,
             command=shlex.join(["edgewise", *sys.argv[1:]]),

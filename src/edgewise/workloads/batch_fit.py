@@ -1,4 +1,4 @@
-"""How well the model of a trace fits it: quantiles of both, side by side (docs/orchestration-workloads.md)."""
+"""How well the model of a trace fits it: quantiles of both, side by side (docs/orchestration-learning.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 def comparison(
     trace: BatchTasks, model: BatchModel, seed: int = 0, shown: tuple[float, ...] = SHOWN
 ) -> Mapping[str, tuple[Floats, Floats]]:
-    """Quantity → its quantiles in the trace and in as long a sequence of the generator, in the trace's units."""
+    """Quantity → its quantiles in the trace and in as long a generated sequence, in the trace's units."""
     span_s = float(trace.start_s[-1] - trace.start_s[0])
     what = RequestPattern(
         horizon_s=span_s,

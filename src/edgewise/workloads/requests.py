@@ -110,7 +110,7 @@ class RequestPattern:
 
 @cache
 def alibaba_2018() -> BatchModel:
-    """The model that ships; docs/orchestration-workloads.md shows how well it fits."""
+    """The model that ships; docs/orchestration-learning.md shows how well it fits."""
     text = (files("edgewise") / "data/workloads/batch-task-2018.json").read_text(encoding="utf-8")
     return BatchModel.from_json(json.loads(text))
 

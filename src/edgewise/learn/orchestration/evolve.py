@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.core.orchestration import ReplicaPolicy
+from edgewise.errors import RunError
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.policies.kais.features import STATION_FEATURES, Floats32
 from edgewise.policies.kais.learned import LearnedDispatch
@@ -43,7 +44,7 @@ class EvolveConfig:
     """
 
     generations: int = 12
-    population: int = 12
+    population: int = 10
     best: int = 3
     worlds: int = 8
     width: float = 0.7
@@ -94,7 +95,14 @@ def evolve(
 
     Args:
         scale: orchestrates meanwhile.
+    Raises:
+        RunError: the seed is not 0 … 19, or the search would need more seeds than one has.
     """
+    if not 0 <= config.seed < 20 or config.worlds * config.generations > SEEDS_OF_A_RUN:
+        raise RunError(
+            f"seed {config.seed}, {config.generations} generations of {config.worlds} worlds: need seed "
+            f"0 … 19 and at most {SEEDS_OF_A_RUN} worlds"
+        )
     rng, started = np.random.default_rng(config.seed), time.perf_counter()
     mean, width = first_weights(), np.full(len(STATION_FEATURES) + 1, config.width)
     found: list[Generation] = []

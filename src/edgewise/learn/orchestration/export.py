@@ -77,8 +77,9 @@ def export_linear(
 
     network = Scorer(len(STATION_FEATURES), ())
     with torch.no_grad():
-        network.body[0].weight[:] = torch.from_numpy(weights[None, :-1].astype(np.float32))
-        network.body[0].bias.zero_()
+        weight, bias = network.parameters()
+        weight[:] = torch.from_numpy(weights[None, :-1].astype(np.float32))
+        bias.zero_()
     folder.mkdir(parents=True, exist_ok=True)
     card: dict[str, Any] = {"name": name, **about, "features_sha256": feature_hash()}
     part = _write(network, folder / f"{name}.dispatch.onnx", (GOLDEN, len(STATION_FEATURES)), ["values"])

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.learn.orchestration import cmmac, gpg
-from edgewise.learn.orchestration.export import export, load_dispatch, load_scale
+from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, evolve
+from edgewise.learn.orchestration.export import export, export_linear, load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.room import RoomFirst
+from edgewise.sim.replicas import Outcome
 
 Step = Callable[[str], None]
 TEACHERS = ("room-first", "gsp-ss")  # imitated first, and run in place of a half that does not learn
@@ -33,6 +35,45 @@ METHODS = {
 }
 
 
+class Choice(NamedTuple):
+    """Of the command line: method, half that learns, episodes (or generations), worlds, seed."""
+
+    method: str
+    half: str
+    episodes: int
+    worlds: int
+    seed: int
+
+
+def carried_out(
+    choice: Choice,
+    where: Setting,
+    folder: Path,
+    name: str,
+    *,
+    command: str,
+    validation: Sequence[int],
+    tensorboard: bool = False,
+    step: Step = lambda text: None,
+) -> Path:
+    """`train`, or `evolved` for the method of that name; the card."""
+    method, half, episodes, worlds, seed = choice
+    if method == "evolved":
+        search = EvolveConfig(generations=episodes, worlds=worlds, seed=seed)
+        return evolved(where, search, folder, name, command=command, validation=validation, step=step)
+    config = config_of(method, half, worlds, episodes, seed)
+    return train(
+        where,
+        config,
+        folder,
+        name,
+        command=command,
+        validation=validation,
+        tensorboard=tensorboard,
+        step=step,
+    )
+
+
 def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> Config:
     """Of the command line.
 
@@ -43,7 +84,7 @@ def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> 
         EdgewiseError: no such method or half.
     """
     if method not in METHODS:
-        raise EdgewiseError(f"--method {method!r}: use one of {', '.join(METHODS)}")
+        raise EdgewiseError(f"--method {method!r}: use one of {', '.join(METHODS)}, evolved")
     if half not in ("both", "dispatch", "scale"):
         raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
     config = replace(METHODS[method], worlds=worlds, episodes=episodes, seed=seed)
@@ -114,10 +155,52 @@ def judged(
     scores = {}
     for who, (dispatch, scale) in pairs.items():
         step(f"validation: {who}")
-        outcome = evaluate(training.setting, dispatch, scale, validation)
-        cost = float(outcome.cost_bytes.sum(axis=1).mean())
-        scores[who] = [round(float(np.mean(outcome.throughput_rate)), 5), round(cost)]
+        scores[who] = _scores(evaluate(training.setting, dispatch, scale, validation))
     return export(training, folder, name, about | {"scores": scores})
+
+
+def evolved(
+    where: Setting,
+    config: EvolveConfig,
+    folder: Path,
+    name: str,
+    *,
+    command: str,
+    validation: Sequence[int],
+    step: Step = lambda text: None,
+) -> Path:
+    """Search a linear dispatcher, judge it with replicas that stay, and export it; the card."""
+
+    def tell(line: Generation) -> None:
+        step(f"generation {line.number + 1} of {config.generations}, goal {line.goal:.4f}")
+
+    found = evolve(where, orchestrate.load(TEACHERS[1]), config, tell)
+    about: dict[str, Any] = {
+        "command": command,
+        "scenario": where.name,
+        "config": asdict(config),
+        "seeds": {
+            "training": [config.seed * SEEDS_OF_A_RUN, config.worlds * config.generations],
+            "validation": list(validation),
+        },
+        "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],
+    }
+    weights = found[-1].weights
+    card = export_linear(weights, folder, name, about, None)
+    scores = {}
+    for a, b in ((name, "none"), ("room-first", "none"), *BASELINES):
+        step(f"validation: {a} + {b}")
+        dispatch: RequestPolicy = (
+            load_dispatch(card) if a == name else RoomFirst() if a == "room-first" else requests.load(a)
+        )
+        scores[f"{a} + {b}"] = _scores(evaluate(where, dispatch, orchestrate.load(b), validation))
+    return export_linear(weights, folder, name, about | {"scores": scores}, None)
+
+
+def _scores(outcome: Outcome) -> list[float]:
+    """Throughput rate and bytes of a world."""
+    cost = float(outcome.cost_bytes.sum(axis=1).mean())
+    return [round(float(np.mean(outcome.throughput_rate)), 5), round(cost)]
 
 
 def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:
