@@ -17,7 +17,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "graphs": graphs.case,
     "decisions": decisions.case,
 }
-OTHERS = ("scenario", "startup", "slots", "breakdown")
+OTHERS = ("scenario", "startup", "slots", "kais", "breakdown")
 ROUNDS, QUICK = 5, 0.05
 
 
@@ -66,6 +66,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return processes.startup(rounds)
     if name == "slots":
         return {"runs": processes.slots(rounds, 10 if quick else 200, 10 if quick else 200, cpus)}
+    if name == "kais":
+        return {"runs": processes.kais(rounds, 16 if quick else 256, 200 if quick else 5000, cpus)}
     return breakdown.run(20_000 if quick else 1_000_000, rounds)
 
 

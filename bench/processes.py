@@ -40,6 +40,22 @@ def slots(rounds: int, worlds: int, count: int, cpus: Iterable[int]) -> list[dic
     return [sorted(runs[t], key=lambda run: float(run["wall_s"]))[len(runs[t]) // 2] for t in threads]
 
 
+def kais(rounds: int, worlds: int, count: int, cpus: Iterable[int]) -> list[dict[str, Any]]:
+    """`bench.kais`: plain loop (threads 0), one thread, two; the median round of each by wall time.
+
+    Args:
+        count: slots of a world; the plain loop passes as many, in one world.
+        cpus: which all may run on.
+    """
+    allowed = set(cpus)
+    kinds = [0, *(t for t in (1, 2) if t <= len(allowed))]
+    runs: dict[int, list[dict[str, Any]]] = {t: [] for t in kinds}
+    for _ in range(rounds):
+        for t in kinds:
+            runs[t].append(_json("-m", "bench.kais", str(t), str(worlds), str(count), cpus=allowed))
+    return [sorted(runs[t], key=lambda run: float(run["wall_s"]))[len(runs[t]) // 2] for t in kinds]
+
+
 def startup(rounds: int) -> dict[str, Any]:
     """Time of a process that simulates `tiny`, next to an empty one, and where it goes."""
     _python("-c", SCRIPT)  # compiles what is not compiled yet

@@ -15,7 +15,8 @@ def table(result: dict[str, Any]) -> str:
         if name in result:
             lines += _rates(result[name])
     for name, section in (
-        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("breakdown", _breakdown)
+        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("kais", _kais),
+        ("breakdown", _breakdown)
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -109,6 +110,18 @@ def _slots(case: dict[str, Any]) -> list[str]:
         for run in case["runs"]
     ]  # fmt: skip
     return ["## Slots over batched worlds", "", *_grid(head, rows)]
+
+
+def _kais(case: dict[str, Any]) -> list[str]:
+    head = ("engine", "worlds", "slots", "slots/s of wall", "slots/s of CPU", "times the plain loop, CPU")
+    plain = next(run for run in case["runs"] if run["threads"] == 0)
+    rows = [
+        (f"{run['threads']} threads" if run["threads"] else "plain loop", str(run["worlds"]),
+         f"{run['slots']:,}", _k(run["slots"] / run["wall_s"]), _k(run["slots"] / run["cpu_s"]),
+         f"{run['slots'] / run['cpu_s'] * plain['cpu_s'] / plain['slots']:.3g}")
+        for run in case["runs"]
+    ]  # fmt: skip
+    return ["## Requests and replicas, random dispatch, `kais-demo`", "", *_grid(head, rows)]
 
 
 def _breakdown(case: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from edgewise.cli import live
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
+from edgewise.cli.orchestrate import orchestrate
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
 from edgewise.cli.train import app as training
@@ -129,14 +130,20 @@ def list_policies() -> None:
 
 
 @app.command(epilog="Example: edgewise schema > scenario.schema.json")
-def schema() -> None:
+def schema(
+    of: Annotated[str, typer.Argument(help="scenario, or orchestrate: of that command.")] = "scenario",
+) -> None:
     """Print the JSON Schema of scenario files."""
-    print(json.dumps(config.scenario_schema(), indent=2))
+    schemas = {"scenario": config.scenario_schema, "orchestrate": config.orchestration_schema}
+    if of not in schemas:
+        raise EdgewiseError(f"no schema {of!r}; use {' or '.join(schemas)}")
+    print(json.dumps(schemas[of](), indent=2))
 
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
+app.command(epilog="Example: edgewise orchestrate kais-demo --dispatch closest")(orchestrate)
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)

@@ -1,4 +1,4 @@
-"""The four policy protocols, and the base of every score-based dispatch policy.
+"""The policy protocols, and the base of every score-based dispatch policy.
 
 Policies read views and return decisions. They do no I/O and know no clock; randomness comes
 from the key handed to `reset` or from `view.draw`.
@@ -6,7 +6,6 @@ from the key handed to `reset` or from `view.draw`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +15,9 @@ from edgewise.core.deferral import CapacityView as CapacityView
 from edgewise.core.deferral import DeferralPolicy as DeferralPolicy
 from edgewise.core.feasibility import NO_NUMBER, assess, least, refusal
 from edgewise.core.keyed import Key
-from edgewise.core.ledger import NodeLedger
+from edgewise.core.orchestration import ReplicaPolicy as ReplicaPolicy
+from edgewise.core.orchestration import ReplicaView as ReplicaView
+from edgewise.core.orchestration import RequestPolicy as RequestPolicy
 from edgewise.core.placement import NetworkView as NetworkView
 from edgewise.core.placement import Placement as Placement
 from edgewise.core.placement import PlacementPolicy as PlacementPolicy
@@ -37,28 +38,6 @@ class DispatchPolicy(Protocol):
 
     def decide(self, view: DispatchView, items: Items) -> Decisions:
         """A worker for each item, or -1 with a reason."""
-
-
-class OrchestrationPolicy(Protocol):
-    """Replicas and variants → nodes, in tens of seconds."""
-
-    def scale(self, view: ClusterView) -> Sequence[Scaling]:
-        """Replicas to add or remove now."""
-
-
-class ClusterView(Protocol):
-    """What orchestration sees: the ledger's left-over and the replicas on each node."""
-
-    now_s: float
-    ledger: NodeLedger
-
-
-class Scaling(Protocol):
-    """Add (+) or remove (-) replicas of a service on a node."""
-
-    service: str
-    node: str
-    change: int
 
 
 class ScorePolicy:

@@ -200,7 +200,11 @@ def _services(spec: OrchestrationSpec) -> tuple[Floats, Floats, Floats, Bools]:
     """(S,) memory and cores, (L,) layers: each service's own, then bases; (S, L) who needs which."""
 
     def column(name: str) -> Floats:
-        return np.concatenate([np.linspace(*getattr(s, name), s.count) for s in spec.services])
+        parts: list[Floats] = []
+        for service in spec.services:
+            low, high = getattr(service, name)
+            parts.append(np.linspace(float(low), float(high), service.count))
+        return np.concatenate(parts)
 
     bases = {s.base: s.base_bytes for s in spec.services if s.base_bytes > 0}
     own = column("image_bytes")

@@ -19,14 +19,14 @@ from edgewise.sim.replica_state import Truth, Worlds
 
 
 @kernel
-def possible(seen: ReplicaView, w: int, b: int, k: int) -> Any:
+def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
     """Whether site b may send its head to station k (or hold it, k = -1)."""
     if k == -1:
         return True
     if seen.site[w, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
         return False
     replicas = seen.replicas[w, k, seen.site[w, b].head_service]
-    return k == 0 or replicas.ready > replicas.removing
+    return bool(k == 0 or replicas.ready > replicas.removing)
 
 
 @kernel
@@ -35,7 +35,7 @@ def first_impossible(seen: ReplicaView, stations: Ints) -> int:
     for w in range(stations.shape[0]):
         for b in range(stations.shape[1]):
             if not possible(seen, w, b, stations[w, b]):
-                return w * stations.shape[1] + b
+                return int(w * stations.shape[1] + b)
     return -1
 
 

@@ -22,7 +22,7 @@ from edgewise.core.orchestration import (
     Requests,
     records,
 )
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import Bools, Floats, Ints, System
 
 # Where a request stands.
 UNSEEN, AT_SITE, SENT, WORKED_ON, IN_TIME, LATE, DROPPED = range(7)
@@ -96,7 +96,8 @@ def _new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> Replica
         records((worlds, stations, layers), LAYER),
         np.zeros((worlds, services), dtype=np.int64),
     )
-    on_disk = np.concatenate([system.needs_layer.any(axis=0)[None], system.initial @ system.needs_layer > 0])
+    everything: Bools = system.needs_layer.any(axis=0, keepdims=True)
+    on_disk = np.concatenate([everything, system.initial @ system.needs_layer > 0])
     view.seed[:] = seeds
     view.cloud_delay_s[:] = system.delay_s[:, 0].mean()
     view.head[:] = view.head_service[:] = -1

@@ -1,4 +1,4 @@
-"""The horizontal autoscaler of Kubernetes, and its scheduler's choice of a node ("Native" in KaiS, section V).
+"""The horizontal autoscaler of Kubernetes, and its scheduler's choice of a node ("Native", KaiS section V).
 
 desired = ceil(current · metric / target), where the metric is what the replicas of a service hold, waiting
 and worked on, per replica. Within the tolerance nothing changes. Scaling down waits: the largest number

@@ -22,7 +22,7 @@ POLICY = int(Purpose.POLICY)
 def hosted(view: ReplicaView, w: int, k: int, s: int) -> bool:
     """Whether node k has a replica of service s that stays."""
     replicas = view.replicas[w, k, s]
-    return replicas.ready > replicas.removing
+    return bool(replicas.ready > replicas.removing)
 
 
 @kernel
@@ -31,7 +31,7 @@ def fits(system: System, view: ReplicaView, w: int, b: int, k: int) -> bool:
     head, m = view.site[w, b], system.first_machine[k]
     machine = view.machine[w, m]
     cores = machine.free_cpu_cores >= head.head_cpu_cores * (1 - 1e-9)
-    return cores and machine.free_memory_bytes >= head.head_memory_bytes * (1 - 1e-9)
+    return bool(cores and machine.free_memory_bytes >= head.head_memory_bytes * (1 - 1e-9))
 
 
 @kernel
@@ -39,7 +39,8 @@ def use(system: System, view: ReplicaView, w: int, k: int) -> float:
     """Mean of the shares of cores and memory in use on node k."""
     m = system.first_machine[k]
     cpu = 1.0 - view.machine[w, m].free_cpu_cores / system.cpu_cores[m]
-    return 0.5 * (cpu + 1.0 - view.machine[w, m].free_memory_bytes / system.memory_bytes[m])
+    memory = 1.0 - view.machine[w, m].free_memory_bytes / system.memory_bytes[m]
+    return float(0.5 * (cpu + memory))
 
 
 @kernel
@@ -47,8 +48,8 @@ def travel_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float
     """Time for the head of site b to reach station k, the wait for the WAN as last measured."""
     size_bits = 8.0 * view.site[w, b].head_payload_bytes
     if k == 0:
-        return view.world[w].cloud_delay_s + size_bits / system.wan_bps
-    return system.delay_s[b, k] + size_bits / system.lan_bps
+        return float(view.world[w].cloud_delay_s + size_bits / system.wan_bps)
+    return float(system.delay_s[b, k] + size_bits / system.lan_bps)
 
 
 @kernel
@@ -64,12 +65,12 @@ def wait_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
     ahead_s = replicas.waiting_s + 0.5 * replicas.busy * head.head_service_s
     by_replica_s = 0.0 if replicas.busy + replicas.waiting < stays else ahead_s / stays
     if fits(system, view, w, b, k):
-        return by_replica_s
+        return float(by_replica_s)
     core_s = 0.0
     for s in range(view.replicas.shape[2]):
         other = view.replicas[w, k, s]
         core_s += system.service_cpu_cores[s] * (other.waiting_s + 0.5 * other.busy * head.head_service_s)
-    return max(by_replica_s, core_s / system.cpu_cores[system.first_machine[k]])
+    return float(max(by_replica_s, core_s / system.cpu_cores[system.first_machine[k]]))
 
 
 @kernel

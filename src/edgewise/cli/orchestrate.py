@@ -1,0 +1,128 @@
+"""`edgewise orchestrate`: requests dispatched in slots, replicas scaled in frames, in simulation."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from edgewise import config
+from edgewise.model.orchestration_spec import OrchestrationSpec, build_system
+from edgewise.reproduce import seeds as splits
+
+if TYPE_CHECKING:
+    from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+    from edgewise.sim.replicas import Outcome, ReplicaWorlds
+
+out = Console()
+
+
+def orchestrate(
+    scenario: Annotated[str, typer.Argument(help="A file, or: edge-cloud, edge-cloud-complex, kais-demo.")],
+    dispatch: Annotated[str, typer.Option(help="Request policy: greedy, closest, flow, …")] = "greedy",
+    scaling: Annotated[
+        str, typer.Option("--orchestrate", help="Replica policy: none, autoscaler, gsp-ss.")
+    ] = "none",
+    seeds: Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")] = "0:3",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change the scenario, as requests.rate_qps=20; repeatable."),
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
+) -> None:
+    """Simulate requests and replicas under two policies, all seeds side by side, and write the run."""
+    from edgewise.policies import orchestrate as replica_policies
+    from edgewise.policies import requests as request_policies
+    from edgewise.report.replicas import write_replica_run
+    from edgewise.sim.replicas import ReplicaWorlds, simulate
+    from edgewise.workloads.steady import steady
+
+    chosen = splits.parse_seeds(seeds)
+    splits.refuse_test_seeds(chosen)
+    spec = config.load_orchestration(scenario, dict(config.parse_setting(change) for change in changes or []))
+    one, two = request_policies.load(dispatch), replica_policies.load(scaling)
+    system, slots = build_system(spec), spec.frames * spec.frame_slots
+    drawn = steady(spec.requests, system, chosen, slots * spec.slot_s)
+    if hasattr(two, "know"):
+        two.know(drawn, system, slots * spec.slot_s)
+    worlds = ReplicaWorlds(system, drawn, slots, chosen, threads=None)
+    outcome = simulate(worlds, one, two)
+    summary = _summary(outcome, _decision_s(worlds, one, two))
+    _show(f"{spec.name}: {dispatch} + {scaling}, seeds {seeds}", summary)
+    run = {
+        "scenario": spec.name,
+        "dispatch": dispatch,
+        "orchestrate": scaling,
+        "seeds": list(chosen),
+    } | summary
+    target = folder or Path("runs") / f"{spec.name}-{dispatch}-{scaling}"
+    write_replica_run(target, spec.model_dump(mode="json"), run | summary, _frames(spec, chosen, outcome))
+    out.print(f"scenario, summary and frames: [bold]{target}[/bold]")
+
+
+def _decision_s(worlds: ReplicaWorlds, one: RequestPolicy, two: ReplicaPolicy) -> tuple[float, float]:
+    """Φ_d: seconds per dispatch of a site, and per orchestration of a world, over one frame."""
+    view = worlds.reset()
+    one.reset(worlds.system)
+    two.reset(worlds.system)
+    started = time.perf_counter()
+    worlds.scale(two.scale(view))
+    scale_s = (time.perf_counter() - started) / view.worlds
+    used_s, heads = 0.0, 0
+    for _ in range(worlds.system.frame_slots):
+        started = time.perf_counter()
+        stations = one.dispatch(view)
+        used_s += time.perf_counter() - started
+        heads += int((stations >= 0).sum())
+        worlds.step(stations)
+    return used_s / max(heads, 1), scale_s
+
+
+def _summary(outcome: Outcome, decision_s: tuple[float, float]) -> dict[str, Any]:
+    arrived = outcome.arrived.sum(axis=1)
+    rate = outcome.throughput_rate
+    return {
+        "throughput_rate": float(rate.mean()),
+        "throughput_rate_by_seed": rate.tolist(),
+        "late": float((outcome.late.sum(axis=1) / np.maximum(arrived, 1)).mean()),
+        "dropped": float((outcome.dropped.sum(axis=1) / np.maximum(arrived, 1)).mean()),
+        "waiting": float((outcome.waiting / np.maximum(arrived, 1)).mean()),
+        "forwarded_bytes": float(outcome.forwarded_bytes.sum(axis=1).mean()),
+        "image_bytes": float(outcome.image_bytes.sum(axis=1).mean()),
+        "cost_bytes": float(outcome.cost_bytes.sum(axis=1).mean()),
+        "dispatch_s": decision_s[0],
+        "orchestrate_s": decision_s[1],
+    }
+
+
+def _frames(spec: OrchestrationSpec, seeds: range, outcome: Outcome) -> dict[str, list[Any]]:
+    """One row for each seed and frame."""
+    names = ("arrived", "in_time", "late", "dropped", "forwarded_bytes", "local_bytes", "image_bytes")
+    columns: dict[str, list[Any]] = {
+        "seed": np.repeat(np.array(seeds), spec.frames).tolist(),
+        "frame": np.tile(np.arange(spec.frames), len(seeds)).tolist(),
+    }
+    return columns | {name: getattr(outcome, name).reshape(-1).tolist() for name in names}
+
+
+def _show(title: str, summary: dict[str, Any]) -> None:
+    table = Table(title=title, box=None)
+    for heading in (
+        "in time %",
+        "late %",
+        "dropped %",
+        "waiting %",
+        "forwarded MB",
+        "images MB",
+        "ms/dispatch",
+    ):
+        table.add_column(heading, justify="right")
+    shares = [f"{100 * summary[key]:.2f}" for key in ("throughput_rate", "late", "dropped", "waiting")]
+    volumes = [f"{summary[key] / 1e6:,.0f}" for key in ("forwarded_bytes", "image_bytes")]
+    table.add_row(*shares, *volumes, f"{1e3 * summary['dispatch_s']:.3f}")
+    out.print(table)
