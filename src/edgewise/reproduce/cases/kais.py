@@ -33,7 +33,12 @@ from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 Floats = NDArray[np.float64]
 SHIPPED = "kais-edge-cloud"
 PAPER_BASELINES = (("greedy", "autoscaler"), ("greedy", "gsp-ss"), ("flow", "autoscaler"))
-STRONG_BASELINES = (("deadline-queue", "gsp-ss"), ("two-choices", "gsp-ss"), ("room-first", "none"))
+STRONG_BASELINES = (
+    ("deadline-queue", "gsp-ss"),
+    ("two-choices", "gsp-ss"),
+    ("room-first", "none"),
+    ("cloud-only", "none"),
+)
 VALIDATED = VALIDATION[:8]
 
 CLAIMS = {
