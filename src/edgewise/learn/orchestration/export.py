@@ -48,7 +48,7 @@ def export(training: Training, folder: Path, name: str, about: Mapping[str, Any]
     if training.dispatcher is not None:
         card["dispatch"] = _export_dispatch(training.dispatcher, folder / f"{name}.dispatch.onnx")
     if training.scaler is not None:
-        card["scale"] = _export_scale(training.scaler, folder / f"{name}.scale.onnx")
+        card["scale"] = export_scale(training.scaler, folder / f"{name}.scale.onnx")
     path = folder / f"{name}.json"
     path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     return path
@@ -87,13 +87,14 @@ def export_linear(
     card["dispatch"] = part | {"scored": True, "context": "hosts", "inputs": len(STATION_FEATURES)}
     card["dispatch"]["width"] = width
     if scaler is not None:
-        card["scale"] = _export_scale(scaler, folder / f"{name}.scale.onnx")
+        card["scale"] = export_scale(scaler, folder / f"{name}.scale.onnx")
     path = folder / f"{name}.json"
     path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def _export_scale(agent: Scaler, path: Path) -> dict[str, Any]:
+def export_scale(agent: Scaler, path: Path) -> dict[str, Any]:
+    """Write the network of an orchestrator; what the card says of it."""
     system, pairs = agent.system, agent.config.body == "pairs"
     shape: tuple[int, ...] = (GOLDEN, system.nodes, 5 + 2 * system.services)
     if pairs:

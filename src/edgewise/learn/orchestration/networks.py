@@ -105,11 +105,12 @@ class GraphBody(nn.Module):
         """(R, N, D) → (R, N, 3D): x_n, y_b of its site, z."""
         own = state[:, self.table] * self.present[:, :, None]  # (R, B, K, D)
         x = list(own.unbind(dim=2))
-        told = [self.f1(each) * self.present[:, i, None] for i, each in enumerate(x)]
+        told = list((self.f1(own) * self.present[:, :, None]).unbind(dim=2))
+        total = torch.stack(told).sum(dim=0)
         for i, start in enumerate(x):
-            others = torch.stack([message for k, message in enumerate(told) if k != i] or [0.0 * told[i]])
-            x[i] = self.h1(others.sum(dim=0)) + start
-            told[i] = self.f1(x[i]) * self.present[:, i, None]
+            others = total - told[i]
+            x[i] = self.h1(others) + start
+            total = others + self.f1(x[i]) * self.present[:, i, None]
         nodes = torch.stack(x, dim=2)
         y = self.h2((self.f2(nodes) * self.present[:, :, None]).sum(dim=2))  # (R, B, D)
         z = self.h3(self.f3(y).sum(dim=1))
