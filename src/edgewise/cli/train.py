@@ -79,3 +79,41 @@ def defer(
     with err.status(f"{method}: starting") as status:
         made = run.make(method, seed, iterations, folder, situation, recipe, tell=status.update)
     out.print(f"policy: [bold]{made}[/bold]")
+
+
+@app.command(epilog="Example: edgewise train kais --scenario edge-cloud-small --episodes 20")
+def kais(
+    scenario: Annotated[
+        str, typer.Option(help="edge-cloud, edge-cloud-complex or edge-cloud-small.")
+    ] = "edge-cloud",
+    pattern: Annotated[str, typer.Option(help="Of arrivals: P1, P2, P3, P4, P1-P4 or sequences.")] = "P4",
+    method: Annotated[
+        str, typer.Option(help="'paper': cMMAC, GPG; 'stacked': no graph; 'improved' and 'evolved': ours.")
+    ] = "improved",
+    half: Annotated[str, typer.Option(help="What learns: both, dispatch or scale.")] = "both",
+    episodes: Annotated[int, typer.Option(min=1, help="Of training.")] = 20,
+    worlds: Annotated[int, typer.Option(min=1, help="Of an episode, each with a seed of its own.")] = 32,
+    frames: Annotated[int, typer.Option(min=1, help="Of an episode.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, max=19, help="Of weights and worlds.")] = 0,
+    name: Annotated[str, typer.Option(help="Of the files; kais-METHOD-SCENARIO by default.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/kais"),
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
+) -> None:
+    """Train dispatch and orchestration of KaiS; a stopped training goes on where it was saved."""
+    try:
+        from edgewise.learn.orchestration import run, settings  # slow to import, and need an extra
+    except ImportError as error:
+        raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
+    name = name or f"kais-{method}-{scenario}"
+    with err.status(f"{name}: starting") as status:
+        card = run.carried_out(
+            run.Choice(method, half, episodes, worlds, seed),
+            settings.setting(scenario, pattern, frames),
+            folder,
+            name,
+            command=shlex.join(["edgewise", *sys.argv[1:]]),
+            validation=VALIDATION,
+            tensorboard=tensorboard,
+            step=lambda text: status.update(f"{name}: {text}"),
+        )
+    out.print(f"policy: [bold]{card}[/bold]")

@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     QUERY = 10
     DEFERRABLE = 20
     ON_DEMAND = 21
+    REQUEST = 22
 
 
 class Key(NamedTuple):

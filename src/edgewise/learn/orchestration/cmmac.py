@@ -1,0 +1,318 @@
+"""cMMAC: a dispatcher at each site, one critic for all in training            (KaiS, section III-A).
+
+As the paper says: L = (V(s_t) - (u_{t+1} + γ V'(s_{t+1})))² (its Σ_a π multiplies a term without a),
+A = u_{t+1} + γ V'(s_{t+1}) - V(s_t), ∇ log π · A, the target network V' refreshed every episode.
+Sites share the actor's weights and differ by a one-hot entry. Options of ours:
+
+    scored   one small network scores every station from features of that station; any number of nodes
+    gae      λ > 0: generalised advantages (Schulman et al. 2016) instead of one step
+    clip     > 0: PPO's clipped ratio over several epochs (Schulman et al. 2017)
+    reward   "rate": requests in time less those not, over the mean of what ends, less what forwarding costs
+    own      > 0: the dispatched request's own fate, known at the end of the frame, counts besides; its
+             chance of success, judged from the site's state, is taken off. Only training knows it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
+from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
+from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.policies.kais.features import (
+    STATION_FEATURES,
+    Rows,
+    local_state,
+    squash,
+    station_rows,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchConfig:
+    """Of the dispatcher; the paper's unless marked as ours.
+
+    Attributes:
+        scored: ours; see the module.
+        context: "resources": F of the paper; "hosts": also nodes that host the service and are full (ours).
+        rate: of Adam.
+        gamma: discount of a slot.
+        balance: ε, the weight of load balancing in the reward.
+        reward: "paper" or "rate" (ours).
+        forwarding: what a byte sent to another site or the cloud costs, in "rate", per mean payload.
+        own: weight of the request's own fate (ours); see the module.
+        gae, clip, epochs, entropy: ours; 0, 0, 1, 0 is the paper's rule.
+        minibatch: slots of all worlds in one step of Adam.
+    """
+
+    scored: bool = False
+    context: str = "resources"
+    rate: float = 5e-4
+    gamma: float = 0.9
+    balance: float = 1.0
+    reward: str = "paper"
+    forwarding: float = 0.0
+    own: float = 0.0
+    gae: float = 0.0
+    clip: float = 0.0
+    epochs: int = 1
+    entropy: float = 0.0
+    minibatch: int = 20
+
+
+IMPROVED = DispatchConfig(
+    scored=True,
+    context="hosts",
+    reward="rate",
+    forwarding=0.02,
+    own=2.0,
+    gamma=0.98,
+    gae=0.95,
+    clip=0.2,
+    epochs=2,
+    entropy=0.002,
+)
+
+
+class Seen(NamedTuple):
+    """What a slot's decision was made from.
+
+    Attributes:
+        local: (W, B, D) local states.
+        cloud: (W, E) the cloud's queue by service.
+        allowed: (W · B, N + 1) context mask; the cloud where there is no request.
+        present: (W · B,) sites with a request.
+        rows: of every allowed station, for a scored actor.
+    """
+
+    local: Tensor
+    cloud: Tensor
+    allowed: Tensor
+    present: Tensor
+    rows: Rows | None
+
+
+def reward_of(config: DispatchConfig, result: SlotResult, forwarded: Floats, expected: float) -> Floats:
+    """(W,) reward of a slot.
+
+    u = exp(-λ - ε ν), λ = violations / ends in the slot (0 if none ends), ν = 1 / (1 + e^-ξ)  (KaiS)
+
+    Args:
+        forwarded: (W,) payloads sent to another site or to the cloud, in mean payloads.
+        expected: requests that end in a slot on average, for "rate".
+    """
+    ended = result.in_time + result.violated
+    if config.reward == "paper":
+        late = result.violated / np.maximum(ended, 1)
+        shared: Floats = np.exp(-late - config.balance / (1.0 + np.exp(-result.imbalance)))
+        return shared
+    gained: Floats = (result.in_time - result.violated - config.forwarding * forwarded) / expected
+    return gained
+
+
+class Dispatcher:
+    """Actor, critic and what they learn from.
+
+    Args:
+        system: whose shape the networks have.
+        config: of the run.
+        seed: of weights and of exploration.
+    """
+
+    name = "cmmac"
+
+    def __init__(self, system: System, config: DispatchConfig, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.system, self.config = system, config
+        self.state = system.services + 5 + 5 * int(np.bincount(system.site_of).max())
+        self.actor: Actor | Scorer = (
+            Scorer(len(STATION_FEATURES))
+            if config.scored
+            else Actor(self.state, system.sites, system.stations)
+        )
+        self.critic, self.target = (Critic(self.state, system.sites, system.services) for _ in range(2))
+        self.refresh()
+        self.fate = layers(self.state, (32,), 1)  # log-odds that a request ends in time
+        learned = [*self.actor.parameters(), *self.critic.parameters(), *self.fate.parameters()]
+        self.adam = torch.optim.Adam(learned, lr=config.rate)
+        self.memory = Memory()
+
+    def refresh(self) -> None:
+        """V' becomes V."""
+        self.target.load_state_dict(self.critic.state_dict())
+
+    def see(self, view: ReplicaView) -> Seen:
+        """Features of a slot."""
+        system = self.system
+        allowed = (context_mask if self.config.context == "resources" else hosts)(view)
+        rows = station_rows(system, view, allowed) if self.config.scored else None
+        cloud = squash((view.waiting[:, 0] + view.busy[:, 0]).astype(np.float64))
+        return Seen(
+            torch.from_numpy(local_state(system, view)),
+            torch.from_numpy(cloud.astype(np.float32)),
+            torch.from_numpy(allowed.reshape(-1, system.stations)),
+            torch.from_numpy((view.head >= 0).reshape(-1)),
+            rows,
+        )
+
+    def chances(self, seen: list[Seen]) -> Tensor:
+        """(n · W · B, N + 1) log π of n slots; masked stations have about -1e9."""
+        allowed = torch.cat([each.allowed for each in seen])
+        if isinstance(self.actor, Scorer):
+            cells = [each.rows.cell + i * each.allowed.numel() for i, each in enumerate(seen) if each.rows]
+            values = torch.from_numpy(np.concatenate([each.rows.values for each in seen if each.rows]))
+            logits = torch.full((allowed.numel(),), MASKED)
+            logits = logits.index_put((torch.from_numpy(np.concatenate(cells)),), self.actor(values))
+            logits = logits.view(allowed.shape)
+            empty = ~torch.cat([each.present for each in seen])
+            logits = torch.where(empty[:, None], torch.zeros(()), logits)
+        else:
+            local = torch.cat([each.local for each in seen])
+            site = torch.eye(self.system.sites).expand(local.shape[0], -1, -1)
+            logits = self.actor(torch.cat([local, site], dim=2).flatten(0, 1))
+        return torch.log_softmax(logits.masked_fill(~allowed, MASKED), dim=1)
+
+    def act(self, view: ReplicaView) -> Ints:
+        """Stations drawn from π, remembered for `learn`."""
+        seen = self.see(view)
+        with torch.no_grad():
+            chances = self.chances([seen])
+            action = torch.multinomial(chances.exp(), 1).squeeze(1)
+        self.memory.add(seen, action, chances.gather(1, action[:, None]).squeeze(1), view.head.copy())
+        return self._stations(view, action)
+
+    def best(self, view: ReplicaView) -> Ints:
+        """The most likely stations, without exploration."""
+        with torch.no_grad():
+            return self._stations(view, self.chances([self.see(view)]).argmax(dim=1))
+
+    def _stations(self, view: ReplicaView, action: Tensor) -> Ints:
+        return np.where(view.head >= 0, action.numpy().reshape(view.head.shape), HOLD)
+
+    def learn(self, view: ReplicaView, fates: Floats | None = None) -> dict[str, float]:
+        """Update the networks from what was remembered.
+
+        Args:
+            view: of the slot after it.
+            fates: (W, R) 1 for requests that ended in time, 0 for those that did not, nan for others.
+        """
+        memory, config = self.memory, self.config
+        self.memory = Memory()
+        states = [*memory.seen, self.see(view)]
+        gain, aim = self._advantages(states, torch.stack(memory.reward))
+        used = torch.stack([each.present for each in memory.seen]).view(gain.shape)
+        scale = gain[used].std().clamp_min(1e-6) if config.clip > 0.0 and used.any() else torch.ones(())
+        centre = gain[used].mean() if config.clip > 0.0 and used.any() else torch.zeros(())
+        gain = (gain - centre) / scale
+        if config.own > 0.0 and fates is not None:
+            gain = gain + config.own * self._own_gain(memory, fates).view(gain.shape)
+        losses = []
+        for _ in range(config.epochs):
+            order = torch.randperm(len(memory.seen))
+            for chosen in order.chunk(math.ceil(len(order) / config.minibatch)):
+                losses.append(self._descend(memory, chosen, gain[chosen], aim[chosen]))
+        return {
+            "policy": float(np.mean([p for p, _ in losses])),
+            "value": float(np.mean([v for _, v in losses])),
+        }
+
+    def _advantages(self, states: list[Seen], reward: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, W, B) advantages and targets of V; with gae = 0 the paper's, of one step."""
+        with torch.no_grad():
+            local, cloud = torch.cat([s.local for s in states]), torch.cat([s.cloud for s in states])
+            shape = (len(states), -1, self.system.sites)
+            value, later = (net(local, cloud).view(shape) for net in (self.critic, self.target))
+            aim = reward[:, :, None] + self.config.gamma * later[1:]
+            gain = aim - value[:-1]
+            for t in reversed(range(len(gain) - 1)) if self.config.gae > 0.0 else ():
+                gain[t] += self.config.gamma * self.config.gae * gain[t + 1]
+            return gain, (gain + value[:-1] if self.config.gae > 0.0 else aim)
+
+    def _own_gain(self, memory: Memory, fates: Floats) -> Tensor:
+        """(T · W, B) fate of each dispatched request less its chance, 0 if unknown; learns the chance."""
+        world = np.arange(fates.shape[0])[:, None]
+        known = np.concatenate(
+            [np.where(h >= 0, fates[world, np.maximum(h, 0)], np.nan) for h in memory.head]
+        )
+        fate = torch.from_numpy(known.astype(np.float32))
+        odds = self.fate(torch.cat([each.local for each in memory.seen])).squeeze(2)
+        here = ~fate.isnan()
+        if here.any():
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(odds[here], fate[here])
+            self.adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.adam.step()
+        return torch.where(here, fate - torch.sigmoid(odds.detach()), torch.zeros(()))
+
+    def _descend(self, memory: Memory, chosen: Tensor, gain: Tensor, aim: Tensor) -> tuple[float, float]:
+        config, seen = self.config, [memory.seen[i] for i in chosen]
+        chances = self.chances(seen)
+        action = torch.cat([memory.action[i] for i in chosen])
+        before = torch.cat([memory.chance[i] for i in chosen])
+        now = chances.gather(1, action[:, None]).squeeze(1)
+        weight = torch.cat([s.present for s in seen]).float()
+        gains = gain.flatten()
+        if config.clip > 0.0:
+            ratio = (now - before).exp()
+            worth = torch.minimum(ratio * gains, ratio.clamp(1.0 - config.clip, 1.0 + config.clip) * gains)
+        else:
+            worth = now * gains
+        spread = -(chances.exp() * chances.clamp_min(-30.0)).sum(dim=1)
+        policy = -((worth + config.entropy * spread) * weight).sum() / weight.sum().clamp_min(1.0)
+        value = self.critic(torch.cat([s.local for s in seen]), torch.cat([s.cloud for s in seen]))
+        error = (value - aim.flatten(0, 1)).square().mean()
+        self.adam.zero_grad()
+        (policy + error).backward()
+        torch.nn.utils.clip_grad_norm_([*self.actor.parameters(), *self.critic.parameters()], 1.0)
+        self.adam.step()
+        return float(policy.detach()), float(error.detach())
+
+    def imitate(self, seen: list[Seen], stations: NDArray[np.int64]) -> float:
+        """One step towards another policy's stations (n · W, B): cross entropy; returns it."""
+        aim = torch.from_numpy(stations).flatten()
+        chances = self.chances(seen)
+        allowed = torch.cat([each.allowed for each in seen])
+        usable = torch.cat([each.present for each in seen]) & (aim >= 0)
+        usable &= allowed.gather(1, aim.clamp_min(0)[:, None]).squeeze(1)
+        loss = -chances.gather(1, aim.clamp_min(0)[:, None]).squeeze(1)[usable].mean()
+        self.adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.adam.step()
+        return float(loss.detach())
+
+
+@dataclass
+class Memory:
+    """Slots since the last update."""
+
+    seen: list[Seen] = field(default_factory=list)
+    action: list[Tensor] = field(default_factory=list)
+    chance: list[Tensor] = field(default_factory=list)
+    reward: list[Tensor] = field(default_factory=list)
+    head: list[Ints] = field(default_factory=list)
+
+    def add(self, seen: Seen, action: Tensor, chance: Tensor, head: Ints) -> None:
+        """A decision on these heads; its reward follows."""
+        self.head.append(head)
+        self.seen.append(seen)
+        self.action.append(action)
+        self.chance.append(chance)
+
+    def earn(self, reward: Floats) -> None:
+        """(W,) reward of the last decision."""
+        self.reward.append(torch.from_numpy(reward.astype(np.float32)))
+
+
+def forwarded(system: System, view: ReplicaView, stations: Ints) -> Floats:
+    """(W,) bytes that these stations make go to the cloud or to nodes of other sites."""
+    sites = np.arange(system.sites)
+    away: Bools = (stations == 0) | ((stations > 0) & (system.site_of[np.maximum(stations - 1, 0)] != sites))
+    found: Floats = (away * view.head_payload_bytes).sum(axis=1)
+    return found

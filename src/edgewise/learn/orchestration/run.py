@@ -1,0 +1,229 @@
+"""One training of KaiS from beginning to end: train, save on the way, judge on validation seeds, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+from edgewise.errors import EdgewiseError, RunError
+from edgewise.learn.orchestration import cmmac, gpg
+from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, evolve
+from edgewise.learn.orchestration.export import export, export_linear, load_dispatch, load_scale
+from edgewise.learn.orchestration.settings import Setting
+from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
+from edgewise.policies import orchestrate, requests
+from edgewise.policies.kais.room import RoomFirst
+from edgewise.sim.replicas import Outcome
+
+Step = Callable[[str], None]
+TEACHERS = ("room-first", "gsp-ss")  # imitated first, and run in place of a half that does not learn
+BASELINES = (
+    ("greedy", "autoscaler"),
+    ("greedy", "gsp-ss"),
+    ("flow", "autoscaler"),
+    ("deadline-queue", "gsp-ss"),
+)
+METHODS = {
+    "paper": Config(),
+    "stacked": Config(scale=gpg.ScaleConfig(body="stacked")),
+    "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
+}
+
+
+class Choice(NamedTuple):
+    """Of the command line: method, half that learns, episodes (or generations), worlds, seed."""
+
+    method: str
+    half: str
+    episodes: int
+    worlds: int
+    seed: int
+
+
+def carried_out(
+    choice: Choice,
+    where: Setting,
+    folder: Path,
+    name: str,
+    *,
+    command: str,
+    validation: Sequence[int],
+    tensorboard: bool = False,
+    step: Step = lambda text: None,
+) -> Path:
+    """`train`, or `evolved` for the method of that name; the card."""
+    method, half, episodes, worlds, seed = choice
+    if method == "evolved":
+        search = EvolveConfig(generations=episodes, worlds=worlds, seed=seed)
+        return evolved(where, search, folder, name, command=command, validation=validation, step=step)
+    config = config_of(method, half, worlds, episodes, seed)
+    return train(
+        where,
+        config,
+        folder,
+        name,
+        command=command,
+        validation=validation,
+        tensorboard=tensorboard,
+        step=step,
+    )
+
+
+def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> Config:
+    """Of the command line.
+
+    Args:
+        method: "paper", "stacked" or "improved".
+        half: "both", "dispatch" or "scale": what learns.
+    Raises:
+        EdgewiseError: no such method or half.
+    """
+    if method not in METHODS:
+        raise EdgewiseError(f"--method {method!r}: use one of {', '.join(METHODS)}, evolved")
+    if half not in ("both", "dispatch", "scale"):
+        raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
+    config = replace(METHODS[method], worlds=worlds, episodes=episodes, seed=seed)
+    if half == "dispatch":
+        return replace(config, scale=None)
+    return replace(config, dispatch=None) if half == "scale" else config
+
+
+def train(
+    where: Setting,
+    config: Config,
+    folder: Path,
+    name: str,
+    *,
+    command: str,
+    validation: Sequence[int],
+    tensorboard: bool = False,
+    step: Step = lambda text: None,
+) -> Path:
+    """Train as configured, or go on with NAME.pt in the folder; returns the path of the card.
+
+    Args:
+        command: that the card names.
+        validation: seeds on which the result and baselines are compared.
+        tensorboard: write events into the folder.
+        step: told what goes on.
+    Raises:
+        RunError: NAME.pt is of another training, or tensorboard is not installed.
+    """
+    saved = folder / f"{name}.pt"
+    training = Training(where, config, fixed())
+    if saved.exists():
+        training.load(saved)
+    write = _events(folder / name) if tensorboard else lambda line: None
+
+    def tell(line: Line) -> None:
+        step(
+            f"episode {line.episode + 1} of {config.episodes}, {100 * line.rate:.1f} % in time, "
+            f"{line.elapsed_s:.0f} s"
+        )
+        write(line)
+        training.save(saved)
+
+    training.train(tell)
+    training.save(saved)
+    return judged(training, folder, name, command, validation, step)
+
+
+def fixed() -> Fixed:
+    """The teachers."""
+    return Fixed(RoomFirst(), orchestrate.load(TEACHERS[1]))
+
+
+def judged(
+    training: Training, folder: Path, name: str, command: str, validation: Sequence[int], step: Step
+) -> Path:
+    """Export the networks, with their scores and those of baselines on validation seeds."""
+    about: dict[str, Any] = {
+        "command": command,
+        "scenario": training.setting.name,
+        "config": asdict(training.config),
+        "seeds": {"training": list(_span(training)), "validation": list(validation)},
+        "curve": [[line.episode, round(line.rate, 5), round(line.elapsed_s, 1)] for line in training.curve],
+    }
+    card = export(training, folder, name, about)
+    pairs: dict[str, tuple[RequestPolicy, ReplicaPolicy]] = {name: policies_of(training, card)}
+    pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
+    scores = {}
+    for who, (dispatch, scale) in pairs.items():
+        step(f"validation: {who}")
+        scores[who] = _scores(evaluate(training.setting, dispatch, scale, validation))
+    return export(training, folder, name, about | {"scores": scores})
+
+
+def evolved(
+    where: Setting,
+    config: EvolveConfig,
+    folder: Path,
+    name: str,
+    *,
+    command: str,
+    validation: Sequence[int],
+    step: Step = lambda text: None,
+) -> Path:
+    """Search a linear dispatcher, judge it with replicas that stay, and export it; the card."""
+
+    def tell(line: Generation) -> None:
+        step(f"generation {line.number + 1} of {config.generations}, goal {line.goal:.4f}")
+
+    found = evolve(where, orchestrate.load(TEACHERS[1]), config, tell)
+    about: dict[str, Any] = {
+        "command": command,
+        "scenario": where.name,
+        "config": asdict(config),
+        "seeds": {
+            "training": [config.seed * SEEDS_OF_A_RUN, config.worlds * config.generations],
+            "validation": list(validation),
+        },
+        "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],
+    }
+    weights = found[-1].weights
+    card = export_linear(weights, folder, name, about, None)
+    scores = {}
+    for a, b in ((name, "none"), ("room-first", "none"), *BASELINES):
+        step(f"validation: {a} + {b}")
+        dispatch: RequestPolicy = (
+            load_dispatch(card) if a == name else RoomFirst() if a == "room-first" else requests.load(a)
+        )
+        scores[f"{a} + {b}"] = _scores(evaluate(where, dispatch, orchestrate.load(b), validation))
+    return export_linear(weights, folder, name, about | {"scores": scores}, None)
+
+
+def _scores(outcome: Outcome) -> list[float]:
+    """Throughput rate and bytes of a world."""
+    cost = float(outcome.cost_bytes.sum(axis=1).mean())
+    return [round(float(np.mean(outcome.throughput_rate)), 5), round(cost)]
+
+
+def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:
+    """What a training made, as policies from its files; a teacher where it learned nothing."""
+    dispatch: RequestPolicy = load_dispatch(card) if training.dispatcher else training.fixed.dispatch
+    scale: ReplicaPolicy = load_scale(card) if training.scaler else training.fixed.scale
+    return dispatch, scale
+
+
+def _span(training: Training) -> tuple[int, int]:
+    """First seed, and the one after the last, of the worlds that were used."""
+    return training.seeds(0).start, training.seeds(max(0, len(training.curve) - 1)).stop
+
+
+def _events(folder: Path) -> Callable[[Line], None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise RunError("--tensorboard needs tensorboard: pip install tensorboard") from error
+    writer: Any = SummaryWriter(str(folder))
+
+    def write(line: Line) -> None:
+        writer.add_scalar("rate", line.rate, line.episode)
+        writer.add_scalar("cost_bytes", line.cost_bytes, line.episode)
+
+    return write

@@ -1,0 +1,265 @@
+"""What KaiS's networks read, from a `ReplicaView` only.
+
+Times in seconds and counts x enter as log(1 + x), with their sign; resources as fractions of the
+largest node's. So values stay between about -4 and 4, whatever the scenario, and networks need no running
+statistics.
+
+    local_state     (W, B, D)     of each site: the paper's state of a dispatch agent
+    station_rows    (M, F)        of each station that a site may send its head to; any number of nodes
+    node_state      (W, N, 5+2S)  of each node: the paper's state for orchestration
+    pair_rows       (…, F)        of each (node, service): what adding or removing a replica would do
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.core.keyed import GAMMA, MIX1, MIX2, S11, S27, S30, S31
+from edgewise.core.orchestration import ReplicaView
+from edgewise.model.orchestration import Bools, Floats, Ints, System
+
+Floats32 = NDArray[np.float32]
+
+STATION_FEATURES = (
+    "station is the cloud",
+    "station belongs to the site",
+    "replicas of the service",
+    "of them, those that do not work",
+    "waiting requests of the service",
+    "waiting requests of all services",
+    "wait for a replica: waiting time of the service over its replicas",
+    "wait for cores: waiting core-seconds over the station's cores",
+    "free cores",
+    "free memory",
+    "delay from the site",
+    "time until the deadline",
+    "service time",
+    "room: deadline less delay, wait and service time",
+    "room is negative",
+    "cores that the request needs",
+    "requests that wait at the site",
+    "fits now: a free replica, cores and memory",
+)
+PAIR_FEATURES = (
+    "replicas of the service on the node",
+    "of them, those that do not work",
+    "replicas that start",
+    "waiting requests of the service on the node",
+    "replicas of the service on all nodes",
+    "waiting requests of the service on all nodes",
+    "busy replicas of the service on all nodes",
+    "busy requests of the service in the cloud",
+    "arrivals of the service in the last frame",
+    "waiting requests on the node",
+    "free cores of the node",
+    "free memory of the node",
+    "free memory after one more replica",
+    "share of the image's bytes that the node has",
+    "memory of a replica",
+    "cores of a request",
+    "cores used on all nodes",
+)
+
+
+class Rows(NamedTuple):
+    """Features of some stations, and where they belong.
+
+    Attributes:
+        cell: (M,) index into a (W · B, N + 1) table, flattened.
+        values: (M, F).
+    """
+
+    cell: Ints
+    values: Floats32
+
+
+def squash(x: NDArray[Any]) -> Floats:
+    """sign(x) log(1 + |x|)."""
+    found: Floats = np.sign(x) * np.log1p(np.abs(x))
+    return found
+
+
+def station_cores(system: System) -> Floats:
+    """(N + 1,) cores of each station, the cloud's machines together."""
+    total: Floats = np.add.reduceat(system.cpu_cores, system.first_machine[:-1])
+    return total
+
+
+def own_nodes(system: System) -> Ints:
+    """(B, K) nodes of each site, -1 where it has fewer than the one with most."""
+    lists = [np.flatnonzero(system.site_of == site) for site in range(system.sites)]
+    table = np.full((system.sites, max(1, *(nodes.size for nodes in lists))), -1, dtype=np.int64)
+    for site, nodes in enumerate(lists):
+        table[site, : nodes.size] = nodes
+    return table
+
+
+def node_resources(system: System, view: ReplicaView) -> Floats:
+    """(W, N, 3) free cores, memory and disk of nodes, as fractions of the largest node's."""
+    n = system.nodes
+    free = np.stack(
+        [view.free_cpu_cores[:, -n:], view.free_memory_bytes[:, -n:], view.free_disk_bytes[:, 1:]], axis=2
+    )
+    largest = [system.cpu_cores[-n:].max(), system.memory_bytes[-n:].max(), system.disk_bytes[1:].max()]
+    found: Floats = free / np.array(largest)
+    return found
+
+
+def draws(view: ReplicaView, stations: int) -> Floats:
+    """(W, B, N + 1) uniform draws of each site's own, new in every slot.
+
+    Sites that see the same would else all choose the same station. Live, the seed is the gateway's.
+    """
+    w, b = view.head.shape
+    cell = np.arange(b * stations, dtype=np.uint64)[None]
+    slot = np.round(view.clock_s * 1e3).astype(np.uint64)[:, None]
+    word = (view.seed.astype(np.uint64)[:, None] * MIX1) ^ (slot * GAMMA)
+    word = (word ^ (word >> S30)) * MIX1 + cell * GAMMA
+    for shift, factor in ((S30, MIX1), (S27, MIX2)):
+        word = (word ^ (word >> shift)) * factor
+    found: Floats = (((word ^ (word >> S31)) >> S11).astype(np.float64) + 0.5) * 2.0**-53
+    return found.reshape(w, b, stations)
+
+
+def local_state(system: System, view: ReplicaView) -> Floats32:
+    """(W, B, S + 5 + 5K): KaiS's local state (section III-A1), K nodes of the site with most.
+
+    Service (one-hot), time until the deadline and service time of the head; queue of the site; per own node
+    queue length and time, and free resources; number of nodes; measured delay to the cloud.
+    """
+    w, b, table = view.worlds, system.sites, own_nodes(system)
+    service = np.zeros((w, b, system.services))
+    cells = np.nonzero(view.head >= 0)
+    service[(*cells, view.head_service[cells])] = 1.0
+    left = np.where(view.head >= 0, view.head_deadline_s - view.clock_s[:, None], 0.0)
+    nodes = np.concatenate(
+        [
+            squash(view.waiting[:, 1:].sum(axis=2))[:, :, None],
+            squash(view.waiting_s[:, 1:].sum(axis=2))[:, :, None],
+            node_resources(system, view),
+        ],
+        axis=2,
+    )
+    mine = np.where((table >= 0)[None, :, :, None], nodes[:, np.maximum(table, 0)], 0.0)
+    own = np.stack(
+        [
+            squash(left),
+            squash(view.head_service_s),
+            squash(view.site_queue),
+            np.broadcast_to(np.log1p((table >= 0).sum(axis=1)), (w, b)),
+            np.broadcast_to(view.cloud_delay_s[:, None], (w, b)),
+        ],
+        axis=2,
+    )
+    return np.concatenate([service, own, mine.reshape(w, b, -1)], axis=2).astype(np.float32)
+
+
+def station_rows(system: System, view: ReplicaView, allowed: Bools) -> Rows:
+    """Features of every allowed (world, site, station); see STATION_FEATURES.
+
+    Args:
+        allowed: (W, B, N + 1).
+    """
+    w, b, j = np.nonzero(allowed & (view.head >= 0)[:, :, None])
+    service = view.head_service[w, b]
+    ready, busy = view.ready[w, j, service], view.busy[w, j, service]
+    idle = np.maximum(ready - busy, 0)
+    waiting, cloud = view.waiting[w, j, service], j == 0
+    core_wait = (view.waiting_s * system.service_cpu_cores).sum(axis=2)[w, j] / station_cores(system)[j]
+    replica_wait = np.where(cloud, 0.0, view.waiting_s[w, j, service] / np.maximum(ready, 1))
+    left = view.head_deadline_s[w, b] - view.clock_s[w]
+    took = view.head_service_s[w, b]
+    delay = np.where(cloud, view.cloud_delay_s[w], system.delay_s[b, j])
+    room = left - delay - took - np.maximum(core_wait, replica_wait)
+    machine = system.first_machine[j]
+    cores, memory = view.free_cpu_cores[w, machine], view.free_memory_bytes[w, machine]
+    need = view.head_cpu_cores[w, b]
+    fits = (cores >= need) & (memory >= view.head_memory_bytes[w, b]) & ((idle > waiting) | cloud)
+    own = ~cloud & (system.site_of[np.maximum(j - 1, 0)] == b)
+    columns = (
+        cloud,
+        own,
+        np.where(cloud, 0.0, squash(ready)),
+        np.where(cloud, 0.0, squash(idle)),
+        squash(waiting),
+        squash(view.waiting.sum(axis=2)[w, j]),
+        squash(replica_wait),
+        squash(core_wait),
+        cores / system.cpu_cores.max(),
+        memory / system.memory_bytes.max(),
+        squash(10.0 * delay),
+        squash(left),
+        squash(took),
+        squash(room),
+        room < 0.0,
+        need,
+        squash(view.site_queue[w, b]),
+        fits,
+    )
+    cell = (w * system.sites + b) * system.stations + j
+    return Rows(cell, np.stack([np.asarray(c, dtype=np.float32) for c in columns], axis=1))
+
+
+def node_state(system: System, view: ReplicaView) -> Floats32:
+    """(W, N, 5 + 2S): KaiS's node features (section III-B1).
+
+    Free cores, memory and disk; delay to the site and to the cloud; queue and replicas by service.
+    """
+    n = system.nodes
+    to_site = np.broadcast_to(system.delay_s[system.site_of, np.arange(1, n + 1)], (view.worlds, n))
+    to_cloud = np.broadcast_to(view.cloud_delay_s[:, None], (view.worlds, n))
+    return np.concatenate(
+        [
+            node_resources(system, view),
+            10.0 * to_site[:, :, None],
+            10.0 * to_cloud[:, :, None],
+            squash(view.waiting[:, 1:]),
+            squash(view.ready[:, 1:] + view.starting[:, 1:]),
+        ],
+        axis=2,
+    ).astype(np.float32)
+
+
+def changes_possible(system: System, view: ReplicaView) -> Bools:
+    """(W, N, 2S + 1) which l = -S … S would change something: a replica to remove, or memory to add one."""
+    alive = view.ready[:, 1:] + view.starting[:, 1:] > view.removing[:, 1:]
+    fits = view.free_memory_bytes[:, -system.nodes :, None] >= system.service_memory_bytes
+    none = np.ones((*alive.shape[:2], 1), dtype=bool)
+    return np.concatenate([alive[:, :, ::-1], none, fits], axis=2)
+
+
+def pair_rows(system: System, view: ReplicaView) -> Floats32:
+    """(W, N, S, F) features of every (node, service); see PAIR_FEATURES."""
+    n = system.nodes
+    ready, starting, waiting, busy = (
+        x[:, 1:].astype(np.float64) for x in (view.ready, view.starting, view.waiting, view.busy)
+    )
+    free = node_resources(system, view)
+    memory = system.service_memory_bytes / system.memory_bytes[-n:].max()
+    image = np.maximum(system.needs_layer @ system.layer_bytes, 1.0)
+    has = (view.has_layer[:, 1:] * system.layer_bytes) @ system.needs_layer.T / image
+    used = 1.0 - view.free_cpu_cores[:, -n:].sum(axis=1) / system.cpu_cores[-n:].sum()
+    columns = (
+        squash(ready),
+        squash(np.maximum(ready - busy, 0.0)),
+        squash(starting),
+        squash(waiting),
+        squash((ready + starting).sum(axis=1, keepdims=True)),
+        squash(waiting.sum(axis=1, keepdims=True)),
+        squash(busy.sum(axis=1, keepdims=True)),
+        squash((view.busy[:, :1] + view.waiting[:, :1]).astype(np.float64)),
+        squash(view.arrived[:, None].astype(np.float64)),
+        squash(waiting.sum(axis=2, keepdims=True)),
+        free[:, :, :1],
+        free[:, :, 1:2],
+        free[:, :, 1:2] - memory,
+        has,
+        memory,
+        system.service_cpu_cores,
+        used[:, None, None],
+    )
+    shape = (view.worlds, n, system.services)
+    return np.stack([np.broadcast_to(c, shape) for c in columns], axis=3).astype(np.float32)

@@ -1,0 +1,271 @@
+"""KaiS (Han et al.): decentralised dispatch and learned orchestration, on the frozen systems.
+
+Requests come from the model of the Alibaba trace. "kais" is the policy that ships, trained as its card
+says; what the paper's own networks reach is trained here in a full run, for as long as `kais_trained` says.
+Where a half of it does not ship, room-first stands in for dispatch, and replicas stay as they are; claims
+say so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+from edgewise.errors import PolicyError
+from edgewise.learn.orchestration.export import export_scale, load_dispatch, load_scale, runner
+from edgewise.learn.orchestration.settings import RATES_QPS, Setting, description, setting
+from edgewise.model.orchestration import Ints
+from edgewise.policies import orchestrate, requests
+from edgewise.policies.kais.learned import LearnedScaling
+from edgewise.policies.kais.room import RoomFirst
+from edgewise.report.figures import new_axes
+from edgewise.reproduce.cases.kais_waiting import Centralised
+from edgewise.reproduce.claims import at_least, at_most, exact, measured
+from edgewise.reproduce.frozen import setting_text
+from edgewise.reproduce.run import Run, reproduction
+from edgewise.reproduce.seeds import VALIDATION
+from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
+
+Floats = NDArray[np.float64]
+SHIPPED = "kais-edge-cloud"
+PAPER_BASELINES = (("greedy", "autoscaler"), ("greedy", "gsp-ss"), ("flow", "autoscaler"))
+STRONG_BASELINES = (
+    ("deadline-queue", "gsp-ss"),
+    ("two-choices", "gsp-ss"),
+    ("room-first", "none"),
+    ("cloud-only", "none"),
+)
+VALIDATED = VALIDATION[:8]
+
+CLAIMS = {
+    "learns": "K1: with the paper's networks, the throughput rate grows on each of P1-P4 (least gain)",
+    "gap": "K1: after training, the rates on P1-P4 lie within 4.5 % of each other",
+    "dispatch-delay": "K2: a site's dispatch decision takes at most 1 ms (paper: about 10 ms)",
+    "orchestration-delay": "K2: an orchestration of 100 nodes takes at most 10 ms (paper: 9 × dispatch)",
+    "decentralised": "K2: dispatch at sites has a higher rate than dispatch in the cloud (ratio >= 1.01)",
+    "slot": "K3: slots of 0.25 s have a rate at least that of slots of 0.5 s (ratio)",
+    "frame": "K3: frames of 25 s have a rate at least that of frames of 50 s (ratio)",
+    "balance": "K4: ε = 1 has a higher rate than ε = 4 (ratio, paper's networks)",
+    "both-halves": "K5: on P1→P4, KaiS has a rate at least 1.036 of the best with one half, or none, of it",
+    "graph": "K6: the graph network's rate is at least that of stacked states (ratio)",
+    "rate": "K7: KaiS has a rate at least 1.143 of the closest baseline of the paper",
+    "cost": "K7: KaiS costs at most 0.653 of that baseline's forwarded and image bytes",
+    "rate-strong": "beyond: KaiS has a rate at least 1.01 of the best baseline of ours",
+}
+
+
+def frozen() -> str:
+    """JSON of all settings."""
+    return setting_text({name: description(name) for name in RATES_QPS})
+
+
+@reproduction(
+    "kais",
+    paper="KaiS (Han et al., Tailored Learning-Based Scheduling for Kubernetes-Oriented Edge-Cloud System)",
+    claims=CLAIMS,
+    seeds=50,
+    quick_seeds=5,
+    quick_s=60.0,
+    setting=frozen,
+)
+def kais(run: Run) -> None:
+    """K2, K3, K5 and K7 with what ships; K1, K4 and K6 train, in a full run only."""
+    policies = Policies()
+    run.step("K7: 50 sequences")
+    _sequences(run, policies)
+    run.step("K2: delays of decisions")
+    _delays(run, policies)
+    if run.affordable(15.0):
+        run.step("K5: P1 to P4 in a row")
+        _concatenated(run, policies)
+    if run.affordable(10.0):
+        run.step("K2: dispatch in the cloud")
+        _central(run, policies)
+    if run.affordable(15.0):
+        run.step("K3: slots and frames")
+        _lengths(run, policies)
+    if not run.quick:
+        from edgewise.reproduce.cases.kais_trained import trained_claims  # needs torch
+
+        trained_claims(run)
+
+
+class Policies:
+    """Policies by name; "kais" from its card. Where none ships: room-first, and replicas that stay."""
+
+    def __init__(self) -> None:
+        self.note = ""
+        self._dispatch: Callable[[], RequestPolicy] = lambda: load_dispatch(SHIPPED)
+        self._scale: Callable[[], ReplicaPolicy] = lambda: load_scale(SHIPPED)
+        for name, half in (("dispatch", self._dispatch), ("orchestration", self._scale)):
+            try:
+                half()
+            except PolicyError:
+                self.note += f"{name} is not trained; "
+                if name == "dispatch":
+                    self._dispatch = RoomFirst
+                else:
+                    self._scale = lambda: orchestrate.load("none")
+
+    def dispatch(self, name: str) -> RequestPolicy:
+        """ "kais", "room-first" or a registered name."""
+        if name == "kais":
+            return self._dispatch()
+        return RoomFirst() if name == "room-first" else requests.load(name)
+
+    def scale(self, name: str) -> ReplicaPolicy:
+        """ "kais" or a registered name."""
+        return self._scale() if name == "kais" else orchestrate.load(name)
+
+
+def carried_out(
+    where: Setting, seeds: Sequence[int], dispatch: RequestPolicy, scale: ReplicaPolicy
+) -> Outcome:
+    """Worlds of these seeds; GSP-SS is told the arrival rates, as the paper assumes."""
+    drawn = where.draw(seeds)
+    if hasattr(scale, "know"):
+        scale.know(drawn, where.system, where.slots * where.system.slot_s)
+    return simulate(ReplicaWorlds(where.system, drawn, where.slots, seeds), dispatch, scale)
+
+
+def mean_frame_rate(outcome: Outcome) -> Floats:
+    """(W,) mean of Φ_f over frames in which something arrived."""
+    found: Floats = np.nanmean(outcome.frame_throughput_rate, axis=1)
+    return found
+
+
+def cost(outcome: Outcome) -> Floats:
+    """(W,) Φ_c of a world, bytes."""
+    total: Floats = outcome.cost_bytes.sum(axis=1)
+    return total
+
+
+def _sequences(run: Run, policies: Policies) -> None:
+    where = setting("edge-cloud", "sequences")
+    seeds = VALIDATED[:3] if run.quick else VALIDATED
+    validated = {
+        pair: mean_frame_rate(_pair(where, seeds, policies, pair))
+        for pair in (*PAPER_BASELINES, *STRONG_BASELINES)
+    }
+    rivals = [
+        run.rival({" + ".join(pair): validated[pair] for pair in group}, seeds).split(" + ")
+        for group in (PAPER_BASELINES, STRONG_BASELINES)
+    ]
+    ours = _pair(where, run.seeds, policies, ("kais", "kais"))
+    closest, strong = (_pair(where, run.seeds, policies, (a, b)) for a, b in rivals)
+    words = f"{policies.note}against {' + '.join(rivals[0])}; {_words(ours)} against {_words(closest)}"
+    run.claim("rate", measured(mean_frame_rate(ours) / mean_frame_rate(closest), words), at_least(1.143))
+    run.claim("cost", measured(cost(ours) / cost(closest), words), at_most(0.653))
+    words = f"{policies.note}against {' + '.join(rivals[1])}; {_words(ours)} against {_words(strong)}"
+    run.claim("rate-strong", measured(mean_frame_rate(ours) / mean_frame_rate(strong), words), at_least(1.01))
+    shown = {"KaiS": ours, " + ".join(rivals[0]): closest, " + ".join(rivals[1]): strong}
+    run.figure("k7-rate", _figure({n: mean_frame_rate(o) for n, o in shown.items()}, "Φ_f of a sequence"))
+    run.figure("k7-cost", _figure({n: cost(o) / 1e9 for n, o in shown.items()}, "Φ_c of a sequence, GB"))
+
+
+def _pair(where: Setting, seeds: Sequence[int], policies: Policies, pair: tuple[str, str]) -> Outcome:
+    return carried_out(where, seeds, policies.dispatch(pair[0]), policies.scale(pair[1]))
+
+
+def _words(outcome: Outcome) -> str:
+    return f"{mean_frame_rate(outcome).mean():.4f} at {cost(outcome).mean() / 1e9:.2f} GB"
+
+
+def _delays(run: Run, policies: Policies) -> None:
+    """One world, 100 nodes: time of a decision of all sites over the number of sites, and of GPG."""
+    where = setting("edge-cloud-complex", frames=1)
+    worlds = ReplicaWorlds(where.system, where.draw(run.seeds[:1]), where.slots, run.seeds[:1])
+    dispatch = policies.dispatch("kais")
+    dispatch.reset(where.system)
+    _graph_delay(run, worlds)
+    sent = []
+    while not worlds.done:
+        took, stations = _timed(lambda: dispatch.dispatch(worlds.view))
+        if (worlds.view.head >= 0).any():
+            sent.append(took / int((worlds.view.head >= 0).sum()))
+        worlds.step(stations)
+    words = f"{policies.note}median of {len(sent)} slots, {where.system.nodes} nodes, one thread"
+    run.claim("dispatch-delay", exact(1e3 * float(np.median(sent)), f"ms; {words}"), at_most(1.0))
+
+
+def _graph_delay(run: Run, worlds: ReplicaWorlds) -> None:
+    """The paper's network with fresh weights, on which its time does not depend; without torch, no claim."""
+    try:
+        from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
+    except ImportError:
+        return
+    system = worlds.system
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "gpg.onnx"
+        export_scale(Scaler(system, ScaleConfig(), 0), path)
+        network = LearnedScaling("gpg", runner(path), False, True, (system.nodes, system.services))
+    network.reset(system)
+    took = [_timed(lambda: network.scale(worlds.view))[0] for _ in range(50)]
+    words = f"ms; median of {len(took)}, {worlds.system.nodes} nodes, the paper's network, fresh weights"
+    run.claim("orchestration-delay", exact(1e3 * float(np.median(took)), words), at_most(10.0))
+
+
+def _timed(work: Callable[[], Ints]) -> tuple[float, Ints]:
+    started = time.perf_counter()
+    done = work()
+    return time.perf_counter() - started, done
+
+
+def _concatenated(run: Run, policies: Policies) -> None:
+    where = setting("edge-cloud", "P1-P4", frames=20)
+    seeds = run.seeds[:10]
+    rates = {
+        f"{a} + {b}": mean_frame_rate(_pair(where, seeds, policies, (a, b)))
+        for a, b in (("kais", "kais"), ("greedy", "kais"), ("kais", "autoscaler"), ("greedy", "autoscaler"))
+    }
+    ours = rates.pop("kais + kais")
+    best = max(rates, key=lambda name: float(rates[name].mean()))
+    words = ", ".join(f"{name} {rate.mean():.4f}" for name, rate in rates.items())
+    detail = f"{policies.note}KaiS {ours.mean():.4f}; {words}; best: {best}"
+    run.claim("both-halves", measured(ours / rates[best], detail), at_least(1.036))
+
+
+def _central(run: Run, policies: Policies) -> None:
+    """Observations go up and decisions come down: two delays to the cloud before a request is sent."""
+    where = setting("edge-cloud")
+    seeds, system = run.seeds[:10], where.system
+    lag = int(np.ceil(2.0 * float(system.delay_s[:, 0].mean()) / system.slot_s))
+    here = _pair(where, seeds, policies, ("kais", "kais"))
+    there = carried_out(where, seeds, Centralised(policies.dispatch("kais"), lag), policies.scale("kais"))
+    detail = (
+        f"{policies.note}a decision in the cloud comes {lag} slots later; {_words(here)}, {_words(there)}"
+    )
+    run.claim(
+        "decentralised", measured(mean_frame_rate(here) / mean_frame_rate(there), detail), at_least(1.01)
+    )
+
+
+def _lengths(run: Run, policies: Policies) -> None:
+    """The same trained policy with other slots and frames; 250 s each."""
+    seeds = run.seeds[:10]
+    lengths = {"0.25 s × 100": (0.25, 100), "0.5 s × 50": (0.5, 50), "0.25 s × 200": (0.25, 200)}
+    lengths |= {"0.1 s × 250": (0.1, 250), "0.25 s × 50": (0.25, 50)} if not run.quick else {}
+    rates: dict[str, Floats] = {}
+    for name, (slot_s, slots) in lengths.items():
+        where = setting("edge-cloud", "P4", round(250.0 / slot_s / slots), slot_s, slots)
+        rates[name] = _pair(where, seeds, policies, ("kais", "kais")).throughput_rate
+    detail = (
+        policies.note + "not trained anew; " + ", ".join(f"{n}: {r.mean():.4f}" for n, r in rates.items())
+    )
+    base = rates["0.25 s × 100"]
+    run.claim("slot", measured(base / rates["0.5 s × 50"], detail), at_least(1.0))
+    run.claim("frame", measured(base / rates["0.25 s × 200"], detail), at_least(1.0))
+
+
+def _figure(values: Mapping[str, Floats], title: str) -> Figure:
+    drawn, axes = new_axes(6.4, 3.6, title)
+    axes.boxplot(list(values.values()), tick_labels=list(values))
+    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
+    return drawn

@@ -1,0 +1,105 @@
+"""Training of KaiS in small worlds: it resumes exactly, imitates, evolves, and its settings are frozen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch")
+pytest.importorskip("onnx", reason="export needs onnx")
+
+from edgewise.errors import EdgewiseError, RunError, ScenarioError  # noqa: E402
+from edgewise.learn.orchestration import run  # noqa: E402
+from edgewise.learn.orchestration.evolve import EvolveConfig, evolve, first_weights, linear  # noqa: E402
+from edgewise.learn.orchestration.export import export_linear, load_dispatch  # noqa: E402
+from edgewise.learn.orchestration.settings import RATES_QPS, Setting, setting  # noqa: E402
+from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
+from edgewise.policies import orchestrate  # noqa: E402
+from edgewise.policies.kais.room import RoomFirst  # noqa: E402
+from edgewise.reproduce.cases.kais import frozen  # noqa: E402
+from edgewise.reproduce.frozen import check_setting  # noqa: E402
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def small() -> Setting:
+    return setting("edge-cloud-small", frames=2, frame_slots=20)
+
+
+def weights_of(training: Training) -> list[np.ndarray]:
+    assert training.dispatcher and training.scaler
+    parts = (training.dispatcher.actor, training.dispatcher.critic, training.scaler.network)
+    return [p.detach().numpy().copy() for part in parts for p in part.parameters()]
+
+
+@pytest.mark.parametrize("method", ["paper", "stacked", "improved"])
+def test_a_stopped_training_goes_on_exactly(method: str, small: Setting, tmp_path: Path) -> None:
+    config = replace(run.METHODS[method], worlds=2, episodes=3, warm_episodes=int(method == "improved"))
+    whole = Training(small, config, run.fixed())
+    whole.train()
+    first = Training(small, replace(config, episodes=2), run.fixed())
+    first.train()
+    first.save(tmp_path / "half.pt")
+    torch.manual_seed(99)
+    again = Training(small, config, run.fixed())
+    again.load(tmp_path / "half.pt")
+    again.train()
+    assert [line.rate for line in again.curve] == [line.rate for line in whole.curve]
+    for a, b in zip(weights_of(again), weights_of(whole), strict=True):
+        assert np.array_equal(a, b)
+    other = Training(small, replace(config, seed=1), run.fixed())
+    with pytest.raises(RunError, match="another configuration"):
+        other.load(tmp_path / "half.pt")
+
+
+def test_imitation_comes_close_to_the_rule(small: Setting) -> None:
+    config = replace(run.METHODS["improved"], worlds=8, episodes=3, warm_episodes=3, scale=None)
+    training = Training(small, config, run.fixed())
+    training.train()
+    assert training.dispatcher is not None
+    rule = evaluate(small, RoomFirst(), orchestrate.load("none"), range(500_000, 500_008))
+    agent = training.dispatcher
+
+    class Imitator:
+        name = "imitator"
+
+        def reset(self, system: object) -> None:
+            """Nothing to forget."""
+
+        def dispatch(self, view: object) -> np.ndarray:
+            return agent.best(view)  # type: ignore[arg-type]
+
+    ours = evaluate(small, Imitator(), orchestrate.load("none"), range(500_000, 500_008))
+    assert ours.throughput_rate.mean() > rule.throughput_rate.mean() - 0.1
+
+
+def test_evolution_repeats_and_its_result_ships(small: Setting, tmp_path: Path) -> None:
+    config = EvolveConfig(generations=2, population=4, best=2, worlds=2)
+    once, twice = (evolve(small, orchestrate.load("none"), config)[-1].weights for _ in range(2))
+    assert np.array_equal(once, twice)
+    assert not np.array_equal(once, first_weights())
+    policy = load_dispatch(export_linear(once, tmp_path, "mine", {}, None))
+    seeds = range(500_000, 500_004)
+    shipped = evaluate(small, policy, orchestrate.load("none"), seeds)
+    direct = evaluate(small, linear(once), orchestrate.load("none"), seeds)
+    assert np.allclose(shipped.throughput_rate, direct.throughput_rate, atol=0.02)
+
+
+def test_wrong_choices_are_named(small: Setting) -> None:
+    with pytest.raises(ScenarioError, match="learned orchestration knows"):
+        setting("nowhere")
+    with pytest.raises(EdgewiseError, match="--method 'best'"):
+        run.config_of("best", "both", 2, 2, 0)
+    with pytest.raises(EdgewiseError, match="--half 'third'"):
+        run.config_of("paper", "third", 2, 2, 0)
+    with pytest.raises(RunError, match="need seed 0 … 19"):
+        Training(small, Config(seed=20), run.fixed())
+
+
+def test_settings_are_as_they_were_frozen() -> None:
+    assert len(check_setting("kais", frozen(), RESULTS)) == 64
+    assert set(RATES_QPS) == {"edge-cloud", "edge-cloud-complex", "edge-cloud-small"}
