@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView
-from edgewise.errors import PolicyError
 from edgewise.model.orchestration import Ints, System
+from edgewise.policies.names import Names
 
-P = TypeVar("P", bound=type)
-_registered: dict[str, type] = {}
+_names = Names("replica policy")
 
-
-def replica_policy(name: str) -> Callable[[P], P]:
-    """Register a class as the replica policy `name`.
-
-    Raises:
-        PolicyError: another class has that name.
-    """
-
-    def register(cls: P) -> P:
-        other = _registered.get(name)
-        if other is not None and other.__qualname__ != cls.__qualname__:
-            raise PolicyError(f"replica policy {name!r} is taken by {other.__module__}.{other.__qualname__}")
-        cls.name = name  # type: ignore[attr-defined]
-        _registered[name] = cls
-        return cls
-
-    return register
+replica_policy = _names.add
 
 
 def names() -> list[str]:
     """Every replica policy that `load` finds, sorted."""
-    return sorted(_registered)
+    return sorted(_names)
 
 
 def load(name: str) -> ReplicaPolicy:
@@ -45,11 +26,10 @@ def load(name: str) -> ReplicaPolicy:
     Raises:
         PolicyError: nothing has that name.
     """
-    if name not in _registered:
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise PolicyError(f"no replica policy {name!r}{hint} Have: {', '.join(names())}")
-    policy: ReplicaPolicy = _registered[name]()
+    known = _names.get(name)
+    if known is None:
+        raise _names.unknown(name, names())
+    policy: ReplicaPolicy = known()
     return policy
 
 

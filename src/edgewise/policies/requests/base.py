@@ -7,43 +7,25 @@ that names it, with the decorator `@request_policy("name")`. The batched simulat
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import HOLD, ReplicaView, RequestPolicy
-from edgewise.errors import PolicyError
 from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.policies.names import Names
 
-P = TypeVar("P", bound=type)
-_registered: dict[str, type] = {}
+_names = Names("request policy")
 
-
-def request_policy(name: str) -> Callable[[P], P]:
-    """Register a class as the request policy `name`.
-
-    Raises:
-        PolicyError: another class has that name.
-    """
-
-    def register(cls: P) -> P:
-        other = _registered.get(name)
-        if other is not None and other.__qualname__ != cls.__qualname__:
-            raise PolicyError(f"request policy {name!r} is taken by {other.__module__}.{other.__qualname__}")
-        cls.name = name  # type: ignore[attr-defined]
-        _registered[name] = cls
-        return cls
-
-    return register
+request_policy = _names.add
 
 
 def names() -> list[str]:
     """Every request policy that `load` finds, sorted."""
-    return sorted(_registered)
+    return sorted(_names)
 
 
 def load(name: str) -> RequestPolicy:
@@ -52,11 +34,10 @@ def load(name: str) -> RequestPolicy:
     Raises:
         PolicyError: nothing has that name.
     """
-    if name not in _registered:
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise PolicyError(f"no request policy {name!r}{hint} Have: {', '.join(names())}")
-    policy: RequestPolicy = _registered[name]()
+    known = _names.get(name)
+    if known is None:
+        raise _names.unknown(name, names())
+    policy: RequestPolicy = known()
     return policy
 
 
