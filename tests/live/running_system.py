@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,8 +63,22 @@ class System:
         self.nursery = subprocess.Popen(command)
 
     async def ready(self):
-        """Wait until every wanted process answers."""
-        await asyncio.gather(*(self.answers(r.process) for r in self.store.processes() if r.process.wanted))
+        """Wait until every wanted process answers and every gateway reaches all workers."""
+        wanted = [row.process for row in self.store.processes() if row.process.wanted]
+        await asyncio.gather(*(self.answers(process) for process in wanted))
+        for process in wanted:
+            if process.kind == "gateway":
+                await self.reaches_all(process)
+
+    async def reaches_all(self, gateway, patience_s=60):
+        client, until_s = http.Client.of_url(gateway.url), time.monotonic() + patience_s
+        while True:
+            page = (await ask(client, "GET", "/metrics", patience_s=patience_s)).body.decode()
+            ups = re.findall(r"^edgewise_gateway_worker_up\{.*\} (.*)$", page, re.M)
+            if ups and set(ups) == {"1.0"}:
+                return client.close()
+            assert time.monotonic() < until_s, page
+            await asyncio.sleep(0.05)
 
     async def answers(self, process):
         client = http.Client.of_url(process.url)

@@ -15,7 +15,7 @@ from edgewise.runtime.store import Process
 
 SETTINGS = {
     "model": "stand-in", "max_batch": 1, "batch_timeout_s": 0.0, "capacity_qps": 10.0, "profile": None,
-    "seed": 0, "entity": 0,
+    "seed": 0, "entity": 0, "split": None,
 }  # fmt: skip
 
 
