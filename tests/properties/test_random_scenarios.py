@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import edgewise as ew
@@ -36,6 +36,14 @@ worlds = st.fixed_dictionaries(
 )
 
 
+CUT = {  # queries on the way when the link fails are never answered: they count in no mean delay
+    "timeline": (LinkChange(7.0, "site", "near", False),),
+    "telemetry_lag_s": 3.0,
+    "decision_delay_s": 0.0,
+    "retry_refused": False,
+}
+
+
 class Sampling:
     """Checks the core's books at every window of a run."""
 
@@ -52,6 +60,7 @@ class Sampling:
 
 @settings(max_examples=60, deadline=None)
 @given(world=worlds, seed=st.integers(0, 99), policy=st.sampled_from(policies.names()))
+@example(world=CUT, seed=1, policy="closest")
 def test_invariants_hold_whatever_fails(world, seed, policy):
     simulation = Simulation(replace(TINY, **world), policies.load(policy), seed)
     books = Sampling(simulation)

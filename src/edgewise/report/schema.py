@@ -34,7 +34,7 @@ queries           int    queries it sent: ok + failed + rejected
 ok                int    queries answered within the deadline
 failed            int    queries sent to a worker and not answered within the deadline
 rejected          int    queries of a refused stream
-delay_mean_s      float? mean end-to-end delay of the served queries, seconds; null when none was
+delay_mean_s      float? mean end-to-end delay of the answered queries, seconds; null when none was
 delay_max_s       float? largest end-to-end delay of the served queries, seconds; null when none was
 """
 

@@ -41,7 +41,8 @@ STREAM = _records(
     size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
     state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
     before_s=np.float64,
-    ok=np.int64, failed=np.int64, rejected=np.int64, delay_sum_s=np.float64, delay_max_s=np.float64,
+    ok=np.int64, failed=np.int64, rejected=np.int64, answered=np.int64, delay_sum_s=np.float64,
+    delay_max_s=np.float64,
 )  # fmt: skip
 
 # Truth about a worker. Its profile; when it fails next; how many queries of a batch it holds and
@@ -237,6 +238,7 @@ def answer(w: Any, finish_s: float, s: Streams, batch: Any, histogram: Ints, tal
             lose(q, h.sent_s, FAILED, tally)
             continue
         delay = finish_s + h.back_s - h.sent_s
+        q.answered += 1
         q.delay_sum_s += delay
         q.delay_max_s = max(q.delay_max_s, delay)
         if delay <= q.deadline_s:

@@ -108,7 +108,7 @@ def stream_records(
     columns["queries"] = (served + s.rejected).tolist()
     for name in ("ok", "failed", "rejected"):
         columns[name] = getattr(s, name).tolist()
-    means = (s.delay_sum_s / np.maximum(served, 1)).tolist()
+    means = (s.delay_sum_s / np.maximum(s.answered, 1)).tolist()
     longest = s.delay_max_s.tolist()
     columns["delay_mean_s"] = [mean if most > 0 else None for mean, most in zip(means, longest, strict=True)]
     columns["delay_max_s"] = [most if most > 0 else None for most in longest]
