@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise import config
+from edgewise.cli.extras import extra
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
@@ -304,10 +305,8 @@ def demo(
     folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
 ) -> None:
     """Run three tiers live under three policies in turn, and set them beside their simulation."""
-    try:
+    with extra("demo", "the demo"):
         from edgewise import demo as live
-    except ImportError as error:
-        raise EdgewiseError(f"the demo cannot import {error.name}: pip install 'edgewise[demo]'") from error
     live.run(seconds, out, folder)
 
 
@@ -354,7 +353,5 @@ def _import(name: str) -> Any:
     """A module of `edgewise.runtime`, which needs the extra `live`."""
     import importlib
 
-    try:
+    with extra("live", "live"):
         return importlib.import_module(f"edgewise.runtime.{name}")
-    except ImportError as error:
-        raise EdgewiseError(f"live: cannot import {error.name}: pip install 'edgewise[live]'") from error

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from edgewise.cli.extras import extra
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError
 
@@ -53,10 +54,8 @@ def profile(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything measured as JSON.")] = False,
 ) -> None:
     """Measure delay, memory and sustained rate of an ONNX network on this machine."""
-    try:
+    with extra("live", "profile"):
         from edgewise.profiling import entries, measure
-    except ImportError as error:
-        raise EdgewiseError(f"profile cannot import {error.name}: pip install 'edgewise[live]'") from error
     for flag, text in (("--name", name), ("--task", task)):
         if text is not None and not NAME.fullmatch(text):
             raise EdgewiseError(f"{flag} {text!r}: use letters, digits and . _ -, a letter or digit first")

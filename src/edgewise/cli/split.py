@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise.cli.extras import extra
 from edgewise.cli.split_layout import print_layout
 from edgewise.errors import EdgewiseError, ProfileError
 
@@ -81,14 +82,10 @@ def split(
 
 def _graph(network: str, shapes: dict[str, list[int]]) -> tuple[onnx.ModelProto, TaskGraph]:
     """The network and its operators."""
-    try:
+    with extra("live", "reading networks"):
         from edgewise.profiling.dags import LIGHT, light_file, task_graph
         from edgewise.profiling.gpt2 import gpt2
         from edgewise.profiling.operators import read
-    except ImportError as error:
-        raise EdgewiseError(
-            f"reading networks needs {error.name}: pip install 'edgewise[profile]'"
-        ) from error
     if network == "gpt2":
         model = gpt2()
     elif network in LIGHT:
@@ -187,10 +184,8 @@ def _print_live(
 
     from edgewise.report.statistics import mean_interval, quantile_interval
 
-    try:
+    with extra("live", "live"):
         from edgewise.runtime.split_trial import try_split
-    except ImportError as error:
-        raise EdgewiseError(f"live: cannot import {error.name}: pip install 'edgewise[live]'") from error
     trials = try_split(
         model, small, shapes, folder, LIVE, servers=servers, rate_qps=rate, link_bps=link, queries=queries
     )

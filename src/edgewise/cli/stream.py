@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise.cli.extras import extra
 from edgewise.errors import EdgewiseError
 
 if TYPE_CHECKING:
@@ -46,14 +47,12 @@ def run(
     state: StateOption = STATE,
 ) -> None:
     """Profile a job here, place it, run it on a test bed, and measure it beside the plan."""
-    try:
+    with extra("place", "stream"):
         from edgewise.policies.place import load_placement
         from edgewise.runtime.streaming.job import live_job
         from edgewise.runtime.streaming.meta import MetaStore
         from edgewise.runtime.streaming.session import StreamSession
         from edgewise.runtime.testbeds import open_backend
-    except ImportError as error:
-        raise EdgewiseError(f"stream cannot import {error.name}: pip install 'edgewise[place]'") from error
     from edgewise.workloads.job_files import load_description
     from edgewise.workloads.job_profiler import profile_job, profiled_job
     from edgewise.workloads.network_files import load_network
@@ -90,13 +89,11 @@ def resume(
     state: StateOption = STATE,
 ) -> None:
     """Take up the jobs of a run that was killed, with the task times it had measured."""
-    try:
+    with extra("place", "stream"):
         from edgewise.policies.place import load_placement
         from edgewise.runtime.streaming.meta import MetaStore
         from edgewise.runtime.streaming.session import StreamSession
         from edgewise.runtime.testbeds import open_backend
-    except ImportError as error:
-        raise EdgewiseError(f"stream cannot import {error.name}: pip install 'edgewise[place]'") from error
 
     meta = MetaStore(_database(state))
     if not meta.unfinished():
@@ -147,10 +144,8 @@ def read_text(
     ),
 ) -> None:
     """Read text on frames: detect, classify, recognise with real networks, spread over five nodes."""
-    try:
+    with extra("demo", "read-text"):
         from edgewise.demo import reading
-    except ImportError as error:
-        raise EdgewiseError(f"read-text cannot import {error.name}: pip install 'edgewise[demo]'") from error
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(json.dumps(reading.description(), indent=2) + "\n")
     (folder / "network.yaml").write_text(json.dumps(reading.network(), indent=2) + "\n")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from edgewise.errors import EdgewiseError
+from edgewise.cli.extras import extra
 
 app = typer.Typer(no_args_is_help=True, help="Train a policy and export it as ONNX with its card.")
 out = Console()
@@ -37,11 +37,9 @@ def aset(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
 ) -> None:
     """Train ASET by DQN; a stopped training goes on where it was saved."""
-    try:
+    with extra("learn", "training"):
         from edgewise.learn import run  # slow to import, and needs an extra
         from edgewise.learn.dqn import Config
-    except ImportError as error:
-        raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
     from edgewise.policies.dispatch.meta import ALL, PAPER
 
     config = Config(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
@@ -72,10 +70,8 @@ def defer(
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/defer"),
 ) -> None:
     """Train OSDEC, or a variant of it, to start deferrable jobs."""
-    try:
+    with extra("learn", "training"):
         from edgewise.learn.defer import run  # slow to import, and needs an extra
-    except ImportError as error:
-        raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
     with err.status(f"{method}: starting") as status:
         made = run.make(method, seed, iterations, folder, situation, recipe, tell=status.update)
     out.print(f"policy: [bold]{made}[/bold]")
@@ -100,10 +96,8 @@ def kais(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
 ) -> None:
     """Train dispatch and orchestration of KaiS; a stopped training goes on where it was saved."""
-    try:
+    with extra("learn", "training"):
         from edgewise.learn.orchestration import run, settings  # slow to import, and need an extra
-    except ImportError as error:
-        raise EdgewiseError(f"training needs {error.name}: pip install 'edgewise[learn]'") from error
     name = name or f"kais-{method}-{scenario}"
     with err.status(f"{name}: starting") as status:
         card = run.carried_out(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from edgewise.errors import PolicyError
 
@@ -46,6 +46,17 @@ class Names:
     def get(self, name: str) -> type | None:
         """The class, None when there is none."""
         return self._known.get(name)
+
+    def create(self, name: str) -> Any:
+        """A new policy of that name.
+
+        Raises:
+            PolicyError: nothing has that name.
+        """
+        cls = self._known.get(name)
+        if cls is None:
+            raise self.unknown(name, sorted(self._known))
+        return cls()
 
     def unknown(self, name: str, have: Sequence[str], more: str = "") -> PolicyError:
         """The error for a name that nobody has; says which one may have been meant."""

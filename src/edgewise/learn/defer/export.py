@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.errors import PolicyError
+from edgewise.learn.onnx_session import open_session
 from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, Scale
 from edgewise.policies.defer.learned import LearnedDeferral
 
@@ -118,13 +119,7 @@ def load(path: str | Path) -> LearnedDeferral:
 
 
 def _infer(path: Path) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise PolicyError(f"{path}: needs onnxruntime; pip install 'edgewise[live]'") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = open_session(path)
 
     def infer(jobs: Floats32, summary: Floats32, memory: Floats32) -> tuple[Floats32, Floats32]:
         scores, after = session.run(None, {"jobs": jobs, "summary": summary, "memory": memory})

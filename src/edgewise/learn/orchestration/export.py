@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.errors import PolicyError
+from edgewise.learn.onnx_session import open_session
 from edgewise.policies.kais.features import PAIR_FEATURES, STATION_FEATURES, Floats32
 from edgewise.policies.kais.learned import Infer, LearnedDispatch, LearnedScaling
 
@@ -205,13 +206,7 @@ def runner(path: Path) -> Infer:
     Raises:
         PolicyError: onnxruntime is not installed.
     """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise PolicyError(f"{path}: needs onnxruntime; pip install 'edgewise[live]'") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = open_session(path)
 
     def infer(features: Floats32) -> tuple[NDArray[Any], ...]:
         return tuple(session.run(None, {"features": features}))

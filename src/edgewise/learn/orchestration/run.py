@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-from edgewise.errors import EdgewiseError, RunError
+from edgewise.errors import EdgewiseError
 from edgewise.learn.orchestration import cmmac, gpg
 from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, evolve
 from edgewise.learn.orchestration.export import export, export_linear, load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
+from edgewise.learn.run import events
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.room import RoomFirst
 from edgewise.sim.replicas import Outcome
@@ -118,14 +119,14 @@ def train(
     training = Training(where, config, fixed())
     if saved.exists():
         training.load(saved)
-    write = _events(folder / name) if tensorboard else lambda line: None
+    write = events(folder / name) if tensorboard else lambda figures: None
 
     def tell(line: Line) -> None:
         step(
             f"episode {line.episode + 1} of {config.episodes}, {100 * line.rate:.1f} % in time, "
             f"{line.elapsed_s:.0f} s"
         )
-        write(line)
+        write({"episode": line.episode, "rate": line.rate, "cost_bytes": line.cost_bytes})
         training.save(saved)
 
     training.train(tell)
@@ -213,17 +214,3 @@ def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaP
 def _span(training: Training) -> tuple[int, int]:
     """First seed, and the one after the last, of the worlds that were used."""
     return training.seeds(0).start, training.seeds(max(0, len(training.curve) - 1)).stop
-
-
-def _events(folder: Path) -> Callable[[Line], None]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise RunError("--tensorboard needs tensorboard: pip install tensorboard") from error
-    writer: Any = SummaryWriter(str(folder))
-
-    def write(line: Line) -> None:
-        writer.add_scalar("rate", line.rate, line.episode)
-        writer.add_scalar("cost_bytes", line.cost_bytes, line.episode)
-
-    return write

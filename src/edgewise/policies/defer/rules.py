@@ -29,10 +29,7 @@ def load(name: str) -> DeferralPolicy:
     Raises:
         PolicyError: nothing has that name.
     """
-    cls = _names.get(name)
-    if cls is None:
-        raise _names.unknown(name, names())
-    policy: DeferralPolicy = cls()
+    policy: DeferralPolicy = _names.create(name)
     return policy
 
 

@@ -26,10 +26,7 @@ def load(name: str) -> ReplicaPolicy:
     Raises:
         PolicyError: nothing has that name.
     """
-    known = _names.get(name)
-    if known is None:
-        raise _names.unknown(name, names())
-    policy: ReplicaPolicy = known()
+    policy: ReplicaPolicy = _names.create(name)
     return policy
 
 

@@ -34,10 +34,7 @@ def load(name: str) -> RequestPolicy:
     Raises:
         PolicyError: nothing has that name.
     """
-    known = _names.get(name)
-    if known is None:
-        raise _names.unknown(name, names())
-    policy: RequestPolicy = known()
+    policy: RequestPolicy = _names.create(name)
     return policy
 
 
