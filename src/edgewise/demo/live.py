@@ -49,7 +49,7 @@ class Shares:
 
 
 def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
-    """Run the demo, print its tables, save figure and figures.
+    """Run the demo, print its tables, save figure and table.
 
     Args:
         seconds: of each policy.
@@ -79,7 +79,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     fine = screen.compare(out, live, simulated, TOLERANCE)
     _save(folder, live, simulated)
     screen.figure(live, simulated, folder / "measured-and-simulated.png")
-    out.print(f"figure and figures: [bold]{folder}[/bold]")
+    out.print(f"figure and table: [bold]{folder}[/bold]")
     return fine
 
 
