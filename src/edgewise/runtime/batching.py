@@ -1,4 +1,4 @@
-"""The worker's queue: bounded, by priority and then first come first served, run in batches.
+"""The worker's queue: bounded, by priority, then first come first served or by deadline, run in batches.
 
 A query may leave the queue in four ways: it is run; its deadline passes first (504, not run);
 a query of higher priority needs its place in a full queue (429); its client hangs up.
@@ -29,7 +29,7 @@ Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
 
 @dataclass(slots=True, order=True)
 class _Waiting:
-    order: tuple[int, int]  # (-priority, arrival): the heap's key
+    order: tuple[int, float, int]  # (-priority, deadline or 0, arrival): the heap's key
     request: InferRequest = field(compare=False)
     expires_s: float = field(compare=False)
     queued_s: float = field(compare=False)
@@ -48,6 +48,7 @@ class Batcher:
         max_queue: queries that may wait or run.
         max_batch: rows run together; 1 runs every query alone.
         batch_timeout_s: how long the first query waits for others to fill a batch.
+        by_deadline: of one priority, the query that expires first is run first.
         tracing: records what a query did here: "queue", then "run".
     Attributes:
         queued: queries waiting or running.
@@ -61,11 +62,13 @@ class Batcher:
         max_queue: int = 64,
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
+        by_deadline: bool = False,
         tracing: Tracing = OFF,
     ) -> None:
         self.queued = 0
         self.draining = False
         self._run, self._metrics, self._tracing = run, metrics, tracing
+        self._by_deadline = by_deadline
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
         self._run_s = LONG_S  # what a run takes, at most this; less is yet to be seen
         self._heap: list[_Waiting] = []
@@ -94,7 +97,7 @@ class Batcher:
         rows = len(next(iter(request.inputs.values()))) if key else self._max_batch
         answer = asyncio.get_running_loop().create_future()
         self._arrivals += 1
-        order = (-priority, self._arrivals)
+        order = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals)
         now_s, span = time.monotonic(), self._tracing.here()
         heapq.heappush(self._heap, _Waiting(order, request, expires_s, now_s, rows, key, answer, span))
         self.queued += 1

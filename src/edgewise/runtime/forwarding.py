@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 
 from edgewise.core.world import World
 from edgewise.runtime import http
-from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
+from edgewise.runtime.headers import REMAINING, TOOK, TRACE, VARIANT, WORKER
 from edgewise.runtime.protocol import compact
+from edgewise.runtime.tracing import Tracing
+from edgewise.runtime.upstream import Upstream
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
 DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
@@ -53,6 +56,30 @@ class Query:
     home_s: float = 0.0
 
 
+async def forward(
+    target: Upstream, worker: str, query: Query, patience: Patience, tracing: Tracing
+) -> tuple[http.Response, bool]:
+    """The worker's answer, or ours in its place; and whether the worker is lost."""
+    left_s = query.expires_s - time.monotonic()
+    if left_s <= 0:
+        return http.failure(504, "deadline passed; not sent to a worker"), False
+    query.headers[REMAINING] = f"{left_s:.6f}"
+    wait_s = min(left_s, LONGEST_S) + patience.late_s
+    try:
+        with tracing.span("forward"):
+            tracing.note(stream=query.stream_id, worker=worker)
+            tracing.pass_on(query.headers)
+            answer = await target.infer(query.headers, query.body, wait_s)
+            tracing.note(status=answer.status)
+        if answer.status == 500:
+            return http.failure(502, f"worker {worker} failed: status 500"), False
+        return answer, answer.status in LOST
+    except ConnectionError as error:
+        return http.failure(502, f"worker {worker} did not answer: {error}"), True
+    except TimeoutError as error:
+        return http.failure(504, f"worker {worker}: {error}"), False
+
+
 def took_s(answer: http.Response) -> float:
     """Time at the worker, as it says; what really passed beyond it counts as part of the emulated ways."""
     try:
@@ -87,12 +114,11 @@ def where_is(world: World, worker: int) -> dict[str, str]:
     }
 
 
-def reported(answer: http.Response, world: World, worker: int) -> http.Response:
+def reported(answer: http.Response, worker: str, variant: str) -> http.Response:
     """The answer with its worker and variant in its headers, and in its parameters unless it is large."""
-    who, variant = world.worker_names[worker], world.variant_names[worker]
     headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
-    headers[WORKER], headers[VARIANT] = who, variant
+    headers[WORKER], headers[VARIANT] = worker, variant
     answer.headers = headers
     if answer.status == 200:
-        write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
+        write_parameters(answer, {"edgewise_worker": worker, "edgewise_variant": variant})
     return answer

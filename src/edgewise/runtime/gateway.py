@@ -30,19 +30,9 @@ from edgewise.runtime import http, needs, upstream
 from edgewise.runtime.about import answer_about
 from edgewise.runtime.books import Book, Counting, Key
 from edgewise.runtime.emulation import Ways, pass_time
-from edgewise.runtime.forwarding import (
-    LONGEST_S,
-    LOST,
-    OUTCOME,
-    PASSED,
-    Patience,
-    Query,
-    reported,
-    took_s,
-    where_is,
-)
+from edgewise.runtime.forwarding import OUTCOME, PASSED, Patience, Query, forward, reported, took_s, where_is
 from edgewise.runtime.granting import Granting
-from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, remaining_s
+from edgewise.runtime.headers import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.openapi import gateway_document
@@ -329,7 +319,11 @@ class Gateway:
         assert self.ways is not None
         self._travelled += 1
         there_s, back_s = self.ways.delays_s(
-            stream.site, worker, stream.size_bytes, query.stream_id, self._travelled
+            stream.site,
+            self.session.world.cluster[worker],
+            stream.size_bytes,
+            query.stream_id,
+            self._travelled,
         )
         await pass_time(there_s)
         now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
@@ -366,29 +360,11 @@ class Gateway:
             left_s = max(query.home_s - time.monotonic(), 0.0)
             session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
         self.metrics.answered(worker, session.clock() - query.sent_s)
-        return reported(answer, session.world, worker)
+        return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
 
     async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
-        """The worker's answer, or ours in its place; and whether the worker is lost."""
-        target, name = self.upstreams[worker], self.session.world.worker_names[worker]
-        left_s = query.expires_s - time.monotonic()
-        if left_s <= 0:
-            return http.failure(504, "deadline passed; not sent to a worker"), False
-        query.headers[REMAINING] = f"{left_s:.6f}"
-        wait_s = min(left_s, LONGEST_S) + self.patience.late_s
-        try:
-            with self.tracing.span("forward"):
-                self.tracing.note(stream=query.stream_id, worker=name)
-                self.tracing.pass_on(query.headers)
-                answer = await target.infer(query.headers, query.body, wait_s)
-                self.tracing.note(status=answer.status)
-            if answer.status == 500:
-                return http.failure(502, f"worker {name} failed: status 500"), False
-            return answer, answer.status in LOST
-        except ConnectionError as error:
-            return http.failure(502, f"worker {name} did not answer: {error}"), True
-        except TimeoutError as error:
-            return http.failure(504, f"worker {name}: {error}"), False
+        name = self.session.world.worker_names[worker]
+        return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
     def _serving(self, task: str) -> list[int]:
         world = self.session.world
