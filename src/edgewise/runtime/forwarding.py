@@ -44,6 +44,7 @@ class Query:
     """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
 
     ways_s: emulated time of both ways together; home_s: when its answer may be given.
+    reserve_s: of the time left, what its work and way back need: a worker need not begin it later.
     """
 
     stream_id: int
@@ -54,6 +55,7 @@ class Query:
     received_s: float
     ways_s: float | None = None
     home_s: float = 0.0
+    reserve_s: float = 0.0
 
 
 async def forward(
@@ -61,9 +63,10 @@ async def forward(
 ) -> tuple[http.Response, bool]:
     """The worker's answer, or ours in its place; and whether the worker is lost."""
     left_s = query.expires_s - time.monotonic()
-    if left_s <= 0:
-        return http.failure(504, "deadline passed; not sent to a worker"), False
-    query.headers[REMAINING] = f"{left_s:.6f}"
+    if left_s <= query.reserve_s:
+        why = "cannot end in time" if left_s > 0 else "deadline passed"
+        return http.failure(504, f"{why}; not sent to a worker"), False
+    query.headers[REMAINING] = f"{left_s - query.reserve_s:.6f}"
     wait_s = min(left_s, LONGEST_S) + patience.late_s
     try:
         with tracing.span("forward"):

@@ -36,6 +36,7 @@ from edgewise.runtime.headers import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.openapi import gateway_document
+from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.session import Session
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.upstream import Upstream
@@ -61,6 +62,7 @@ class Gateway:
         ways: emulated delays between sites and clusters; None where the network has its own.
         site: of streams that state none; the first when None.
         tracing: records spans of queries.
+        services: requests of services, which need no stream; None where the scenario has none.
     """
 
     session: Session
@@ -74,6 +76,7 @@ class Gateway:
     ways: Ways | None = None
     site: str | None = None
     tracing: Tracing = OFF
+    services: ServiceRequests | None = None
     draining: bool = False
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
@@ -118,13 +121,14 @@ class Gateway:
     async def watch(self) -> None:
         """Check the workers' health, until cancelled."""
         wait = self.patience
-        await upstream.watch(
+        watching = upstream.watch(
             self.upstreams,
             self.worker_changed,
             period_s=wait.health_period_s,
             timeout_s=wait.health_timeout_s,
             failures=wait.health_misses,
         )
+        await asyncio.gather(watching, *([self.services.watch()] if self.services is not None else []))
 
     async def drain(self) -> None:
         """Take no more streams and queries, and wait for those accepted."""
@@ -267,7 +271,8 @@ class Gateway:
     # queries
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
-        if task not in self.session.world.task_names:
+        targets = self._targets(task)
+        if targets is None:
             return http.failure(404, f"no worker implements the task {task!r}")
         if rest == ["infer"]:
             if request.method != "POST":
@@ -280,18 +285,24 @@ class Gateway:
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
             return not_allowed(f"{request.path} needs GET", "GET")
-        workers = [worker for worker in self._serving(task) if self.upstreams[worker].up]
+        up = [target for target in targets if target.up]
         if rest:
-            ready = bool(workers) and not self.draining
+            ready = bool(up) and not self.draining
             return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
-        for worker in workers:
-            if (found := await self.upstreams[worker].metadata()) is not None:
+        for target in up:
+            if (found := await target.metadata()) is not None:
                 return http.as_json({**found, "name": task})
         return http.failure(503, f"no worker of the task {task!r} answers")
 
     async def _infer(self, request: http.Request, task: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
+        if self.services is not None and task in self.services.names:
+            self._in_flight += 1
+            try:
+                return await self.services.infer(request, task)
+            finally:
+                self._in_flight -= 1
         session = self.session
         with self.tracing.span("decide"):
             stream_id = await self._stream_of(request, task)
@@ -366,6 +377,11 @@ class Gateway:
         name = self.session.world.worker_names[worker]
         return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
-    def _serving(self, task: str) -> list[int]:
+    def _targets(self, task: str) -> list[Upstream] | None:
+        """Who serves a task, or a service; None when neither is called so."""
+        if self.services is not None and task in self.services.names:
+            return self.services.targets(task)
         world = self.session.world
-        return [worker for worker in range(world.workers) if world.task_names[world.task[worker]] == task]
+        if task not in world.task_names:
+            return None
+        return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]
