@@ -6,10 +6,12 @@ request holds cores while it is worked on. Forbidden here: I/O and clocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import Floats, Ints, System
 
@@ -17,82 +19,73 @@ from edgewise.model.orchestration import Floats, Ints, System
 STARTING, READY, REMOVING, LEAVING = range(4)
 
 
-class Known(NamedTuple):
-    """R replicas, those in the cloud included.
-
-    Attributes:
-        station: (R,) 0 is the cloud.
-        service: (R,).
-        held: (R,) requests that were sent to it and have not ended.
-        state: (R,) STARTING, READY, REMOVING or LEAVING.
-    """
-
-    station: Ints
-    service: Ints
-    held: Ints
-    state: Ints
-
-
 class Head(NamedTuple):
-    """The request that a site dispatches; `deadline_s` on the view's clock, the rest as in `SITE`."""
+    """A row of `SITE`: the request that a site dispatches; `view.site[0, b] = Head(…)`, or `NO_HEAD`."""
 
-    service: int
-    deadline_s: float
-    service_s: float
-    cpu_cores: float
-    payload_bytes: float
-    queue: int = 1
+    head: int
+    head_service: int
+    site_queue: int
+    head_deadline_s: float
+    head_service_s: float
+    head_cpu_cores: float
+    head_memory_bytes: float
+    head_payload_bytes: float
 
 
-def count(system: System, view: ReplicaView, known: Known, service_s: Floats) -> None:
+NO_HEAD = Head(-1, -1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def known(rows: Sequence[tuple[int, int, int, int]]) -> Ints:
+    """(R, 4) station, service, requests held and state of replicas, as `count` takes them."""
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+
+
+@kernel
+def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) -> None:
     """Write the counts of all stations, and what is free on their machines.
 
     Args:
         view: of one world.
+        replicas: (R, 4) see `known`; those in the cloud included.
         service_s: (S,) mean time of a request on a replica.
     """
-    shape = view.replicas.shape[1:]
-    serves = (known.state == READY) | (known.state == REMOVING)
-    busy = np.minimum(known.held, 1) * serves
-
-    def sums(values: Ints) -> Ints:
-        cells = np.zeros(shape, dtype=np.int64)
-        np.add.at(cells, (known.station, known.service), values)
-        return cells
-
-    view.busy[0] = sums(busy)
-    view.waiting[0] = sums(known.held - busy)
-    view.waiting_s[0] = view.waiting[0] * service_s
-    view.ready[0] = sums(serves.astype(np.int64))
-    view.ready[0, 0] = view.busy[0, 0]  # the cloud has as many as it needs
-    view.starting[0] = sums((known.state == STARTING).astype(np.int64))
-    view.removing[0] = sums((known.state == REMOVING).astype(np.int64))
-    _count_free(system, view, sums(np.ones_like(known.state)))
-
-
-def _count_free(system: System, view: ReplicaView, there: Ints) -> None:
-    """Cores without a request, memory without a replica; the cloud's machines share its load evenly."""
-    cores = view.busy[0] @ system.service_cpu_cores
-    memory = there @ system.service_memory_bytes
-    memory[0] = view.busy[0, 0] @ system.service_memory_bytes
-    first = system.first_machine
-    for what, used, total in (
-        (view.free_cpu_cores[0], cores, system.cpu_cores),
-        (view.free_memory_bytes[0], memory, system.memory_bytes),
-    ):
-        what[first[1] :] = np.maximum(total[first[1] :] - used[1:], 0.0)
-        cloud = total[: first[1]]
-        what[: first[1]] = cloud * max(1.0 - used[0] / cloud.sum(), 0.0)
+    first, nodes = system.first_machine[1], view.replicas.shape[1] - 1
+    for k in range(nodes + 1):
+        for s in range(view.replicas.shape[2]):
+            cell = view.replicas[0, k, s]
+            cell.waiting = cell.busy = cell.ready = cell.starting = cell.removing = 0
+    for n in range(nodes):
+        view.machine[0, first + n].free_cpu_cores = system.cpu_cores[first + n]
+        view.machine[0, first + n].free_memory_bytes = system.memory_bytes[first + n]
+    for r in range(replicas.shape[0]):
+        k, s, held, state = replicas[r, 0], replicas[r, 1], replicas[r, 2], replicas[r, 3]
+        cell = view.replicas[0, k, s]
+        serves = state in (READY, REMOVING)
+        busy = 1 if serves and held > 0 else 0
+        cell.busy += busy
+        cell.waiting += held - busy
+        cell.ready += busy if k == 0 else int(serves)  # the cloud has as many as it needs
+        cell.starting += int(state == STARTING)
+        cell.removing += int(state == REMOVING)
+        if k > 0:
+            machine = view.machine[0, first + k - 1]
+            machine.free_cpu_cores = max(machine.free_cpu_cores - busy * system.service_cpu_cores[s], 0.0)
+            machine.free_memory_bytes = max(machine.free_memory_bytes - system.service_memory_bytes[s], 0.0)
+    for k in range(nodes + 1):
+        for s in range(view.replicas.shape[2]):
+            view.replicas[0, k, s].waiting_s = view.replicas[0, k, s].waiting * service_s[s]
+    _share_cloud(system, view)
 
 
-def show_head(view: ReplicaView, site: int, head: Head | None) -> None:
-    """Put the request that a site dispatches into its row; None empties it."""
-    row = view.site[0, site]
-    if head is None:
-        row.head = row.head_service = -1
-        row.site_queue = 0
-        row.head_deadline_s = row.head_service_s = row.head_cpu_cores = row.head_payload_bytes = 0.0
-        return
-    row.head, row.head_service, row.site_queue = 0, head.service, head.queue
-    row.head_deadline_s, row.head_service_s = head.deadline_s, head.service_s
-    row.head_cpu_cores, row.head_payload_bytes = head.cpu_cores, head.payload_bytes
+@kernel
+def _share_cloud(system: System, view: ReplicaView) -> None:
+    """The cloud's machines share its requests evenly."""
+    cores, memory, first = 0.0, 0.0, system.first_machine[1]
+    for s in range(view.replicas.shape[2]):
+        cores += view.replicas[0, 0, s].busy * system.service_cpu_cores[s]
+        memory += view.replicas[0, 0, s].busy * system.service_memory_bytes[s]
+    cores /= system.cpu_cores[:first].sum()
+    memory /= system.memory_bytes[:first].sum()
+    for m in range(first):
+        view.machine[0, m].free_cpu_cores = system.cpu_cores[m] * max(1.0 - cores, 0.0)
+        view.machine[0, m].free_memory_bytes = system.memory_bytes[m] * max(1.0 - memory, 0.0)

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.counting import READY, REMOVING, STARTING, Head, Known, count, show_head
+from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
 from edgewise.errors import ProtocolError
+from edgewise.model.orchestration import Ints
 from edgewise.model.services import Services
 
 log = logging.getLogger("edgewise.dispatching")
@@ -109,21 +110,20 @@ class Dispatching:
 
     def ask(self, service: int, left_s: float, size_bytes: float, queue: int = 1) -> int:
         """The station that the policy chooses, or HOLD; the cloud where the policy fails."""
-        cores = float(self.services.system.service_cpu_cores[service])
-        now_s = self.clock()
-        head = Head(service, now_s + left_s, float(self.service_s[service]), cores, size_bytes, queue)
-        self.view.clock_s[:] = now_s
-        count(self.services.system, self.view, self._known(), self.service_s)
-        show_head(self.view, self.site, head)
+        now_s, view, system = self.clock(), self.view, self.services.system
+        took_s, cores = float(self.service_s[service]), float(system.service_cpu_cores[service])
+        view.clock_s[:] = now_s
+        count(system, view, self._known(), self.service_s)
+        view.site[0, self.site] = Head(0, service, queue, now_s + left_s, took_s, cores, 0.0, size_bytes)
         try:
-            return int(self.policy.dispatch(self.view)[0, self.site])
+            return int(self.policy.dispatch(view)[0, self.site])
         except Exception as error:  # whatever somebody's policy raises
             if str(error) != self._failed:
                 log.error("policy failed", extra={"policy": self.policy.name, "why": str(error)})
             self._failed = str(error)
             return 0
         finally:
-            show_head(self.view, self.site, None)
+            view.site[0, self.site] = NO_HEAD
 
     def ended_with(self, service: int, outcome: str) -> None:
         """A request ended; `outcome` is one of `OUTCOMES`."""
@@ -183,13 +183,14 @@ class Dispatching:
                 status=409,
             )
 
-    def _known(self) -> Known:
-        rows = [
-            (r.station, r.service, r.held, (READY if r.up else STARTING) if r.wanted else REMOVING)
-            for r in self.replicas.values()
-            if r.up or r.wanted
-        ]
-        return Known(*np.array(rows, dtype=np.int64).reshape(len(rows), 4).T)
+    def _known(self) -> Ints:
+        return known(
+            [
+                (r.station, r.service, r.held, (READY if r.up else STARTING) if r.wanted else REMOVING)
+                for r in self.replicas.values()
+                if r.up or r.wanted
+            ]
+        )
 
 
 def rehearse(services: Services, policy: RequestPolicy) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.config import load_scenario
-from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, Known, count
+from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, new_view
 from edgewise.errors import EdgewiseError
 from edgewise.model.orchestration import Ints
@@ -146,8 +146,7 @@ class Replicas:
             node, service = running.process.settings["node"], running.process.settings["service"]
             station, s = services.nodes.index(node) + 1, services.names.index(service)
             rows.append((station, s, self._held(running.process.name), self._state(running)))
-        known = Known(*np.array(rows, dtype=np.int64).reshape(len(rows), 4).T)
-        count(system, view, known, services.service_s)
+        count(system, view, known(rows), services.service_s)
         return view
 
     def _new_arrivals(self, services: Services) -> Ints:
