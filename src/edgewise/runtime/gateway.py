@@ -10,6 +10,7 @@ Clients name the task in the URL; the variant is the scheduler's choice and is r
     GET    /metrics, /openapi.json
     …      /v1/admin/…                  see `admin`
 
+A service (see `service_requests`) may stand for the task; its requests have no stream.
 Without `edgewise-stream`, queries of one task that state the same needs make one stream; it is
 opened by the first and closed when idle.
 """
