@@ -1,0 +1,144 @@
+"""A gateway and the simulation ask the same policy about the same state: the same view, the same stations.
+
+Worlds of a live scenario are simulated under load, replicas come and go. In every slot, what each site sees
+is handed to a gateway's `Dispatching`, replica by replica, as it would know it.
+"""
+
+import numpy as np
+import pytest
+
+from edgewise.config import load_scenario
+from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
+from edgewise.core.orchestration import HOLD, new_view
+from edgewise.model.orchestration_spec import SteadySpec
+from edgewise.model.services import services_of
+from edgewise.runtime.dispatching import Dispatching, Replica
+from edgewise.runtime.service_policies import load_request_policy, request_policies
+from edgewise.sim.replicas import ReplicaWorlds
+from edgewise.workloads.steady import steady
+
+SERVICE_S = 0.04
+FIELDS = (
+    "waiting",
+    "busy",
+    "ready",
+    "starting",
+    "removing",
+    "waiting_s",
+    "free_cpu_cores",
+    "free_memory_bytes",
+)
+# `flow` weighs the heads of all sites; a gateway knows its own only.
+POLICIES = [name for name in request_policies() if name != "flow"]
+
+
+def live_services():
+    """Services whose requests reach their station within the slot, and whose nodes have cores for all."""
+    changes = {"orchestration.hold_s": 0.02, "orchestration.frame_s": 0.2}
+    services = services_of(load_scenario("kais-live", changes))
+    system = services.system._replace(
+        delay_s=np.zeros_like(services.system.delay_s), cpu_cores=services.system.cpu_cores * 10,
+        wan_bps=1e15, start_delay_s=0.1, service_deviation=0.0,
+    )  # fmt: skip
+    object.__setattr__(services, "system", system)
+    services.service_s[:] = SERVICE_S
+    return services
+
+
+def worlds_of(services, slots, rate_qps=90.0, seed=3):
+    asked = SteadySpec(rate_qps=rate_qps, service_s=SERVICE_S, slack=(2, 8), payload_bytes=100)
+    drawn = steady(asked, services.system, range(seed, seed + 1), slots * services.system.slot_s)
+    return ReplicaWorlds(services.system, drawn, slots, range(seed, seed + 1))
+
+
+def replicas_of(view, k, s):
+    """(held, state) of each replica of a cell, as a gateway would know them; one is enough for the cloud."""
+    cell = view.replicas[0, k, s]
+    if k == 0:
+        return [(1, READY)] * cell.busy + ([(cell.waiting + 1, READY)] if cell.waiting else [])
+    held = [1] * cell.busy + [0] * (cell.ready - cell.busy)
+    if cell.waiting:
+        held[0] += cell.waiting
+    states = [REMOVING] * cell.removing + [READY] * (cell.ready - cell.removing)
+    return [*zip(held, states, strict=True), *[(0, STARTING)] * cell.starting]
+
+
+def passing(services, slots):
+    """The view of each slot, while replicas are added and removed at random, busy ones too."""
+    worlds, rule, draws = worlds_of(services, slots), load_request_policy("greedy"), np.random.default_rng(1)
+    rule.reset(services.system)
+    while not worlds.done:
+        if worlds.frame_begins:
+            changes = [(draws.integers(4), draws.choice((-3, -2, -1, 1, 1, 2, 3))) for _ in range(3)]
+            worlds.scale(np.array([changes]))
+        yield worlds.view
+        worlds.step(rule.dispatch(worlds.view))
+
+
+def consistent(view):
+    """Nothing waits where no replica works or one is idle, none that starts is to go, the cloud has room."""
+    idle = (view.busy < np.maximum(view.ready, 1))[0, 1:] & (view.waiting[0, 1:] > 0)
+    to_go = (view.removing > view.ready)[0, 1:]
+    return not (idle.any() or to_go.any() or view.waiting[0, 0].any())
+
+
+def test_counts_of_replicas_give_the_view_of_the_simulation():
+    services = live_services()
+    mine, seen = new_view(services.system, 1, np.zeros(1, np.uint64)), {name: 0 for name in FIELDS}
+    compared = 0
+    for view in passing(services, 400):
+        if not consistent(view):
+            continue
+        compared += 1
+        cells = [(k, s) for k in range(services.system.stations) for s in range(services.system.services)]
+        rows = [(k, s, held, state) for k, s in cells for held, state in replicas_of(view, k, s)]
+        count(services.system, mine, known(rows), services.service_s)
+        for name in FIELDS:
+            np.testing.assert_allclose(
+                getattr(mine, name), getattr(view, name), rtol=1e-9, atol=1e-3, err_msg=name
+            )
+            seen[name] += bool(np.any(getattr(view, name)))
+    assert compared > 200 and min(seen.values()) > 4, (compared, seen)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_gateway_sends_heads_where_the_policy_would(policy):
+    services, compared, elsewhere = live_services(), 0, set()
+    simulated = load_request_policy(policy)
+    simulated.reset(services.system)
+    now_s = [0.0]
+    sites = range(services.system.sites)
+    gateways = [Dispatching(services, b, load_request_policy(policy), 3, lambda: now_s[0]) for b in sites]
+    for view in passing(services, 200):
+        if not consistent(view) or not (view.head >= 0).any():
+            continue
+        now_s[0] = float(view.clock_s[0])
+        chosen = simulated.dispatch(view)
+        for b, gateway in enumerate(gateways):
+            if view.head[0, b] < 0:
+                continue
+            gateway.view.seed[:], gateway.view.cloud_delay_s[:] = view.seed, view.cloud_delay_s
+            gateway.replicas = {}
+            for k in range(services.system.stations):
+                for s in range(services.system.services):
+                    for held, state in replicas_of(view, k, s):
+                        name = f"{k}-{s}-{len(gateway.replicas)}"
+                        up, wanted = state != STARTING, state != REMOVING
+                        gateway.replicas[name] = Replica(name, s, k, wanted, up, held)
+            left_s = float(view.head_deadline_s[0, b]) - now_s[0]
+            asked = (int(view.head_service[0, b]), left_s, float(view.head_payload_bytes[0, b]))
+            assert gateway.ask(*asked, int(view.site_queue[0, b])) == chosen[0, b] != HOLD
+            elsewhere.add(int(chosen[0, b]))
+            compared += 1
+    assert compared > 50
+    assert len(elsewhere) > 1 or policy == "cloud-only" or policy.startswith("kais")
+
+
+def test_a_replica_that_leaves_holds_memory_only():
+    services = live_services()
+    view = new_view(services.system, 1, np.zeros(1, np.uint64))
+    count(services.system, view, known([(1, 0, 0, LEAVING), (1, 1, 2, READY)]), services.service_s)
+    first = services.system.first_machine[1]
+    assert view.ready[0, 1].tolist() == [0, 1, 0] and view.waiting[0, 1].tolist() == [0, 1, 0]
+    used = services.system.memory_bytes[first] - view.free_memory_bytes[0, first]
+    assert used == services.system.service_memory_bytes[:2].sum()
