@@ -1,0 +1,275 @@
+"""Requests and replicas in a whole live system: replicas follow the load, nothing accepted is lost."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running_system import System
+from test_up import edgewise
+
+from edgewise.config import load_scenario
+from edgewise.runtime.asking import ask
+from edgewise.runtime.protocol import InferRequest, encode_request
+
+pytestmark = pytest.mark.live
+LONG_S = 150.0  # nothing is measured here: the machine may be busy with other things
+FRAME_S = 0.5
+MEMORY_BYTES, REPLICA_BYTES = 2.5e9, {"camera": 1e9, "plates": 1e9, "sorting": 0.5e9}
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory):
+    changes = {"orchestration.frame_s": FRAME_S, "orchestration.nodes_per_frame": 3}
+    made = System(tmp_path_factory.mktemp("services"), load_scenario("kais-live", changes))
+    made.start()
+    asyncio.run(made.ready())
+    yield made
+    made.stop()
+
+
+async def request(client, service="camera", deadline_s=60.0, **headers):
+    more, body = encode_request(InferRequest({"x": np.ones((1, 4), np.float32)}))
+    stated = {**more, "edgewise-deadline-s": str(deadline_s), **headers}
+    return await ask(client, "POST", f"/v2/models/{service}/infer", stated, body, patience_s=LONG_S)
+
+
+async def until(condition):
+    """Wait for a condition, a coroutine function; its value."""
+    end_s = time.monotonic() + LONG_S
+    while not (found := await condition()):
+        assert time.monotonic() < end_s, f"not in {LONG_S:g} s: {condition}"
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def service(system, name="camera"):
+    found = (await system.get("/v1/status"))["orchestration"]
+    return next(row for row in found["services"] if row["service"] == name)
+
+
+async def replicas(system, state="ready"):
+    return sum(states[state] for states in (await service(system))["nodes"].values())
+
+
+class Load:
+    """Clients that ask one after the other; everything must be answered 200. Watches memory meanwhile."""
+
+    def __init__(self, system, clients):
+        self.system, self.count = system, clients
+        self.statuses, self.most_bytes = [], 0.0
+
+    async def __aenter__(self):
+        self.gateways = [self.system.gateway(k) for k in range(2)]
+        self.over = asyncio.Event()
+        self.tasks = [asyncio.create_task(self.ask(self.gateways[k % 2])) for k in range(self.count)]
+        self.tasks.append(asyncio.create_task(self.watch()))
+        return self
+
+    async def __aexit__(self, kind, error, trace):
+        self.over.set()
+        await asyncio.wait_for(asyncio.gather(*self.tasks), LONG_S)
+        for gateway in self.gateways:
+            gateway.close()
+        if kind is None:
+            assert len(self.statuses) > 20 and set(self.statuses) == {200}
+            assert self.most_bytes <= MEMORY_BYTES
+
+    async def ask(self, gateway):
+        while not self.over.is_set():
+            self.statuses.append((await request(gateway)).status)
+
+    async def watch(self):
+        """Memory of replicas that are wanted or have a process, node by node."""
+        while not self.over.is_set():
+            used = {}
+            for running in self.system.store.processes("replica"):
+                settings = running.process.settings
+                if running.process.wanted or running.handle:
+                    used.setdefault(settings["node"], []).append(REPLICA_BYTES[settings["service"]])
+            self.most_bytes = max(self.most_bytes, *map(sum, used.values()))
+            await asyncio.sleep(0.02)
+
+
+def test_replicas_follow_the_load_and_go_when_it_falls(system):
+    async def run():
+        assert await until(lambda: replicas(system)) == 1
+        before = (await service(system))["requests"]
+        async with Load(system, 8) as load:
+
+            async def grown():
+                return await replicas(system) >= 4
+
+            await until(grown)
+        assert load.most_bytes > 1.5e9  # more than one replica on a node
+        places = (await service(system))["nodes"]
+        assert sum(states["ready"] > 0 for states in places.values()) >= 2
+        async with Load(system, 1):  # goes on while they go
+
+            async def shrunk():
+                rows = system.store.processes("replica")
+                left = [r for r in rows if r.process.settings["service"] == "camera"]
+                return len(left) <= 4 and all(r.process.wanted and r.handle for r in left)
+
+            await until(shrunk)
+
+        async def alone():
+            rows = system.store.processes("replica")
+            return sum(r.process.settings["service"] == "camera" for r in rows) == 1
+
+        await until(alone)
+        after = (await service(system))["requests"]
+        assert after["arrived"] > before["arrived"]
+        assert after["failed"] == after["dropped"] == 0
+
+    asyncio.run(run())
+
+
+def test_kill_9_of_the_controller_while_replicas_come_and_go(system):
+    async def run():
+        async with Load(system, 8):
+
+            async def grows():
+                return await replicas(system) + await replicas(system, "starting") >= 2
+
+            await until(grows)
+            before = {r.process.name: r.handle for r in system.store.processes("replica") if r.handle}
+            await system.kill("controller")
+            after = {r.process.name: r.handle for r in system.store.processes("replica")}
+            assert len(before) >= 3
+            kept = [name for name in before if name in after and after[name] == before[name]]
+            assert len(kept) >= len(before) - 1  # one may just have been on its way out
+
+            async def grown():
+                return await replicas(system) >= 4
+
+            await until(grown)
+            await system.kill("controller")
+            await until(grown)
+            victim = next(r for r in system.store.processes("replica") if r.process.wanted and r.handle)
+            os.kill(int(victim.handle.split(":")[0]), signal.SIGKILL)
+
+            async def again():
+                rows = {r.process.name: r for r in system.store.processes("replica")}
+                new = rows.get(victim.process.name)
+                return new is None or (new.handle is not None and new.handle != victim.handle)
+
+            await until(again)
+
+        most = len(system.store.processes("replica"))
+
+        async def fewer():
+            return len(system.store.processes("replica")) < most
+
+        async def alone():
+            rows = system.store.processes("replica")
+            return sum(r.process.settings["service"] == "camera" for r in rows) == 1
+
+        await until(fewer)
+        await system.kill("controller")
+        await until(alone)
+        orphans = await until(lambda: without_orphans(system))
+        assert orphans == "none"
+
+    asyncio.run(run())
+
+
+async def without_orphans(system):
+    """No process of a replica runs that the store does not know."""
+    known = {r.process.name for r in system.store.processes("replica")}
+    places = [file for file in (system.folder / "places").iterdir() if "#" in file.name]
+    alive = {file.name for file in places if (number := file.read_text()) and runs(number)}
+    return "none" if alive <= known else ""
+
+
+def runs(number):
+    try:
+        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_policies_are_switched_while_it_runs(system):
+    async def run():
+        client = system.gateway()
+        answer = await system.get("/v1/request-policy", "PUT", {"policy": "cloud-only"})
+        assert sorted(answer["gateways"]) == ["gateway-0", "gateway-1"]
+        answers = [await request(client) for _ in range(3)]
+        assert {each.headers["edgewise-worker"] for each in answers} == {"camera@cloud"}
+        await system.kill("gateway-0")
+        assert (await request(client)).headers["edgewise-worker"] == "camera@cloud"
+        await system.get("/v1/request-policy", "PUT", {"policy": "greedy"})
+
+        async def near():
+            return "cloud" not in (await request(client)).headers["edgewise-worker"]
+
+        await until(near)
+        answer = await system.get("/v1/replica-policy", "PUT", {"policy": "none"})
+        assert answer["policy"] == "none"
+        await system.kill("controller")
+        assert (await system.get("/v1/replica-policy"))["policy"] == "none"
+        rows = [r.process.name for r in system.store.processes("replica")]
+        async with Load(system, 6):
+            await asyncio.sleep(4 * FRAME_S)
+        assert [r.process.name for r in system.store.processes("replica")] == rows
+        assert (
+            "none of autoscaler" in (await system.get("/v1/replica-policy", "PUT", {"policy": "x"}))["error"]
+        )
+        await system.get("/v1/replica-policy", "PUT", {"policy": "autoscaler"})
+        client.close()
+
+    asyncio.run(run())
+
+
+def test_requests_without_enough_time_are_refused_and_say_why(system):
+    async def run():
+        client, before = system.gateway(), (await service(system))["requests"]["dropped"]
+        answer = await request(client, deadline_s=0.001)
+        assert answer.status == 409 and "cannot end in time" in json.loads(answer.body)["error"]
+        assert (await request(client, deadline_s="soon")).status == 400
+        assert (await request(client, **{"edgewise-remaining-s": "0.001"})).status == 409
+        assert (await request(client, "sorting")).status == 200
+        ready = await client.request("GET", "/v2/models/sorting/ready")
+        assert json.loads(ready.body)["ready"] is True
+        found = json.loads((await client.request("GET", "/v2/models/sorting")).body)
+        assert found["name"] == "sorting" and found["inputs"]
+
+        async def counted():
+            return (await service(system))["requests"]["dropped"] == before + 2
+
+        await until(counted)
+        page = (await client.request("GET", "/metrics")).body.decode()
+        assert 'edgewise_requests_total{outcome="dropped",service="camera"}' in page
+        assert re.search(r'edgewise_replicas\{node="cloud",service="camera",state="ready"\} 1.0', page)
+        assert 'edgewise_request_policy{policy="' in page
+        client.close()
+
+    asyncio.run(run())
+
+
+def test_the_command_line_shows_and_steers_it(system):
+    folder = ("--state", str(system.folder))
+
+    def say(*arguments, code=0):
+        return edgewise(*arguments, *folder, folder=system.folder, code=code)
+
+    assert "in time" in say("load", "plates", "--rate-qps", "20", "--seconds", "1", "--deadline-s", "30")
+    assert "refused" in say(
+        "load", "plates", "--seconds", "0.5", "--deadline-s", "0.001", "--site", "site-east"
+    )
+    assert "camera, plates, sorting" in say("load", "plate", code=2)
+    assert "site-west" in say("load", "plates", "--site", "north", code=2)
+    said = say("status")
+    assert "west-0" in said and "requests by" in said and "replicas by" in said
+    assert re.search(r"plates@\S+#0\s+ready", say("workers"))
+    assert "the controller" in say("policy", "set", "gsp-ss", "--of", "replicas")
+    assert "gateway-0, gateway-1" in say("policy", "set", "two-choices", "--of", "requests")
+    assert say("policy", "show", "--of", "replicas").startswith("gsp-ss, of autoscaler")
+    assert "streams, requests, replicas" in say("policy", "set", "x", "--of", "y", code=2)
+    say("policy", "set", "autoscaler", "--of", "replicas")
