@@ -132,6 +132,24 @@ def test_higher_priority_goes_first_and_takes_the_last_place():
     asyncio.run(go())
 
 
+def test_by_deadline_the_query_that_ends_first_goes_first_within_a_priority():
+    async def go():
+        run = Recorder(held=True)
+        batcher = Batcher(run, WorkerMetrics("m"), by_deadline=True)
+        now_s = time.monotonic()
+        first = asyncio.create_task(batcher.submit(item(0), FOREVER))
+        await run.begun()
+        times = {1: 900.0, 2: 300.0, 3: 600.0}
+        rest = [asyncio.create_task(batcher.submit(item(i), now_s + left_s)) for i, left_s in times.items()]
+        rest.append(asyncio.create_task(batcher.submit(item(4), now_s + 1000.0, priority=1)))
+        await asyncio.sleep(0)
+        run.go.set()
+        await asyncio.gather(first, *rest)
+        assert run.batches == [[0], [4], [2], [3], [1]]
+
+    asyncio.run(go())
+
+
 def test_expired_and_abandoned_queries_are_not_run():
     async def go():
         run = Recorder(held=True)

@@ -1,0 +1,360 @@
+"""Services of a live scenario: their form, the replicas that are planned, commands carried out, requests."""
+
+import asyncio
+import logging
+
+import numpy as np
+import pytest
+
+from edgewise.config import dump_scenario, load_scenario
+from edgewise.core.orchestration import HOLD
+from edgewise.errors import PolicyError, ProtocolError, ScenarioError
+from edgewise.model.services import services_of
+from edgewise.runtime.dispatching import Dispatching, Replica, rehearse
+from edgewise.runtime.plan import SCENARIO, prepare
+from edgewise.runtime.replicas import Replicas
+from edgewise.runtime.room import ledger_of
+from edgewise.runtime.service_policies import (
+    load_replica_policy,
+    load_request_policy,
+    replica_policies,
+    request_policies,
+)
+
+CAMERA, PLATES, SORTING = range(3)
+GB = 1e9
+
+
+def scenario(**changes):
+    return load_scenario("kais-live", {name.replace("__", "."): value for name, value in changes.items()})
+
+
+# the scenario
+
+
+def test_stations_are_the_cloud_and_all_other_nodes():
+    services = services_of(scenario())
+    system = services.system
+    assert services.names == ("camera", "plates", "sorting")
+    assert services.nodes == ("west-0", "west-1", "east-0", "east-1")
+    assert services.cloud == (("camera@cloud",), ("plates@cloud",), ("sorting@cloud",))
+    assert system.site_of.tolist() == [0, 0, 1, 1]
+    assert system.delay_s[0] == pytest.approx([0.12, 0.002, 0.002, 0.01, 0.01])  # there and back
+    assert system.initial.sum(axis=0).tolist() == [1, 1, 1]
+    assert services.service_s == pytest.approx([0.04, 0.03, 0.02])
+    assert (system.wan_bps, system.lan_bps) == (1e8, 1e9)
+    assert services_of(load_scenario("tiny")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"orchestration__cloud": "clout"},
+            "orchestration.cloud: unknown cluster 'clout'; did you mean 'cloud'",
+        ),
+        ({"orchestration__services.0.variant": "camra"}, "unknown variant 'camra'; did you mean 'camera'"),
+        ({"orchestration__services.0.variant": "plates"}, "'plates' is given twice"),
+        ({"orchestration__services.0.initial": 9}, "8 of 9 replicas of 'camera' fit the nodes; lower it"),
+        ({"orchestration__frame_s": 0}, "orchestration.frame_s"),
+        ({"workers.0.cluster": "west"}, "no worker of 'camera' in the cloud; add"),
+        ({"workers.0.cluster": "west"}, "workers outside the cloud; remove them"),
+        ({"catalog.variants.0.resources": {"cpu_cores": 1}}, "needs cpu_cores and memory_bytes above 0"),
+        ({"catalog.models.0.task": "camera", "applications.0.task": "camera"}, "'camera' is also a task"),
+    ],
+)
+def test_what_is_wrong_with_services_is_said(changes, message):
+    with pytest.raises(ScenarioError) as caught:
+        scenario(**changes)
+    assert message in str(caught.value)
+
+
+def test_workers_of_streams_on_a_node_leave_less_to_replicas():
+    kept = scenario(**{"workers.0": {"variant": "camera", "cluster": "cloud"}})
+    data = dump_scenario(kept).replace("workers:\n", "workers:\n- {variant: other, node: west-0, count: 1}\n")
+    data = data.replace(
+        "  variants:\n",
+        "  variants:\n  - {name: other, model: reader, resources: {cpu_cores: 1, memory_bytes: 2GB}, "
+        "profile: {fixed_s: 1}, largest_bytes: 1kB}\n",
+    )
+    import yaml
+
+    from edgewise.model.scenario import parse_scenario
+
+    system = services_of(parse_scenario(yaml.safe_load(data), "x")).system
+    assert system.memory_bytes[1:].tolist() == [0.5 * GB, 2.5 * GB, 2.5 * GB, 2.5 * GB]
+    assert system.cpu_cores[1:].tolist() == [1.0, 2.0, 2.0, 2.0]
+
+
+# what is planned
+
+
+def prepared(folder, made=None):
+    store = prepare(folder, made or scenario())
+    return store, services_of(made or scenario())
+
+
+def names(store):
+    return sorted(r.process.name for r in store.processes("replica") if r.process.wanted)
+
+
+def test_first_replicas_are_processes_and_stay_when_the_scenario_is_prepared_again(tmp_path):
+    store, _ = prepared(tmp_path)
+    assert names(store) == ["camera@west-0#0", "plates@west-1#0", "sorting@east-0#0"]
+    assert store.get("request_policy") == "deadline-queue"
+    before = [r.process for r in store.processes("replica")]
+    store.close()
+    store, _ = prepared(tmp_path)
+    assert [r.process for r in store.processes("replica")] == before
+    store.close()
+    smaller = scenario(**{"clusters.0.nodes.0.resources.memory_bytes": "900MB"})
+    store, _ = prepared(tmp_path, smaller)  # no camera fits the west any more: the first two move
+    assert names(store) == ["camera@east-1#0", "plates@east-0#0", "sorting@east-0#0"]
+    store.close()
+
+
+def test_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(PolicyError, match="no request policy 'neerest'"):
+        prepare(tmp_path, scenario(orchestration__dispatch="neerest"))
+    with pytest.raises(PolicyError, match="no replica policy"):
+        prepare(tmp_path, scenario(orchestration__orchestrate="x"))
+    with pytest.raises(PolicyError, match="no file"):
+        prepare(tmp_path, scenario(orchestration__dispatch="x.json"))
+
+
+# the controller's part
+
+
+async def nobody(method, path):
+    return []
+
+
+def controller(folder, made=None, ask=nobody, ends=lambda handle: False):
+    store, services = prepared(folder, made)
+    return Replicas(store, ask, ends), store, services
+
+
+def placed(replicas, services):
+    """(N, S) replicas that are wanted."""
+    table = np.zeros((len(services.nodes), len(services.names)), dtype=int)
+    for running in replicas.store.processes("replica"):
+        if running.process.wanted:
+            settings = running.process.settings
+            table[services.nodes.index(settings["node"]), services.names.index(settings["service"])] += 1
+    return table
+
+
+def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(tmp_path):
+    replicas, store, _ = controller(tmp_path)
+    services = replicas.services
+    replicas.carry_out(services, [(0, 1), (0, 1), (0, 3), (0, 3), (3, 0), (9, 1), (-1, 1), (3, 9), (3, -1)])
+    assert placed(replicas, services)[0].tolist() == [2, 0, 1]  # 2 GB and 0.5 GB of 2.5 GB
+    assert placed(replicas, services)[3].tolist() == [0, 0, 0]
+    free = ledger_of(load_scenario(tmp_path / SCENARIO), store.processes()).free("west-0")
+    assert free.memory_bytes == 0.0 and free.cpu_cores == 0.0
+    ports = [r.process.port for r in store.processes()]
+    assert len(set(ports)) == len(ports)
+    replicas.carry_out(services, [(0, -1), (0, 2)])  # what goes holds its memory until its process has ended
+    store.started("camera@west-0#1", "1:1", 0)
+    replicas.carry_out(services, [(0, 2)])
+    assert placed(replicas, services)[0, CAMERA] == 1
+
+
+def test_memory_of_a_replica_that_goes_is_free_when_its_process_has_ended(tmp_path):
+    replicas, store, _ = controller(tmp_path)
+    services = replicas.services
+    replicas.carry_out(services, [(0, 1), (0, 3)])
+    for running in store.processes("replica"):
+        store.started(running.process.name, f"1:{running.process.port}", 0)
+    assert replicas.remove(services, 0, CAMERA)
+    assert not replicas.add(services, 0, PLATES)
+    gone = next(r.process.name for r in store.processes("replica") if not r.process.wanted)
+    store.started(gone, None, 0)
+    assert replicas.add(services, 0, PLATES)
+    asyncio.run(replicas.step(0.0))
+    assert gone not in [r.process.name for r in store.processes("replica")]
+    assert placed(replicas, services)[0].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_adding_keeps_a_replica_that_is_to_go_unless_it_was_told_to_end(tmp_path, told):
+    replicas, store, _ = controller(tmp_path, ends=lambda handle: told)
+    services = replicas.services
+    store.started("camera@west-0#0", "1:1", 0)
+    assert replicas.remove(services, 0, CAMERA) and not replicas.remove(services, 0, CAMERA)
+    assert replicas.add(services, 0, CAMERA)
+    assert names(store)[0] == ("camera@west-0#1" if told else "camera@west-0#0")
+
+
+def test_nodes_per_frame_bounds_where_replicas_change(tmp_path):
+    replicas, _, _ = controller(tmp_path, scenario(orchestration__nodes_per_frame=1))
+    services = replicas.services
+    before = placed(replicas, services)
+    replicas.carry_out(services, [(1, 1), (3, 3), (1, 3), (3, 1)])
+    assert (placed(replicas, services) - before).sum(axis=1).tolist() == [0, 2, 0, 0]
+
+
+def report(**held):
+    """A gateway's answer; camera@west-0#0 is up, and holds requests."""
+    wanted = held.pop("wanted", True)
+    replica = {"service": "camera", "up": True, "wanted": wanted, "held": held.get("camera", 0)}
+    totals = {"arrived": held.get("arrived", 0), "in_time": 0, "late": 0, "dropped": 0, "failed": 0}
+    return {
+        "policy": "x", "cloud_delay_s": 0.2,
+        "services": {name: totals if name == "camera" else dict.fromkeys(totals, 0)
+                     for name in ("camera", "plates", "sorting")},
+        "replicas": {"camera@west-0#0": replica, "camera@cloud": {**replica, "held": 3}},
+    }  # fmt: skip
+
+
+def test_the_view_sums_what_gateways_say(tmp_path):
+    answers = [report(camera=2, arrived=5), report(camera=1, arrived=4)]
+
+    async def ask(method, path):
+        return [{"gateway": f"gateway-{k}", "answer": answer} for k, answer in enumerate(answers)]
+
+    replicas, store, _ = controller(tmp_path, ask=ask)
+    services = replicas.services
+    store.started("camera@west-0#0", "1:1", 0)
+    asyncio.run(replicas.step(0.0))
+    view = replicas.view(services)
+    assert (view.busy[0, 1, CAMERA], view.waiting[0, 1, CAMERA], view.ready[0, 1, CAMERA]) == (1, 2, 1)
+    assert view.waiting_s[0, 1, CAMERA] == pytest.approx(0.08)
+    assert view.starting[0, 2, PLATES] == 1 and view.ready[0, 2, PLATES] == 0
+    assert (view.busy[0, 0, CAMERA], view.waiting[0, 0, CAMERA]) == (1, 5)
+    assert view.cloud_delay_s[0] == pytest.approx(0.2)
+    assert replicas._new_arrivals(services).tolist() == [9, 0, 0]
+    answers[0]["services"]["camera"]["arrived"] = 7
+    answers[1]["services"]["camera"]["arrived"] = 1  # it was started anew
+    asyncio.run(replicas.step(0.0))
+    assert replicas._new_arrivals(services).tolist() == [3, 0, 0]
+    found = replicas.report()
+    assert found["services"][CAMERA]["nodes"]["west-0"]["ready"] == 1
+    assert found["services"][CAMERA]["requests"]["arrived"] == 8
+
+
+def test_a_replica_that_goes_is_in_use_until_gateways_know_and_hold_nothing(tmp_path):
+    answers = []
+
+    async def ask(method, path):
+        return [{"gateway": f"gateway-{k}", "answer": answer} for k, answer in enumerate(answers)]
+
+    replicas, _, _ = controller(tmp_path, ask=ask)
+    name = "camera@west-0#0"
+    assert replicas.in_use(name)  # nothing heard yet
+    for first, second, used in (
+        (report(), report(wanted=False), True),  # one does not know yet
+        (report(wanted=False, camera=1), report(wanted=False), True),  # one waits for an answer
+        (report(wanted=False), report(wanted=False), False),
+        ({"error": "no services"}, report(wanted=False), False),  # a gateway of a newer scenario
+    ):
+        answers[:] = [first, second]
+        asyncio.run(replicas.step(0.0))
+        assert replicas.in_use(name) is used
+
+
+def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_path, caplog):
+    async def ask(method, path):
+        return [{"gateway": "gateway-0", "answer": report(camera=3)}]
+
+    replicas, store, _ = controller(tmp_path, ask=ask)
+    services = replicas.services
+    frame_s = services.spec.frame_s
+    asyncio.run(replicas.step(10 * frame_s))  # a new controller waits for the next frame
+    assert placed(replicas, services).sum() == 3
+    asyncio.run(replicas.step(11 * frame_s))
+    grown = placed(replicas, services)
+    assert grown[:, CAMERA].sum() > 1
+    asyncio.run(replicas.step(11.5 * frame_s))
+    assert (placed(replicas, services) == grown).all()
+    replicas._policy[1].scale = lambda view: 1 / 0
+    store.put("replica_policy", "autoscaler")
+
+    async def keep():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(replicas.keep(0.001), 0.2)
+
+    replicas._frame = 0
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(keep())
+    assert "replicas" in caplog.text
+    assert (placed(replicas, services) == grown).all()
+
+
+# the gateway's part
+
+
+def gateway(policy="greedy", clock=lambda: 5.0):
+    made = Dispatching(services_of(scenario()), 0, load_request_policy(policy), 0, clock)
+    for replica in made.replicas.values():
+        replica.up = True
+    return made
+
+
+def test_of_the_replicas_at_a_station_the_one_with_least_to_do_gets_the_request():
+    made = gateway("deadline-queue")
+    made.replicas |= {name: Replica(name, CAMERA, 1, True, True, mine) for name, mine in (("a", 2), ("b", 1))}
+    made.replicas["c"] = Replica("c", CAMERA, 1, wanted=False, up=True)
+    made.replicas["d"] = Replica("d", CAMERA, 1, wanted=True, up=False)
+    assert made.decide(CAMERA, 1.0, 100.0).name == "b"
+    made.replicas["b"].others = 5
+    assert made.decide(CAMERA, 1.0, 100.0).name == "a"
+    assert made.decide(PLATES, 1.0, 100.0).name == "plates@cloud"
+
+
+def test_without_time_or_replicas_a_request_is_refused_and_why_is_said():
+    made = gateway()
+    with pytest.raises(ProtocolError, match=r"cannot end in time: takes 0\.16") as caught:
+        made.decide(CAMERA, 0.1, 100.0)
+    assert caught.value.status == 409
+    made.replicas["a"] = Replica("a", CAMERA, 1, True, True)
+    assert made.decide(CAMERA, 0.1, 100.0).name == "a"
+    for replica in made.replicas.values():
+        replica.up = False
+    with pytest.raises(ProtocolError, match="no replica of 'camera' is up") as caught:
+        made.decide(CAMERA, 1.0, 100.0)
+    assert caught.value.status == 503
+
+
+def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud(caplog):
+    made = gateway()
+    made.replicas["a"] = Replica("a", CAMERA, 1, True, True)
+    made.policy.dispatch = lambda view: np.full(view.site.shape, HOLD)
+    assert made.decide(CAMERA, 1.0, 100.0) is None
+    made.policy.dispatch = lambda view: 1 / 0
+    with caplog.at_level(logging.ERROR):
+        assert {made.decide(CAMERA, 1.0, 100.0).name for _ in range(3)} == {"camera@cloud"}
+    assert caplog.text.count("policy failed") == 1
+    made.policy.dispatch = lambda view: np.full(view.site.shape, 4)  # nobody there
+    assert made.decide(CAMERA, 1.0, 100.0).name == "camera@cloud"
+    made.replicas["camera@cloud"].up = False
+    assert made.decide(CAMERA, 1.0, 100.0).name == "a"
+
+
+def test_measured_times_move_the_estimates():
+    made = gateway()
+    cloud, near = made.replicas["camera@cloud"], Replica("a", CAMERA, 1, True, True)
+    for _ in range(50):
+        made.measured(cloud, 0.0, 0.5, 0.1, alone=False)
+        made.measured(near, 0.0, 0.3, 0.25, alone=True)
+    assert made.view.cloud_delay_s[0] == pytest.approx(0.4, rel=1e-3)
+    assert made.service_s[CAMERA] == pytest.approx(0.25, rel=1e-3)
+    assert made.service_s[PLATES] == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("name", request_policies())
+def test_every_request_policy_decides_on_live_services(name):
+    rehearse(services_of(scenario()), load_request_policy(name))
+
+
+@pytest.mark.parametrize("name", replica_policies())
+def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path):
+    replicas, _, _ = controller(tmp_path)
+    services = replicas.services
+    policy = load_replica_policy(name)
+    try:
+        policy.reset(services.system)
+    except PolicyError as error:
+        assert "train" in str(error)
+        return
+    assert policy.scale(replicas.view(services)).shape[::2] == (1, 2)
