@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+
+from msgspec import DecodeError, Raw, json
 
 from edgewise.core.world import World
 from edgewise.runtime import http
 from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
-from edgewise.runtime.protocol import compact
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
 DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
@@ -16,6 +16,8 @@ LONGEST_S = 600.0  # nobody is waited for longer
 OUTCOME = ("queries", "ok", "failed", "rejected", "delay_mean_s")
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
+_FIELDS = json.Decoder(dict[str, Raw])  # all but the names stays as it was written
+_PARAMETERS = json.Decoder(dict[str, Raw] | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,15 @@ def write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
     length = int(stated) if stated and stated.isdigit() else len(answer.body)
     if length > LARGE_JSON_BYTES:
         return
+    body = memoryview(answer.body)
     try:
-        head = json.loads(answer.body[:length])
-        head["parameters"] = {**(head.get("parameters") or {}), **parameters}
-    except (ValueError, TypeError, AttributeError):
+        head = _FIELDS.decode(body[:length])
+        stated_parameters = _PARAMETERS.decode(head.get("parameters", b"null")) or {}
+    except (DecodeError, ValueError, RecursionError):
         return  # whatever a foreign server sent: passed on as it is
-    text = compact(head).encode()
-    answer.body = b"".join((text, memoryview(answer.body)[length:]))
+    head["parameters"] = Raw(json.encode({**stated_parameters, **parameters}))
+    text = json.encode(head)
+    answer.body = b"".join((text, body[length:]))
     if stated:
         answer.headers["inference-header-content-length"] = str(len(text))
 

@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 
 from edgewise.errors import ProtocolError
@@ -56,21 +57,21 @@ def to_binary(array: Array, datatype: str) -> bytes:
     return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
 
-def to_json(name: str, array: Array) -> list[Any]:
+def to_json(name: str, array: Array) -> msgspec.Raw:
     """Flat list of values.
 
     Raises:
         ProtocolError: JSON cannot hold a value.
     """
     if array.dtype == object:
-        return [_as_text(name, value) for value in array.ravel()]
+        return msgspec.Raw(msgspec.json.encode([_as_text(name, value) for value in array.ravel()]))
     if array.dtype == DTYPES["BF16"]:
         with np.errstate(invalid="ignore"):  # signalling NaN
             array = array.astype(np.float32)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    text = msgspec.json.encode(array.ravel().tolist())
+    if b"null" in text:
         raise ProtocolError(f"{name}: NaN and infinity have no JSON form; ask for binary outputs")
-    values: list[Any] = array.ravel().tolist()
-    return values
+    return msgspec.Raw(text)
 
 
 def from_binary(blob: memoryview, datatype: str, shape: tuple[int, ...], here: str) -> Array:
@@ -91,16 +92,15 @@ def from_binary(blob: memoryview, datatype: str, shape: tuple[int, ...], here: s
     return np.frombuffer(blob, dtype=dtype).reshape(shape)
 
 
-def shape_of(shape: Any, here: str, most: int = MAX_ELEMENTS) -> tuple[int, ...]:
+def shape_of(shape: list[int], here: str, most: int = MAX_ELEMENTS) -> tuple[int, ...]:
     """A checked shape.
 
     Raises:
         ProtocolError: no list of sizes, or more than `most` elements (413).
     """
-    fine = isinstance(shape, list) and len(shape) <= 16
-    if not fine or not all(type(n) is int and 0 <= n <= most for n in shape):
+    if len(shape) > 16 or min(shape, default=0) < 0:
         raise ProtocolError(f"{here}.shape: {str(shape)[:80]} is not a list of sizes")
-    if math.prod(max(n, 1) for n in shape) > most:
+    if math.prod([n or 1 for n in shape]) > most:
         raise ProtocolError(f"{here}.shape: more than {most} elements", status=413)
     return tuple(shape)
 
@@ -128,7 +128,7 @@ def _texts(data: list[Any]) -> Array:
     if not all(isinstance(value, str) for value in flat):
         raise TypeError("BYTES need strings")
     values = np.empty(len(flat), dtype=object)
-    values[:] = [value.encode("utf-8", "surrogatepass") for value in flat]
+    values[:] = [value.encode() for value in flat]
     return values
 
 
