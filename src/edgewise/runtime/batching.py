@@ -21,7 +21,8 @@ from edgewise.runtime.protocol import InferRequest, InferResponse
 from edgewise.runtime.tracing import OFF, Tracing
 
 QUICK_S = 1e-4  # a run this short is over before a thread would have begun it
-LONG_S = 1e-3
+LONG_S = 1e-3  # a run counts as at most this in the mean, so that one that was interrupted does not outweigh
+WEIGHT = 0.05  # of the last run in the mean
 EXPIRED = "deadline passed while waiting; not run"
 SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
@@ -71,7 +72,7 @@ class Batcher:
         self._run, self._metrics, self._clock, self._tracing = run, metrics, clock, tracing
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
         self._fills_no_batch = max_batch == 1 or batch_timeout_s == 0.0
-        self._run_s = LONG_S  # what a run takes, at most this; less is yet to be seen
+        self._run_s = LONG_S  # mean of the last runs; that they are shorter is yet to be seen
         self._heap: list[_Waiting] = []
         self._arrivals = 0
         self._changed = asyncio.Event()
@@ -138,12 +139,12 @@ class Batcher:
     def _timed(
         self, requests: Sequence[InferRequest], clock: Callable[[], float]
     ) -> list[InferResponse | ProtocolError]:
-        """Run them. After a slow run the next ones go to the thread."""
+        """Run them, and remember how long that takes."""
         began_s = clock()
         try:
             return self._run(requests)
         finally:
-            self._run_s = max(min(clock() - began_s, LONG_S), 0.7 * self._run_s)
+            self._run_s += WEIGHT * (min(clock() - began_s, LONG_S) - self._run_s)
 
     def _noted(self, began_s: float, queries: Sequence[tuple[float, Any]]) -> None:
         """Metrics and spans of a batch that has just run; when each query was queued, and in which span."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec import DecodeError, Raw, json
+import msgspec
+from msgspec import Raw
 
 from edgewise.core.world import World
 from edgewise.runtime import http
 from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
-DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
+DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
 OUTCOME = ("queries", "ok", "failed", "rejected", "delay_mean_s")
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
-_FIELDS = json.Decoder(dict[str, Raw])  # all but the names stays as it was written
-_PARAMETERS = json.Decoder(dict[str, Raw] | None)
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])  # all but the names stays as it was written
+_PARAMETERS = msgspec.json.Decoder(dict[str, Raw] | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ def write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
     try:
         head = _FIELDS.decode(body[:length])
         stated_parameters = _PARAMETERS.decode(head.get("parameters", b"null")) or {}
-    except (DecodeError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return  # whatever a foreign server sent: passed on as it is
-    head["parameters"] = Raw(json.encode({**stated_parameters, **parameters}))
-    text = json.encode(head)
+    head["parameters"] = Raw(msgspec.json.encode({**stated_parameters, **parameters}))
+    text = msgspec.json.encode(head)
     answer.body = b"".join((text, body[length:]))
     if stated:
         answer.headers["inference-header-content-length"] = str(len(text))
@@ -94,9 +95,9 @@ def where_is(world: World, worker: int) -> dict[str, str]:
 def reported(answer: http.Response, world: World, worker: int) -> http.Response:
     """The answer with its worker and variant in its headers, and in its parameters unless it is large."""
     who, variant = world.worker_names[worker], world.variant_names[worker]
-    headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
-    headers[WORKER], headers[VARIANT] = who, variant
-    answer.headers = headers
+    for name in DROPPED:
+        answer.headers.pop(name, None)
+    answer.headers[WORKER], answer.headers[VARIANT] = who, variant
     if answer.status == 200:
         write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
     return answer

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import json
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.tensors import (
@@ -118,7 +117,11 @@ class _Response(msgspec.Struct):
     parameters: dict[str, Any] | None = None
 
 
-_REQUEST, _RESPONSE, _ENCODER = json.Decoder(_Request), json.Decoder(_Response), json.Encoder()
+_REQUEST, _RESPONSE, _ENCODER = (
+    msgspec.json.Decoder(_Request),
+    msgspec.json.Decoder(_Response),
+    msgspec.json.Encoder(),
+)
 
 
 def encode_request(request: InferRequest, json_inputs: Collection[str] = ()) -> tuple[dict[str, str], bytes]:
@@ -203,7 +206,7 @@ def _join(head: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, str],
     return headers, b"".join((text, *blobs))
 
 
-def _split(decoder: json.Decoder[T], headers: Mapping[str, str], body: bytes) -> tuple[T, memoryview]:
+def _split(decoder: msgspec.json.Decoder[T], headers: Mapping[str, str], body: bytes) -> tuple[T, memoryview]:
     stated = headers.get(JSON_LENGTH)
     length = len(body)
     if stated is not None:
