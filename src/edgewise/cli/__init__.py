@@ -19,6 +19,7 @@ from edgewise.cli import jobs, live
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
+from edgewise.cli.load import load
 from edgewise.cli.orchestrate import orchestrate
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
@@ -146,6 +147,7 @@ app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out 
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
 app.command(epilog="Example: edgewise orchestrate kais-demo --dispatch closest")(orchestrate)
+app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")(load)
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)

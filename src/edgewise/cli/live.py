@@ -14,6 +14,7 @@ from rich.table import Table
 
 from edgewise import config
 from edgewise.cli.extras import extra
+from edgewise.cli.replicas import services_table
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
@@ -27,6 +28,7 @@ Folder = Annotated[Path, typer.Option("--state", help="Folder of the live system
 Otlp = Annotated[
     str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
 ]
+PolicyOf = Annotated[str, typer.Option("--of", help="What it decides about: streams, requests or replicas.")]
 DEFAULT = Path("runs/live")
 
 
@@ -81,6 +83,8 @@ def up(
     store.close()
     if again:
         _call(folder, "PUT", "/v1/policy", {"policy": policy})
+        if (services := loaded.spec.orchestration) is not None:
+            _call(folder, "PUT", "/v1/request-policy", {"policy": services.dispatch})
         out.print("it runs already: what changed is replaced, one process after another; see edgewise status")
     else:
         nursery.Nursery(folder).run()
@@ -109,6 +113,10 @@ def status(folder: Folder = DEFAULT) -> None:
         state = f"{row['state']}, to be replaced" if row["outdated"] else row["state"]
         table.add_row(row["name"], row["kind"], state, str(row["restarts"]), row["url"])
     out.print(table)
+    if found["orchestration"] is not None:
+        out.print(services_table(found["orchestration"]))
+        by = found["orchestration"]
+        out.print(f"requests by {by['dispatch']}, replicas by {by['orchestrate']}")
     shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
     out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
 
@@ -132,8 +140,8 @@ def streams(
 
 @app.command(epilog="Example: edgewise workers")
 def workers(folder: Folder = DEFAULT) -> None:
-    """List the workers with the load that each gateway has on them."""
-    table = Table("worker", "state", "restarts", "capacity", "load", "streams", box=None)
+    """List workers with the load that each gateway has on them, and replicas with their requests."""
+    table = Table("worker", "state", "restarts", "capacity", "load", "streams", "requests", box=None)
     for row in _call(folder, "GET", "/v1/workers"):
         views = list(row.get("gateways", {}).values())
         capacity = f"{views[0]['capacity_qps']:.1f}" if views else "–"
@@ -141,7 +149,8 @@ def workers(folder: Folder = DEFAULT) -> None:
         load = f"{max((view['load_qps'] for view in views), default=0.0):.1f}"
         reached = bool(views) and all(view["up"] for view in views)
         state = "not reached" if row["state"] == "running" and not reached else row["state"]
-        table.add_row(row["name"], state, str(row["restarts"]), capacity, load, streams)
+        requests = str(row["held"]) if "held" in row else ""
+        table.add_row(row["name"], state, str(row["restarts"]), capacity, load, streams, requests)
     out.print(table)
 
 
@@ -159,18 +168,28 @@ def resume(worker: Annotated[str, typer.Argument(help="Its name.")], folder: Fol
 
 @policy_app.command("set", epilog="Example: edgewise policy set closest")
 def set_policy(
-    name: Annotated[str, typer.Argument(help="A registered policy.")], folder: Folder = DEFAULT
+    name: Annotated[str, typer.Argument(help="A registered policy.")],
+    of: PolicyOf = "streams",
+    folder: Folder = DEFAULT,
 ) -> None:
-    """Switch the policy of all gateways; streams stay where they are."""
-    found = _call(folder, "PUT", "/v1/policy", {"policy": name})
-    out.print(f"policy {found['policy']} in {', '.join(found['gateways']) or 'no gateway yet'}")
+    """Switch a policy; streams, requests and replicas stay where they are."""
+    found = _call(folder, "PUT", _policy_path(of), {"policy": name})
+    where = "the controller" if of == "replicas" else ", ".join(found["gateways"]) or "no gateway yet"
+    out.print(f"policy {found['policy']} in {where}")
 
 
-@policy_app.command("show", epilog="Example: edgewise policy show")
-def show_policy(folder: Folder = DEFAULT) -> None:
+@policy_app.command("show", epilog="Example: edgewise policy show --of replicas")
+def show_policy(of: PolicyOf = "streams", folder: Folder = DEFAULT) -> None:
     """Say which policy is in use, and which there are."""
-    found = _call(folder, "GET", "/v1/policy")
+    found = _call(folder, "GET", _policy_path(of))
     out.print(f"{found['policy']}, of {', '.join(found['available'])}")
+
+
+def _policy_path(of: str) -> str:
+    paths = {"streams": "/v1/policy", "requests": "/v1/request-policy", "replicas": "/v1/replica-policy"}
+    if of not in paths:
+        raise EdgewiseError(f"--of: {of!r} is none of {', '.join(paths)}")
+    return paths[of]
 
 
 @shadow_app.command("set", epilog="Example: edgewise shadow set closest")

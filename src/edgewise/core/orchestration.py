@@ -232,6 +232,36 @@ class ReplicaView(NamedTuple):
         return found
 
 
+def new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaView:
+    """A view before anything arrived: initial replicas stand ready, their images pulled.
+
+    Args:
+        seeds: (W,) of policies' own draws.
+    """
+    stations, services, layers = system.stations, system.services, system.layer_bytes.size
+    view = ReplicaView(
+        records((worlds,), WORLD),
+        records((worlds, system.sites), SITE),
+        records((worlds, stations, services), REPLICAS),
+        records((worlds, system.cpu_cores.size), MACHINE),
+        np.zeros((worlds, stations)),
+        records((worlds, stations, layers), LAYER),
+        np.zeros((worlds, services), dtype=np.int64),
+    )
+    everything: Bools = system.needs_layer.max(axis=0, keepdims=True)
+    on_disk = np.concatenate([everything, system.initial @ system.needs_layer > 0])
+    view.seed[:] = seeds
+    view.cloud_delay_s[:] = system.delay_s[:, 0].mean()
+    view.head[:] = view.head_service[:] = -1
+    view.ready[:, 1:] = system.initial
+    view.layer["on_disk"] = on_disk
+    view.free_disk_bytes[:] = np.maximum(system.disk_bytes - on_disk @ system.layer_bytes, 0.0)
+    view.free_cpu_cores[:] = system.cpu_cores
+    view.free_memory_bytes[:] = system.memory_bytes
+    view.free_memory_bytes[:, system.first_machine[1] :] -= system.initial @ system.service_memory_bytes
+    return view
+
+
 class RequestPolicy(Protocol):
     """Request at the head of each site's queue → station, in every slot."""
 

@@ -24,6 +24,7 @@ from edgewise.model.build import (
 from edgewise.model.catalog import Catalog
 from edgewise.model.library import Empty, Library, resolve
 from edgewise.model.problems import explain, listed, shown
+from edgewise.model.services import check_services
 from edgewise.model.spec import ApplicationSpec, ArrivalsSpec, CatalogSpec, ScenarioSpec
 from edgewise.model.timeline import Change
 from edgewise.model.topologies import generate
@@ -151,6 +152,8 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     else:
         topology = generate(spec.topology, catalog, library, problems)
     check_applications(spec.applications, catalog, problems)
+    if spec.orchestration is not None and not problems:
+        check_services(spec.orchestration, catalog, topology, problems)
     # Without a topology every name of the timeline would count as unknown.
     timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems) if topology.sites else ()
     if problems:

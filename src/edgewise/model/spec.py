@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from edgewise.model.spec_services import LiveOrchestrationSpec
 from edgewise.model.spec_topology import TopologySpec
 from edgewise.model.values import (
     PLAIN,
@@ -365,6 +366,9 @@ class ScenarioSpec(Spec):
     arrivals: ArrivalsSpec = Field(description="When clients come.")
     timeline: tuple[ChangeSpec, ...] = Field(
         default=(), description="What fails, returns or changes, and when."
+    )
+    orchestration: LiveOrchestrationSpec | None = Field(
+        default=None, description="Live: services whose requests are dispatched and replicas orchestrated."
     )
 
     @model_validator(mode="after")

@@ -4,6 +4,9 @@ GET  /v1/admin/policy                the policy in use and those there are
 PUT  /v1/admin/policy                {"policy": name}: switch; bindings stay
 GET  /v1/admin/shadow                what a second policy would have done
 PUT  /v1/admin/shadow                {"policy": name}: begin anew; {"policy": ""}: end
+GET  /v1/admin/replicas              totals of services, and each replica's state and requests
+GET  /v1/admin/request-policy        the policy that dispatches requests of services
+PUT  /v1/admin/request-policy        {"policy": name}: switch
 GET  /v1/admin/workers               each worker's address, state and load
 PUT  /v1/admin/workers/{name}        {"url": …, "model": …}: any Open Inference Protocol server
 POST /v1/admin/drain                 take no more streams and queries
@@ -20,11 +23,14 @@ from edgewise import policies
 from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.runtime import http
+from edgewise.runtime.dispatching import rehearse as rehearse_requests
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
 from edgewise.runtime.session import rehearse
 
 log = logging.getLogger("edgewise.admin")
+NO_SERVICES = "the scenario has no orchestration; add services to it"
 
 
 def with_admin(gateway: Gateway) -> http.Handler:
@@ -36,6 +42,8 @@ def with_admin(gateway: Gateway) -> http.Handler:
             return await gateway.handle(request)
         if request.method == "PUT" and parts[2:] in (["policy"], ["shadow"]):
             await _rehearse(gateway, request.body)
+        if parts[2:] in (["replicas"], ["request-policy"]):
+            return await _services(gateway, request, parts[2])
         return _admin(gateway, request, parts[2:])
 
     return handle
@@ -67,6 +75,33 @@ def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Res
         case _, ["drain"]:
             return not_allowed("/v1/admin/drain takes POST", "POST")
     return http.failure(404, f"no {request.path}")
+
+
+async def _services(gateway: Gateway, request: http.Request, what: str) -> http.Response:
+    """Answer about the services of a gateway.
+
+    Raises:
+        ProtocolError: it has none, or a policy cannot be loaded.
+    """
+    services = gateway.services
+    if services is None:
+        raise ProtocolError(NO_SERVICES, status=404)
+    if request.method == "GET":
+        if what == "replicas":
+            return http.as_json(services.core.report())
+        return http.as_json({"policy": services.core.policy.name, "available": request_policies()})
+    if what == "replicas" or request.method != "PUT":
+        methods = ["GET"] if what == "replicas" else ["GET", "PUT"]
+        return not_allowed(f"/v1/admin/{what} takes {' and '.join(methods)}", *methods)
+    name = field(request.body, "policy")
+    check_name(name, request_policies())
+    try:
+        await asyncio.to_thread(rehearse_requests, services.core.services, load_request_policy(name))
+        services.core.use(load_request_policy(name))
+    except PolicyError as error:
+        raise ProtocolError(f"policy: {error}") from error
+    log.info("request policy switched", extra={"policy": name})
+    return http.as_json({"policy": name, "available": request_policies()})
 
 
 async def _rehearse(gateway: Gateway, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The worker's queue: bounded, by priority and then first come first served, run in batches.
+"""The worker's queue: bounded, by priority, then first come first served or by deadline, run in batches.
 
 A query may leave the queue in four ways: it is run; its deadline passes first (504, not run);
 a query of higher priority needs its place in a full queue (429); its client hangs up.
@@ -30,7 +30,7 @@ Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
 
 @dataclass(slots=True, order=True)
 class _Waiting:
-    order: tuple[int, int]  # (-priority, arrival): the heap's key
+    order: tuple[int, float, int]  # (-priority, deadline or 0, arrival): the heap's key
     request: InferRequest = field(compare=False)
     expires_s: float = field(compare=False)
     queued_s: float = field(compare=False)
@@ -51,6 +51,7 @@ class Batcher:
         batch_timeout_s: how long the first query waits for others to fill a batch.
         clock: tells how long a run takes in the thread: the thread's CPU time, where runs do nothing but
             compute. It leaves out the wait for the interpreter, which a run in place does not have.
+        by_deadline: of one priority, the query that expires first is run first.
         tracing: records what a query did here: "queue", then "run".
     Attributes:
         queued: queries waiting or running.
@@ -65,11 +66,13 @@ class Batcher:
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
+        by_deadline: bool = False,
         tracing: Tracing = OFF,
     ) -> None:
         self.queued = 0
         self.draining = False
         self._run, self._metrics, self._clock, self._tracing = run, metrics, clock, tracing
+        self._by_deadline = by_deadline
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
         self._fills_no_batch = max_batch == 1 or batch_timeout_s == 0.0
         self._run_s = LONG_S  # mean of the last runs; that they are shorter is yet to be seen
@@ -99,7 +102,7 @@ class Batcher:
         rows = len(next(iter(request.inputs.values()))) if key else self._max_batch
         answer = asyncio.get_running_loop().create_future()
         self._arrivals += 1
-        order = (-priority, self._arrivals)
+        order = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals)
         now_s, span = time.monotonic(), self._tracing.here()
         heapq.heappush(self._heap, _Waiting(order, request, expires_s, now_s, rows, key, answer, span))
         self.queued += 1

@@ -6,6 +6,7 @@
     GET  /v1/streams                      every stream, with its gateway
     GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
     GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
+    GET  /v1/request-policy, /v1/replica-policy; PUT {"policy"}     of services, where there are any
     .../v1/admin/…                        deferrable jobs, see `runtime.job_requests`
     POST /v1/down                         end everything
     GET  /openapi.json, /v2/health/live
@@ -24,15 +25,23 @@ from pathlib import Path
 from typing import Any
 
 from edgewise import policies
-from edgewise.errors import EdgewiseError, ProtocolError
+from edgewise.errors import EdgewiseError, PolicyError, ProtocolError
 from edgewise.runtime import http, job_requests
-from edgewise.runtime.admin import field, load_policy
+from edgewise.runtime.admin import NO_SERVICES, field, load_policy
 from edgewise.runtime.backends.base import Backend
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.replicas import Replicas
+from edgewise.runtime.service_policies import (
+    check_name,
+    load_replica_policy,
+    load_request_policy,
+    replica_policies,
+    request_policies,
+)
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.store import Process, Running, Store
 
@@ -55,6 +64,7 @@ class Controller:
     def __init__(self, store: Store, backend: Backend) -> None:
         self.store, self.backend = store, backend
         self.jobs = Jobs(store)
+        self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
         self.ending = asyncio.Event()
         self._misses: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}  # when a handle was told to end
@@ -89,7 +99,9 @@ class Controller:
             self._end(handle)
 
     def _needed(self, process: Process) -> bool:
-        """Whether a gateway that is yet to be started anew still uses a worker that goes."""
+        """Whether a gateway still uses a worker that goes, because it is yet to be told or started anew."""
+        if process.kind == "replica":
+            return self.replicas.in_use(process.name)
         rows = self.store.processes()
         return process.kind == "worker" and any(r.outdated for r in rows if r.process.kind == "gateway")
 
@@ -119,7 +131,7 @@ class Controller:
             outdated = [r for r in self.store.processes() if r.outdated]
             if not outdated or self.ending.is_set() or not await self._all_serve():
                 continue
-            first = min(outdated, key=lambda r: r.process.kind != "worker")
+            first = min(outdated, key=lambda r: r.process.kind == "gateway")
             log.info("settings changed", extra={"who": first.process.name})
             while first.handle and self.backend.alive(first.handle):
                 self._end(first.handle)
@@ -187,6 +199,8 @@ class Controller:
                 return http.as_json(await self._gateways("GET", "/v1/admin/shadow"))
             case "PUT", ["v1", "policy" | "shadow" as name]:
                 return await self._switch(name, request.body)
+            case "GET" | "PUT", ["v1", "request-policy" | "replica-policy" as name]:
+                return await self._of_services(request, name)
             case "POST", ["v1", "down"]:
                 self.ending.set()
                 return http.as_json({"ending": True})
@@ -199,6 +213,7 @@ class Controller:
             "shadow": self.store.get("shadow") or None,
             "processes": [self._row(r) for r in running],
             "streams_open": sum(stream["closed_s"] is None for stream in streams),
+            "orchestration": self.replicas.report(),
         }
 
     def _row(self, running: Running) -> dict[str, Any]:
@@ -213,8 +228,11 @@ class Controller:
         }  # fmt: skip
 
     async def _listed(self, kind: str) -> list[dict[str, Any]]:
-        mine = [r for r in self.store.processes() if r.process.kind == kind]
-        rows = [self._row(r) for r in mine]
+        kinds = ("worker", "replica") if kind == "worker" else (kind,)
+        mine = [r for r in self.store.processes() if r.process.kind in kinds]
+        rows = [
+            self._row(r) | (self.replicas.describe(r) if r.process.kind == "replica" else {}) for r in mine
+        ]
         if kind == "worker":
             for seen in await self._gateways("GET", "/v1/admin/workers"):
                 views = {view["worker"]: view for view in seen["answer"]}
@@ -245,7 +263,7 @@ class Controller:
         return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
 
     def _want(self, name: str, body: bytes) -> http.Response:
-        workers = [r.process.name for r in self.store.processes() if r.process.kind == "worker"]
+        workers = [r.process.name for r in self.store.processes() if r.process.kind != "gateway"]
         if name not in workers:
             raise ProtocolError(f"no worker {name[:80]!r}; there are {', '.join(workers)}", status=404)
         try:
@@ -267,11 +285,34 @@ class Controller:
         told = await self._gateways("PUT", f"/v1/admin/{what}", body, COMPILE_S)
         return http.as_json({"policy": name, "gateways": [row["gateway"] for row in told]})
 
+    async def _of_services(self, request: http.Request, what: str) -> http.Response:
+        """Say which policy of services is in use, or switch it, now and after restarts."""
+        services, name = self.replicas.services, what.replace("-", "_")
+        if services is None:
+            raise ProtocolError(NO_SERVICES, status=404)
+        requests = name == "request_policy"
+        have = request_policies() if requests else replica_policies()
+        if request.method == "GET":
+            return http.as_json({"policy": self.store.get(name), "available": have})
+        policy = field(request.body, "policy")
+        check_name(policy, have)
+        try:
+            (load_request_policy if requests else load_replica_policy)(policy).reset(services.system)
+        except PolicyError as error:
+            raise ProtocolError(f"policy: {error}") from error
+        self.store.put(name, policy)
+        log.info("policy switched", extra={"of": what, "policy": policy})
+        if not requests:
+            return http.as_json({"policy": policy, "gateways": []})
+        told = await self._gateways("PUT", f"/v1/admin/{what}", request.body, COMPILE_S)
+        return http.as_json({"policy": policy, "gateways": [row["gateway"] for row in told]})
+
 
 def _unknown(request: http.Request) -> http.Response:
     methods = {
         "policy": ("GET", "PUT"), "shadow": ("GET", "PUT"), "down": ("POST",), "status": ("GET",),
         "streams": ("GET",), "workers": ("GET",), "gateways": ("GET",),
+        "request-policy": ("GET", "PUT"), "replica-policy": ("GET", "PUT"),
     }  # fmt: skip
     parts = request.parts
     if parts[:2] == ["v1", "workers"] and len(parts) == 3:
@@ -290,7 +331,7 @@ async def _run(controller: Controller) -> None:
     where = Listen(port=about["port"], token=token, admin_token=about["admin_token"])
     listening = await listen(controller.handle, where)
     when_told(controller.ending.set)
-    work = (controller.check(), controller.roll(), controller.jobs.keep())
+    work = (controller.check(), controller.roll(), controller.jobs.keep(), controller.replicas.keep())
     chores = [asyncio.create_task(each) for each in work]
     await controller.keep()
     for chore in chores:

@@ -40,11 +40,10 @@ class Ways:
     client_s: float = 0.0
 
     def delays_s(
-        self, site: int, worker: int, size_bytes: float, stream: int, number: int
+        self, site: int, cluster: int, size_bytes: float, stream: int, number: int
     ) -> tuple[float, float]:
         """Delay of a query there, and of its answer back."""
         world = self.world
-        cluster = world.cluster[worker]
         mean_s, deviation_s = world.delay_s[site, cluster], world.deviation_s[site, cluster]
         up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), stream, number)
         rate_bps = min(world.uplink_bps[site], world.bandwidth_bps[site, cluster])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import msgspec
@@ -9,7 +10,9 @@ from msgspec import Raw
 
 from edgewise.core.world import World
 from edgewise.runtime import http
-from edgewise.runtime.headers import TOOK, TRACE, VARIANT, WORKER
+from edgewise.runtime.headers import REMAINING, TOOK, TRACE, VARIANT, WORKER
+from edgewise.runtime.tracing import Tracing
+from edgewise.runtime.upstream import Upstream
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
 DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
@@ -44,6 +47,7 @@ class Query:
     """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
 
     ways_s: emulated time of both ways together; home_s: when its answer may be given.
+    reserve_s: of the time left, what its work and way back need: a worker need not begin it later.
     """
 
     stream_id: int
@@ -54,6 +58,32 @@ class Query:
     received_s: float
     ways_s: float | None = None
     home_s: float = 0.0
+    reserve_s: float = 0.0
+
+
+async def forward(
+    target: Upstream, worker: str, query: Query, patience: Patience, tracing: Tracing
+) -> tuple[http.Response, bool]:
+    """The worker's answer, or ours in its place; and whether the worker is lost."""
+    left_s = query.expires_s - time.monotonic()
+    if left_s <= query.reserve_s:
+        why = "cannot end in time" if left_s > 0 else "deadline passed"
+        return http.failure(504, f"{why}; not sent to a worker"), False
+    query.headers[REMAINING] = f"{left_s - query.reserve_s:.6f}"
+    wait_s = min(left_s, LONGEST_S) + patience.late_s
+    try:
+        with tracing.span("forward"):
+            tracing.note(stream=query.stream_id, worker=worker)
+            tracing.pass_on(query.headers)
+            answer = await target.infer(query.headers, query.body, wait_s)
+            tracing.note(status=answer.status)
+        if answer.status == 500:
+            return http.failure(502, f"worker {worker} failed: status 500"), False
+        return answer, answer.status in LOST
+    except ConnectionError as error:
+        return http.failure(502, f"worker {worker} did not answer: {error}"), True
+    except TimeoutError as error:
+        return http.failure(504, f"worker {worker}: {error}"), False
 
 
 def took_s(answer: http.Response) -> float:
@@ -92,12 +122,11 @@ def where_is(world: World, worker: int) -> dict[str, str]:
     }
 
 
-def reported(answer: http.Response, world: World, worker: int) -> http.Response:
+def reported(answer: http.Response, worker: str, variant: str) -> http.Response:
     """The answer with its worker and variant in its headers, and in its parameters unless it is large."""
-    who, variant = world.worker_names[worker], world.variant_names[worker]
     for name in DROPPED:
         answer.headers.pop(name, None)
-    answer.headers[WORKER], answer.headers[VARIANT] = who, variant
+    answer.headers[WORKER], answer.headers[VARIANT] = worker, variant
     if answer.status == 200:
-        write_parameters(answer, {"edgewise_worker": who, "edgewise_variant": variant})
+        write_parameters(answer, {"edgewise_worker": worker, "edgewise_variant": variant})
     return answer

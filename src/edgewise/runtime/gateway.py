@@ -10,6 +10,7 @@ Clients name the task in the URL; the variant is the scheduler's choice and is r
     GET    /metrics, /openapi.json
     …      /v1/admin/…                  see `admin`
 
+A service (see `service_requests`) may stand for the task; its requests have no stream.
 Without `edgewise-stream`, queries of one task that state the same needs make one stream; it is
 opened by the first and closed when idle.
 """
@@ -30,22 +31,13 @@ from edgewise.runtime import http, needs, upstream
 from edgewise.runtime.about import answer_about
 from edgewise.runtime.books import Book, Counting, Key
 from edgewise.runtime.emulation import Ways, pass_time
-from edgewise.runtime.forwarding import (
-    LONGEST_S,
-    LOST,
-    OUTCOME,
-    PASSED,
-    Patience,
-    Query,
-    reported,
-    took_s,
-    where_is,
-)
+from edgewise.runtime.forwarding import OUTCOME, PASSED, Patience, Query, forward, reported, took_s, where_is
 from edgewise.runtime.granting import Granting
-from edgewise.runtime.headers import PRIORITY, REMAINING, STREAM, remaining_s
+from edgewise.runtime.headers import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.openapi import gateway_document
+from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.session import Session
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.upstream import Upstream
@@ -71,6 +63,7 @@ class Gateway:
         ways: emulated delays between sites and clusters; None where the network has its own.
         site: of streams that state none; the first when None.
         tracing: records spans of queries.
+        services: requests of services, which need no stream; None where the scenario has none.
     """
 
     session: Session
@@ -84,6 +77,7 @@ class Gateway:
     ways: Ways | None = None
     site: str | None = None
     tracing: Tracing = OFF
+    services: ServiceRequests | None = None
     draining: bool = False
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
@@ -128,13 +122,14 @@ class Gateway:
     async def watch(self) -> None:
         """Check the workers' health, until cancelled."""
         wait = self.patience
-        await upstream.watch(
+        watching = upstream.watch(
             self.upstreams,
             self.worker_changed,
             period_s=wait.health_period_s,
             timeout_s=wait.health_timeout_s,
             failures=wait.health_misses,
         )
+        await asyncio.gather(watching, *([self.services.watch()] if self.services is not None else []))
 
     async def drain(self) -> None:
         """Take no more streams and queries, and wait for those accepted."""
@@ -277,7 +272,8 @@ class Gateway:
     # queries
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
-        if task not in self.session.world.task_names:
+        targets = self._targets(task)
+        if targets is None:
             return http.failure(404, f"no worker implements the task {task!r}")
         if rest == ["infer"]:
             if request.method != "POST":
@@ -290,18 +286,24 @@ class Gateway:
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
             return not_allowed(f"{request.path} needs GET", "GET")
-        workers = [worker for worker in self._serving(task) if self.upstreams[worker].up]
+        up = [target for target in targets if target.up]
         if rest:
-            ready = bool(workers) and not self.draining
+            ready = bool(up) and not self.draining
             return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
-        for worker in workers:
-            if (found := await self.upstreams[worker].metadata()) is not None:
+        for target in up:
+            if (found := await target.metadata()) is not None:
                 return http.as_json({**found, "name": task})
         return http.failure(503, f"no worker of the task {task!r} answers")
 
     async def _infer(self, request: http.Request, task: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
+        if self.services is not None and task in self.services.names:
+            self._in_flight += 1
+            try:
+                return await self.services.infer(request, task)
+            finally:
+                self._in_flight -= 1
         session = self.session
         with self.tracing.span("decide"):
             stream_id = await self._stream_of(request, task)
@@ -329,7 +331,11 @@ class Gateway:
         assert self.ways is not None
         self._travelled += 1
         there_s, back_s = self.ways.delays_s(
-            stream.site, worker, stream.size_bytes, query.stream_id, self._travelled
+            stream.site,
+            self.session.world.cluster[worker],
+            stream.size_bytes,
+            query.stream_id,
+            self._travelled,
         )
         await pass_time(there_s)
         now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
@@ -366,30 +372,17 @@ class Gateway:
             left_s = max(query.home_s - time.monotonic(), 0.0)
             session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
         self.metrics.answered(worker, session.clock() - query.sent_s)
-        return reported(answer, session.world, worker)
+        return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
 
     async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
-        """The worker's answer, or ours in its place; and whether the worker is lost."""
-        target, name = self.upstreams[worker], self.session.world.worker_names[worker]
-        left_s = query.expires_s - time.monotonic()
-        if left_s <= 0:
-            return http.failure(504, "deadline passed; not sent to a worker"), False
-        query.headers[REMAINING] = f"{left_s:.6f}"
-        wait_s = min(left_s, LONGEST_S) + self.patience.late_s
-        try:
-            with self.tracing.span("forward"):
-                self.tracing.note(stream=query.stream_id, worker=name)
-                self.tracing.pass_on(query.headers)
-                answer = await target.infer(query.headers, query.body, wait_s)
-                self.tracing.note(status=answer.status)
-            if answer.status == 500:
-                return http.failure(502, f"worker {name} failed: status 500"), False
-            return answer, answer.status in LOST
-        except ConnectionError as error:
-            return http.failure(502, f"worker {name} did not answer: {error}"), True
-        except TimeoutError as error:
-            return http.failure(504, f"worker {name}: {error}"), False
+        name = self.session.world.worker_names[worker]
+        return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
-    def _serving(self, task: str) -> list[int]:
+    def _targets(self, task: str) -> list[Upstream] | None:
+        """Who serves a task, or a service; None when neither is called so."""
+        if self.services is not None and task in self.services.names:
+            return self.services.targets(task)
         world = self.session.world
-        return [worker for worker in range(world.workers) if world.task_names[world.task[worker]] == task]
+        if task not in world.task_names:
+            return None
+        return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]

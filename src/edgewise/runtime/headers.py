@@ -12,6 +12,8 @@ REMAINING = "edgewise-remaining-s"  # time left for a query
 PRIORITY = "edgewise-priority"  # of a query at a worker; larger goes first
 WORKER, VARIANT = "edgewise-worker", "edgewise-variant"  # who answered
 TOOK = "edgewise-worker-s"  # time an answered query spent at its worker
+QUEUED = "edgewise-queued"  # queries that wait or run at a worker
+DEADLINE = "edgewise-deadline-s"  # tolerated delay of a query
 PLAN, SERVERS, SENT = "edgewise-plan", "edgewise-servers", "edgewise-sent-bytes"  # of a split query
 TRACE = ("traceparent", "tracestate")  # W3C trace context, passed on
 

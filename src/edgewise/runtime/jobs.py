@@ -25,7 +25,7 @@ from edgewise.config import load_scenario
 from edgewise.core.deferral import CapacityView, DeferralPolicy, left_over_of, view_of
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.errors import CapacityError, EdgewiseError, RunError
+from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import DeferrableJob
@@ -33,6 +33,7 @@ from edgewise.policies import defer
 from edgewise.runtime.job_book import ACTIVE, Job, JobBook
 from edgewise.runtime.job_processes import JobProcesses, Stage
 from edgewise.runtime.plan import SCENARIO
+from edgewise.runtime.room import INFERENCE, ledger_of
 from edgewise.runtime.store import Store
 
 log = logging.getLogger("edgewise.jobs")
@@ -40,7 +41,6 @@ SLOT_S = 1.0
 POLICY = "tetris"
 PAST_SLOTS = 96
 GRACE_S = 5.0  # from SIGTERM to SIGKILL
-INFERENCE = 1_000  # priority of workers in the ledger, above that of every job
 
 
 def warm(name: str = POLICY) -> None:
@@ -116,7 +116,7 @@ class Jobs:
             jobs = self.book.open()
             if not jobs:
                 return
-            ledger = self._ledger()
+            ledger = ledger_of(self.scenario, self.store.processes())
             self._make_room(ledger, [job for job in jobs if job.state in ACTIVE], now_s)
             slot = int(now_s / self.slot_s)
             if start and slot != self._slot:
@@ -197,22 +197,6 @@ class Jobs:
             self.processes.resume(job.id)
 
     # room
-
-    def _ledger(self) -> NodeLedger:
-        """Nodes with the workers that are wanted or still run."""
-        topology, catalog = self.scenario.topology, self.scenario.catalog
-        ledger = NodeLedger(topology.nodes)
-        gone = {r.process.name for r in self.store.processes() if not r.process.wanted and r.handle is None}
-        for worker in topology.workers:
-            if worker.name in gone:
-                continue
-            needs = catalog.variant(worker.variant).resources
-            try:
-                ledger.reserve(Reservation(worker.name, worker.node, needs, INFERENCE))
-            except CapacityError:  # more is deployed than the node has: nothing is left
-                rest = ledger.free(worker.node)
-                ledger.reserve(Reservation(worker.name, worker.node, rest, INFERENCE))
-        return ledger
 
     def _make_room(self, ledger: NodeLedger, active: Sequence[Job], now_s: float) -> None:
         """Suspend jobs that find no room on their node, let others go on."""

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.http import Response
 from edgewise.runtime.session import Session
 
@@ -158,6 +159,66 @@ class GatewayMetrics(Collector):
             for who, variant, value in zip(world.worker_names, world.variant_names, values, strict=True):
                 family.add_metric([who, variant], float(value))
             yield family
+
+
+class ServiceMetrics(Collector):
+    """What a gateway knows of services and their replicas, at the moment of asking.
+
+    Args:
+        core: counts.
+        registry: the gateway's.
+    """
+
+    def __init__(self, core: Dispatching, registry: CollectorRegistry) -> None:
+        self._core = core
+        registry.register(self)
+        names = core.services.names
+        self._of = {name: s for s, name in enumerate(names)}
+        self._delays = Tally(
+            "edgewise_request_delay_seconds",
+            "From a request's arrival to its answer.",
+            DELAYS_S,
+            "service",
+            names,
+        )
+        registry.register(self._delays)
+
+    def answered(self, service: str, delay_s: float) -> None:
+        """A replica answered a request."""
+        self._delays.note(delay_s, self._of[service])
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family, filled from the counts."""
+        core, services = self._core, self._core.services
+        requests = CounterMetricFamily(
+            "edgewise_requests", "Requests of services that ended.", labels=["service", "outcome"]
+        )
+        for s, service in enumerate(services.names):
+            for outcome, ended in core.ended.items():
+                requests.add_metric([service, outcome], float(ended[s]))
+        yield requests
+        yield from self._replicas()
+        policy = GaugeMetricFamily("edgewise_request_policy", "1 for the policy in use.", labels=["policy"])
+        policy.add_metric([core.policy.name], 1)
+        yield policy
+
+    def _replicas(self) -> Iterable[Metric]:
+        core, services = self._core, self._core.services
+        places = (services.spec.cloud, *services.nodes)
+        number = GaugeMetricFamily("edgewise_replicas", "Replicas.", labels=["service", "node", "state"])
+        held = GaugeMetricFamily(
+            "edgewise_replica_requests", "Requests sent and not ended.", labels=["replica", "service", "node"]
+        )
+        found: dict[tuple[str, str, str], int] = {}
+        for r in core.replicas.values():
+            name, node = services.names[r.service], places[r.station]
+            state = ("ready" if r.up else "starting") if r.wanted else "removing"
+            found[name, node, state] = found.get((name, node, state), 0) + 1
+            held.add_metric([r.name, name, node], r.mine)
+        for labels, value in found.items():
+            number.add_metric(list(labels), value)
+        yield number
+        yield held
 
 
 def page(registry: CollectorRegistry) -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
+from edgewise.runtime.headers import DEADLINE
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -17,7 +18,7 @@ FIGURES: dict[str, float | None] = {
 KNOWN = ("task", "application", "site", "priority", *FIGURES)
 HEADERS = {
     "edgewise-rate-qps": "rate_qps",
-    "edgewise-deadline-s": "deadline_s",
+    DEADLINE: "deadline_s",
     "edgewise-size-bytes": "size_bytes",
     "edgewise-min-accuracy": "min_accuracy",
     "edgewise-application": "application",

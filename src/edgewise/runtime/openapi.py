@@ -180,7 +180,7 @@ def gateway_document() -> Schema:
         _header("edgewise-priority", "larger is more important", {"type": "integer"}),
         _header("edgewise-remaining-s", "time left for this query, seconds", {"type": "number"}),
     )
-    task = _path("task", "task that is needed; the variant is chosen by the gateway")
+    task = _path("task", "task that is needed, the variant is chosen by the gateway; or a service")
     paths = _model_paths("/v2/models/{task}", task, headers, (409, 502))
     return _document("edgewise gateway", {**_server_paths(), **paths, **_stream_paths(), **_admin_paths()})
 
@@ -236,11 +236,24 @@ def _admin_paths() -> Schema:
         "/v1/admin/workers/{worker}": {
             "put": _operation("Say where a worker is", {200: worker}, (400, 404, 413), (name,), place)
         },
+        "/v1/admin/replicas": {
+            "get": _operation("Totals of services, and their replicas", {200: {"type": "object"}}, (404,))
+        },
+        "/v1/admin/request-policy": _policy_paths("requests of services", policy, policy),
         "/v1/admin/drain": {
             "post": _operation(
                 "Take no more streams and queries", {200: _object({"draining": FLAG}, "draining")}, ()
             )
         },
+    }
+
+
+def _policy_paths(what: str, shown: Schema, switched: Schema) -> Schema:
+    """Ask for a policy of services, or switch it; 404 where the scenario has none."""
+    asked = _object({"policy": TEXT}, "policy")
+    return {
+        "get": _operation(f"Policy of {what}", {200: shown}, (404,)),
+        "put": _operation(f"Switch the policy of {what}", {200: switched}, (400, 404, 413), (), asked),
     }
 
 
@@ -272,6 +285,8 @@ def controller_document() -> Schema:
             "get": _operation("What a second policy would have done", {200: _list(record)}, ()),
             "put": _operation("Let a second policy watch", {200: told}, (400, 413), (), asked),
         },
+        "/v1/request-policy": _policy_paths("requests of services", policy, told),
+        "/v1/replica-policy": _policy_paths("replicas of services", policy, told),
         "/v1/down": {
             "post": _operation("End everything", {200: _object({"ending": FLAG}, "ending")}, ())
         },

@@ -6,18 +6,23 @@ import hashlib
 import os
 import secrets
 import socket
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from edgewise.config import dump_scenario
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
+from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.pieces import SUFFIX, WHOLE
-from edgewise.runtime.store import Process, Store
+from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
+from edgewise.runtime.store import Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 
 DATABASE, SCENARIO, STAND_IN = "state.sqlite", "scenario.yaml", "stand-in.onnx"
@@ -55,24 +60,24 @@ def prepare(
         otlp: address of a collector that traces go to; None for no traces.
     Raises:
         ScenarioError: too many workers for one machine, a model's file is missing, or no traces can be made.
+        PolicyError: a policy of its services is unknown.
     """
     check_otlp(otlp)
     world = World.build(scenario.catalog, scenario.topology)
     count = len(scenario.topology.sites) if gateways is None else gateways
-    if world.workers + count > MOST_PROCESSES:
-        raise ScenarioError(
-            f"workers: {world.workers} and {count} gateways are more than {MOST_PROCESSES} processes; "
-            "use a smaller scenario, or --gateways 1"
-        )
+    services = services_of(scenario)
+    _check(world, services, count)
     store = Store(folder / DATABASE)
     text = dump_scenario(scenario)
     (folder / SCENARIO).write_text(text)
     known = {running.process.name: running.process.port for running in store.processes()}
     ports = _Ports(known)
-    workers = [
-        _worker(w, world, scenario, ports, _file(scenario, w, models, folder), emulate, seed)
-        for w in range(world.workers)
-    ]
+    kinds = {
+        name: _settings(variant, _file(variant, models, folder), emulate, seed) | {"otlp": otlp}
+        for name in dict.fromkeys(world.variant_names)
+        if (variant := scenario.catalog.variant(name))
+    }
+    workers = [_worker(w, world, ports, kinds[world.variant_names[w]]) for w in range(world.workers)]
     settings = {
         "workers": [
             {"url": p.url, "model": p.settings["model"], "split": p.settings["split"]} for p in workers
@@ -86,13 +91,31 @@ def prepare(
         site = world.site_names[g % len(world.site_names)]
         name = f"gateway-{g}"
         number = port + g if port else ports.of(name)
-        fronts.append(Process(name, "gateway", number, {**settings, "site": site}))
-    every = [*workers, *fronts]
-    store.want([replace(process, settings={**process.settings, "otlp": otlp}) for process in every])
+        fronts.append(Process(name, "gateway", number, {**settings, "site": site, "otlp": otlp}))
+    replicas = _replicas(store, services, kinds)
+    store.want([*workers, *replicas, *fronts])
     store.put("policy", policy)
     store.put("token", token)
     store.put("controller", {"port": ports.of("controller", store), "admin_token": store_token(store)})
     return store
+
+
+def _check(world: World, services: Services | None, gateways: int) -> None:
+    """Few enough processes for one machine, and policies that fit the services.
+
+    Raises:
+        ScenarioError: too many processes.
+        PolicyError: a policy of the services cannot be loaded, or is for others.
+    """
+    workers = world.workers + (int(services.system.initial.sum()) if services is not None else 0)
+    if workers + gateways > MOST_PROCESSES:
+        raise ScenarioError(
+            f"workers: {workers} and {gateways} gateways are more than {MOST_PROCESSES} processes; "
+            "use a smaller scenario, or --gateways 1"
+        )
+    if services is not None:
+        load_request_policy(services.spec.dispatch).reset(services.system)
+        load_replica_policy(services.spec.orchestrate).reset(services.system)
 
 
 def store_token(store: Store) -> str:
@@ -101,23 +124,75 @@ def store_token(store: Store) -> str:
     return found or secrets.token_urlsafe(24)
 
 
-def _worker(
-    w: int, world: World, scenario: Scenario, ports: _Ports, file: Path, emulate: bool, seed: int
+def _worker(w: int, world: World, ports: _Ports, settings: dict[str, Any]) -> Process:
+    name = world.worker_names[w]
+    return Process(name, "worker", ports.of(name), {**settings, "entity": w}, _core(w))
+
+
+def replica(
+    services: Services, n: int, s: int, taken: Collection[str], settings: Mapping[str, Any], port: int
 ) -> Process:
-    name, variant = world.worker_names[w], scenario.catalog.variant(world.variant_names[w])
+    """A replica of service s on node n, with the least number that gives a name which is not `taken`."""
+    service, node, number = services.names[s], services.nodes[n], 0
+    while f"{service}@{node}#{number}" in taken:
+        number += 1
+    more = {"service": service, "node": node, "entity": 10_000 * (s + 1) + 100 * n + number}
+    return Process(f"{service}@{node}#{number}", "replica", port, {**settings, **more}, _core(n + number))
+
+
+def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]]) -> list[Process]:
+    """Replicas that are wanted already and still fit; the first ones of services that have none."""
+    if services is None:
+        return []
+    store.put("services", {name: kinds[name] for name in services.names})
+    store.put("request_policy", services.spec.dispatch)
+    store.put("replica_policy", services.spec.orchestrate)
+    left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
+    kept: list[Process] = []
+    for running in store.processes("replica"):
+        old, place = running.process, place_of(services, running)
+        if place is None or not old.wanted:
+            continue
+        n, s = place
+        if left[n] * ROOM >= services.system.service_memory_bytes[s]:
+            left[n] -= services.system.service_memory_bytes[s]
+            fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
+            kept.append(replace(old, settings={**kinds[services.names[s]], **fresh}))
+    have, taken = {p.settings["service"] for p in kept}, {r.process.name for r in store.processes()}
+    wish = [0 if each.variant in have else each.initial for each in services.spec.services]
+    placed = first_replicas(wish, services.system.service_memory_bytes, left)
+    for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
+        kept.append(replica(services, n, s, taken, kinds[services.names[s]], free_port()))
+        taken.add(kept[-1].name)
+    return kept
+
+
+def place_of(services: Services, running: Running) -> tuple[int, int] | None:
+    """Node and service of a replica; None when the scenario no longer has them."""
+    service, node = running.process.settings["service"], running.process.settings["node"]
+    if service not in services.names or node not in services.nodes:
+        return None
+    return services.nodes.index(node), services.names.index(service)
+
+
+def _core(number: int) -> tuple[int, ...]:
+    """One of this machine's cores, in turn; none where processes cannot be kept on one."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return (cores[number % len(cores)],) if cores else ()
+
+
+def _settings(variant: Variant, file: Path, emulate: bool, seed: int) -> dict[str, Any]:
+    """What a worker of a variant needs to run, besides its number."""
     split = str(file.parent) if file.parent.suffix == SUFFIX else None  # takes the time that it takes
-    settings: dict[str, Any] = {
+    return {
         "model": variant.name, "file": str(file), "split": split, "max_batch": variant.max_batch,
         "batch_timeout_s": variant.batch_timeout_s, "capacity_qps": variant.capacity_qps,
-        "profile": asdict(variant.profile) if emulate and split is None else None, "seed": seed, "entity": w,
+        "profile": asdict(variant.profile) if emulate and split is None else None, "seed": seed,
     }  # fmt: skip
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return Process(name, "worker", ports.of(name), settings, (cores[w % len(cores)],) if cores else ())
 
 
-def _file(scenario: Scenario, w: int, models: Path | None, folder: Path) -> Path:
-    """A worker's ONNX file: from `models`, of its variant, or a stand-in."""
-    variant: Variant = scenario.catalog.variant(scenario.topology.workers[w].variant)
+def _file(variant: Variant, models: Path | None, folder: Path) -> Path:
+    """The ONNX file of a variant: from `models`, its own, or a stand-in."""
     for name in (f"{variant.name}{SUFFIX}/{WHOLE}", f"{variant.name}.onnx", f"{variant.model}.onnx"):
         if models is not None and (models / name).is_file():
             return (models / name).resolve()
@@ -152,6 +227,11 @@ class _Ports:
         before = (store.get("controller") or {}).get("port") if store else self._known.get(name)
         if before:
             return int(before)
-        with socket.socket() as probe:
-            probe.bind((LOCALHOST, 0))
-            return int(probe.getsockname()[1])
+        return free_port()
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOCALHOST, 0))
+        return int(probe.getsockname()[1])

@@ -21,15 +21,20 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
-from edgewise.runtime import http, split
+from edgewise.model.services import Services, services_of
+from edgewise.runtime import dispatching, http, split
 from edgewise.runtime.books import Stored
+from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.logs import log_json
+from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.pieces import PieceWorker, read_split
 from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.reservations import Reservations
+from edgewise.runtime.service_policies import load_request_policy
+from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
 from edgewise.runtime.session import Session, rehearse
 from edgewise.runtime.store import Process, Store, from_json
@@ -52,11 +57,13 @@ def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
 
 def warm(folder: Path, policy: str) -> None:
     """Load and compile what workers and gateways need, so that forks of this process start at once."""
-    _, world = world_of(folder)
+    scenario, world = world_of(folder)
     rehearse(world, policies.load(policy))
     normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
     wanted = [row.process.settings.get("split") for row in store.processes()]
+    if (services := services_of(scenario)) is not None:
+        dispatching.rehearse(services, load_request_policy(store.get("request_policy")))
     store.close()  # SQLite must not be carried over a fork
     split.warm(list(dict.fromkeys(each for each in wanted if each)))
 
@@ -71,7 +78,7 @@ def main(folder: Path, process: Process) -> None:
         os.sched_setaffinity(0, process.cores)
     log_json()
     place = take_place(folder, process.name)
-    if process.kind == "worker":
+    if process.kind != "gateway":
         run(run_worker(_worker(process), Listen(port=process.port)))
         place.close()
         return
@@ -118,6 +125,7 @@ def _worker(process: Process) -> Worker | PieceWorker:
         max_batch=settings["max_batch"],
         batch_timeout_s=settings["batch_timeout_s"],
         reservations=Reservations(settings["capacity_qps"]),
+        by_deadline=process.kind == "replica",
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
     return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
@@ -148,6 +156,8 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     )
     split.split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
                     gateway.metrics.registry, settings["seed"])  # fmt: skip
+    if (services := services_of(scenario)) is not None:
+        gateway.services = _services(services, process, store, gateway)
     gateway.restore()
     if shadow := store.get("shadow"):
         session.watch_with(policies.load(shadow))
@@ -156,6 +166,24 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     )
     await run_gateway(gateway, where, settings["telemetry_period_s"])
     store.close()
+
+
+def _services(services: Services, process: Process, store: Store, gateway: Gateway) -> ServiceRequests:
+    """The part of a gateway that serves requests without a stream."""
+    settings, world = process.settings, gateway.session.world
+    policy = load_request_policy(store.get("request_policy"))
+    site = world.site_names.index(settings["site"])
+    core = Dispatching(services, site, policy, settings["seed"], gateway.session.clock)
+    return ServiceRequests(
+        core,
+        gateway.upstreams,
+        {name: world.worker_names.index(name) for names in services.cloud for name in names},
+        lambda: store.processes("replica"),
+        gateway.patience,
+        ServiceMetrics(core, gateway.metrics.registry),
+        gateway.ways,
+        gateway.tracing,
+    )
 
 
 if __name__ == "__main__":

@@ -129,6 +129,8 @@ async def run_gateway(
     await listening.close()
     for target in gateway.upstreams:
         target.client.close()
+    if gateway.services is not None:
+        gateway.services.close()
     gateway.tracing.close()
 
 

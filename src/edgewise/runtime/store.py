@@ -40,7 +40,7 @@ class Process:
 
     Attributes:
         name: unique.
-        kind: "worker" or "gateway".
+        kind: "worker", "replica" or "gateway".
         port: where it listens; the same after every restart.
         settings: what `edgewise.runtime.process` needs to run it; JSON values.
         cores: it may run on; all when empty.
@@ -146,16 +146,31 @@ class Store:
                     (p.name, p.kind, p.port, json.dumps(p.cores), json.dumps(p.settings), p.wanted),
                 )
 
+    def add(self, process: Process) -> None:
+        """Want one more process."""
+        self._db.execute(
+            "INSERT INTO process (name, kind, port, cores, settings, wanted) VALUES (?, ?, ?, ?, ?, 1)",
+            (
+                process.name, process.kind, process.port, json.dumps(process.cores),
+                json.dumps(process.settings),
+            ),
+        )  # fmt: skip
+
+    def forget(self, name: str) -> None:
+        """Forget a process that is not wanted and has ended."""
+        self._db.execute("DELETE FROM process WHERE name = ? AND wanted = 0 AND handle IS NULL", (name,))
+
     def set_wanted(self, name: str, wanted: bool) -> None:
         """Say whether a process should run."""
         self._db.execute("UPDATE process SET wanted = ?, failures = 0 WHERE name = ?", (wanted, name))
 
-    def processes(self) -> list[Running]:
-        """All processes, in order of their names' creation."""
+    def processes(self, kind: str | None = None) -> list[Running]:
+        """All processes, or those of a kind, in order of their names' creation."""
         rows = self._db.execute(
             "SELECT name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures,"
             " started_as"
-            " FROM process ORDER BY rowid"
+            " FROM process WHERE ?1 IS NULL OR kind = ?1 ORDER BY rowid",
+            (kind,),
         )
         return [
             Running(

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
+from edgewise.runtime.headers import QUEUED
 from edgewise.runtime.protocol import (
     JSON_LENGTH,
     decode_request,
@@ -28,11 +29,13 @@ class Upstream:
         model: name of its model in its own URLs.
     Attributes:
         up: whether it is thought to answer.
+        queued: queries that wait or run there, as it last said; None when it does not.
     """
 
     def __init__(self, client: http.Client, model: str) -> None:
         self.client, self.model = client, model
         self.up = True
+        self.queued: int | None = None
         self._misses = 0
         self._path = f"/v2/models/{quote(model, safe='')}"
         self._binary: bool | None = None  # not yet known
@@ -86,6 +89,11 @@ class Upstream:
             return None
         return found if isinstance(found, dict) else None
 
+    def heard(self, answer: http.Response) -> None:
+        """Note what an answer says of the queue."""
+        text = answer.headers.get(QUEUED, "")
+        self.queued = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
     async def check(self, timeout_s: float, failures: int) -> bool:
         """Ask whether its model is ready; `failures` misses in a row, or a refused connection, mean down.
 
@@ -95,6 +103,7 @@ class Upstream:
         try:
             answer = await self.client.request("GET", f"{self._path}/ready", timeout_s=timeout_s)
             ready = answer.status == 200
+            self.heard(answer)
             self._misses = 0 if ready else failures
         except ConnectionError:
             self._misses = failures

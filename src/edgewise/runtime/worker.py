@@ -21,7 +21,7 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.about import answer_about
 from edgewise.runtime.batching import Batcher
-from edgewise.runtime.headers import TOOK, priority, remaining_s
+from edgewise.runtime.headers import QUEUED, TOOK, priority, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.onnx_model import OnnxModel
@@ -48,6 +48,7 @@ class Worker:
         max_batch: rows that may run together; 1 when the model has fixed dimensions.
         batch_timeout_s: how long a query waits for others to fill a batch.
         reservations: what gateways have of its capacity; 404 where there is none.
+        by_deadline: within a priority, the query whose time ends first goes first.
         tracing: records spans of queries.
     """
 
@@ -58,6 +59,7 @@ class Worker:
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
         reservations: Reservations | None = None,
+        by_deadline: bool = False,
         tracing: Tracing = OFF,
     ) -> None:
         self.model, self.reservations, self.tracing = model, reservations, tracing
@@ -69,6 +71,7 @@ class Worker:
             max_batch=max_batch if model.batchable else 1,
             batch_timeout_s=batch_timeout_s,
             clock=model.clock,
+            by_deadline=by_deadline,
             tracing=tracing,
         )
         self.metrics.watch_queue(lambda: self._batcher.queued)
@@ -122,7 +125,9 @@ class Worker:
             return not_allowed(f"{request.path} needs GET", "GET")
         if rest:
             ready = {"name": name, "ready": not self.draining}
-            return http.as_json(ready, 503 if self.draining else 200)
+            answer = http.as_json(ready, 503 if self.draining else 200)
+            answer.headers[QUEUED] = str(self.queued)
+            return answer
         return http.as_json(self.model.metadata())
 
     async def _infer(self, request: http.Request) -> http.Response:
@@ -143,7 +148,7 @@ class Worker:
             headers, body = encode_response(*form)
         else:
             headers, body = await asyncio.to_thread(encode_response, *form)
-        headers[TOOK] = f"{time.monotonic() - request.received_s:.6f}"
+        headers[TOOK], headers[QUEUED] = f"{time.monotonic() - request.received_s:.6f}", str(self.queued)
         return http.Response(200, body, headers)
 
 

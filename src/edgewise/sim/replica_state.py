@@ -12,17 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core.orchestration import (
-    LAYER,
-    MACHINE,
-    REPLICAS,
-    SITE,
-    WORLD,
-    ReplicaView,
-    Requests,
-    records,
-)
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.core.orchestration import ReplicaView, Requests, new_view, records
+from edgewise.model.orchestration import Floats, Ints, System
 
 # Where a request stands.
 UNSEEN, AT_SITE, SENT, WORKED_ON, IN_TIME, LATE, DROPPED = range(7)
@@ -82,32 +73,7 @@ class Worlds(NamedTuple):
 
 def new_worlds(system: System, requests: Requests, frames: int, seeds: NDArray[np.uint64]) -> Worlds:
     """Worlds at slot 0, before anything arrived; initial replicas stand ready."""
-    return Worlds(_new_view(system, requests.worlds, seeds), _new_truth(system, requests, frames, seeds))
-
-
-def _new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaView:
-    stations, services, layers = system.stations, system.services, system.layer_bytes.size
-    view = ReplicaView(
-        records((worlds,), WORLD),
-        records((worlds, system.sites), SITE),
-        records((worlds, stations, services), REPLICAS),
-        records((worlds, system.cpu_cores.size), MACHINE),
-        np.zeros((worlds, stations)),
-        records((worlds, stations, layers), LAYER),
-        np.zeros((worlds, services), dtype=np.int64),
-    )
-    everything: Bools = system.needs_layer.max(axis=0, keepdims=True)
-    on_disk = np.concatenate([everything, system.initial @ system.needs_layer > 0])
-    view.seed[:] = seeds
-    view.cloud_delay_s[:] = system.delay_s[:, 0].mean()
-    view.head[:] = view.head_service[:] = -1
-    view.ready[:, 1:] = system.initial
-    view.layer["on_disk"] = on_disk
-    view.free_disk_bytes[:] = np.maximum(system.disk_bytes - on_disk @ system.layer_bytes, 0.0)
-    view.free_cpu_cores[:] = system.cpu_cores
-    view.free_memory_bytes[:] = system.memory_bytes
-    view.free_memory_bytes[:, system.first_machine[1] :] -= system.initial @ system.service_memory_bytes
-    return view
+    return Worlds(new_view(system, requests.worlds, seeds), _new_truth(system, requests, frames, seeds))
 
 
 def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[np.uint64]) -> Truth:

@@ -1,0 +1,91 @@
+"""A `ReplicaView` from what is known of each replica: how gateways and the controller fill theirs (W = 1).
+
+The rules are the simulation's: a replica serves one request at a time and holds its memory while it lives, a
+request holds cores while it is worked on. Forbidden here: I/O and clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.core.compiled import kernel
+from edgewise.core.orchestration import ReplicaView
+from edgewise.model.orchestration import Floats, Ints, System
+
+# What a replica is doing. One that is removed serves what it has; one that leaves only holds its memory.
+STARTING, READY, REMOVING, LEAVING = range(4)
+
+
+class Head(NamedTuple):
+    """A row of `SITE`: the request that a site dispatches; `view.site[0, b] = Head(…)`, or `NO_HEAD`."""
+
+    head: int
+    head_service: int
+    site_queue: int
+    head_deadline_s: float
+    head_service_s: float
+    head_cpu_cores: float
+    head_memory_bytes: float
+    head_payload_bytes: float
+
+
+NO_HEAD = Head(-1, -1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def known(rows: Sequence[tuple[int, int, int, int]]) -> Ints:
+    """(R, 4) station, service, requests held and state of replicas, as `count` takes them."""
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+
+
+@kernel
+def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) -> None:
+    """Write the counts of all stations, and what is free on their machines.
+
+    Args:
+        view: of one world.
+        replicas: (R, 4) see `known`; those in the cloud included.
+        service_s: (S,) mean time of a request on a replica.
+    """
+    first, nodes = system.first_machine[1], view.replicas.shape[1] - 1
+    for k in range(nodes + 1):
+        for s in range(view.replicas.shape[2]):
+            cell = view.replicas[0, k, s]
+            cell.waiting = cell.busy = cell.ready = cell.starting = cell.removing = 0
+    for n in range(nodes):
+        view.machine[0, first + n].free_cpu_cores = system.cpu_cores[first + n]
+        view.machine[0, first + n].free_memory_bytes = system.memory_bytes[first + n]
+    for r in range(replicas.shape[0]):
+        k, s, held, state = replicas[r, 0], replicas[r, 1], replicas[r, 2], replicas[r, 3]
+        cell = view.replicas[0, k, s]
+        serves = state in (READY, REMOVING)
+        busy = 1 if serves and held > 0 else 0
+        cell.busy += busy
+        cell.waiting += held - busy
+        cell.ready += busy if k == 0 else int(serves)  # the cloud has as many as it needs
+        cell.starting += int(state == STARTING)
+        cell.removing += int(state == REMOVING)
+        if k > 0:
+            machine = view.machine[0, first + k - 1]
+            machine.free_cpu_cores = max(machine.free_cpu_cores - busy * system.service_cpu_cores[s], 0.0)
+            machine.free_memory_bytes = max(machine.free_memory_bytes - system.service_memory_bytes[s], 0.0)
+    for k in range(nodes + 1):
+        for s in range(view.replicas.shape[2]):
+            view.replicas[0, k, s].waiting_s = view.replicas[0, k, s].waiting * service_s[s]
+    _share_cloud(system, view)
+
+
+@kernel
+def _share_cloud(system: System, view: ReplicaView) -> None:
+    """The cloud's machines share its requests evenly."""
+    cores, memory, first = 0.0, 0.0, system.first_machine[1]
+    for s in range(view.replicas.shape[2]):
+        cores += view.replicas[0, 0, s].busy * system.service_cpu_cores[s]
+        memory += view.replicas[0, 0, s].busy * system.service_memory_bytes[s]
+    cores /= system.cpu_cores[:first].sum()
+    memory /= system.memory_bytes[:first].sum()
+    for m in range(first):
+        view.machine[0, m].free_cpu_cores = system.cpu_cores[m] * max(1.0 - cores, 0.0)
+        view.machine[0, m].free_memory_bytes = system.memory_bytes[m] * max(1.0 - memory, 0.0)

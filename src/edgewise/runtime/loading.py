@@ -1,0 +1,127 @@
+"""A load of requests on the services of a live system: Poisson arrivals, whatever comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from edgewise.core.keyed import Purpose, uniform
+from edgewise.errors import RunError
+from edgewise.runtime import http
+from edgewise.runtime.headers import DEADLINE
+from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.store import Store
+from edgewise.runtime.traffic import GONE_S, zeros
+
+LOAD = 2**41  # keys the gaps apart from those of streams
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What clients saw.
+
+    Attributes:
+        delays_s: of requests that were answered.
+        in_time, late: of them.
+        refused: could not end in time, by what the gateway knew.
+        dropped: could not end in time, at their replica; or there was no room.
+        failed: everything else.
+        why: the last error.
+    """
+
+    delays_s: list[float] = field(default_factory=list)
+    in_time: int = 0
+    late: int = 0
+    refused: int = 0
+    dropped: int = 0
+    failed: int = 0
+    why: str = ""
+
+
+def load(
+    state: Path,
+    service: str,
+    rate_qps: float,
+    seconds: float,
+    deadline_s: float,
+    site: str | None = None,
+    seed: int = 0,
+) -> Loaded:
+    """Send requests of zeros to the system that is up, to all its gateways or that of one site.
+
+    Args:
+        state: its folder.
+        rate_qps: of all gateways together.
+        seed: keys the gaps.
+    Raises:
+        RunError: it does not answer, or has no such service or site.
+    """
+    store = Store(state / DATABASE)
+    fronts = [r.process for r in store.processes("gateway")]
+    token, services = store.get("token"), store.get("services", {})
+    store.close()
+    if service not in services:
+        raise RunError(f"service {service!r}: the system has {', '.join(services) or 'none'}")
+    chosen = [front.url for front in fronts if site in (None, front.settings["site"])]
+    if not chosen:
+        raise RunError(f"site {site!r}: there is {', '.join(front.settings['site'] for front in fronts)}")
+    try:
+        return asyncio.run(_load(chosen, token, service, rate_qps, seconds, deadline_s, seed))
+    except (ConnectionError, TimeoutError, ValueError) as error:
+        raise RunError(f"load: {error}") from error
+
+
+async def _load(
+    urls: Sequence[str],
+    token: str | None,
+    service: str,
+    rate_qps: float,
+    seconds: float,
+    deadline_s: float,
+    seed: int,
+) -> Loaded:
+    clients = [http.Client.of_url(url, token) for url in urls]
+    headers, body = await zeros(clients[0], service)
+    headers = {**headers, DEADLINE: str(deadline_s)}
+    loaded, tasks, began_s, at_s, number = Loaded(), set[asyncio.Task[None]](), time.monotonic(), 0.0, 0
+    while True:
+        at_s -= float(np.log(uniform(seed, Purpose.QUERY, LOAD, number))) / rate_qps
+        if at_s >= seconds:
+            break
+        await asyncio.sleep(max(began_s + at_s - time.monotonic(), 0.0))
+        client = clients[number % len(clients)]
+        tasks.add(asyncio.create_task(_ask(client, service, headers, body, deadline_s, loaded)))
+        number += 1
+    await asyncio.gather(*tasks)
+    for client in clients:
+        client.close()
+    return loaded
+
+
+async def _ask(
+    client: http.Client, service: str, headers: dict[str, str], body: bytes, deadline_s: float, loaded: Loaded
+) -> None:
+    sent_s = time.monotonic()
+    try:
+        answer = await client.request(
+            "POST", f"/v2/models/{service}/infer", headers, body, deadline_s + GONE_S
+        )
+    except (ConnectionError, TimeoutError) as error:
+        loaded.failed, loaded.why = loaded.failed + 1, str(error)
+        return
+    delay_s = time.monotonic() - sent_s
+    if answer.status == 200:
+        loaded.delays_s.append(delay_s)
+        loaded.in_time += delay_s <= deadline_s
+        loaded.late += delay_s > deadline_s
+        return
+    loaded.why = str(json.loads(answer.body).get("error"))
+    loaded.refused += answer.status == 409
+    loaded.dropped += answer.status in (429, 503, 504)
+    loaded.failed += answer.status not in (409, 429, 503, 504)

@@ -1,0 +1,208 @@
+"""Requests of services over HTTP: each is dispatched to a replica when it comes, without a stream.
+
+    POST /v2/models/{service}/infer     `edgewise-deadline-s` or the service's own deadline
+
+A request that cannot end in time is refused with 409 and why. Replicas work by deadline, and drop with 504
+what they could not end in time if they began it now. A request whose replica is lost goes elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from edgewise.errors import ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.dispatching import Dispatching, Replica
+from edgewise.runtime.emulation import Ways, pass_time
+from edgewise.runtime.forwarding import PASSED, Patience, Query, forward, reported, took_s
+from edgewise.runtime.headers import DEADLINE, PRIORITY, number, remaining_s
+from edgewise.runtime.metrics import ServiceMetrics
+from edgewise.runtime.store import Running
+from edgewise.runtime.tracing import OFF, Tracing
+from edgewise.runtime.upstream import Upstream
+
+TRIES = 3  # replicas that a request is sent to, each of them lost
+NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
+DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
+
+
+@dataclass(slots=True, eq=False)
+class ServiceRequests:
+    """The requests of a gateway, and the replicas that serve them.
+
+    Args:
+        core: decides and counts.
+        workers: the gateway's own list of upstreams, among them those in the cloud.
+        cloud: index in `workers` of each worker in the cloud, by name.
+        wanted: replicas as the store has them, called each health period.
+        patience: times.
+        ways: emulated delays; None where the network has its own.
+        metrics: told about answers.
+        tracing: records spans.
+    """
+
+    core: Dispatching
+    workers: Sequence[Upstream]
+    cloud: dict[str, int]
+    wanted: Callable[[], list[Running]]
+    patience: Patience
+    metrics: ServiceMetrics
+    ways: Ways | None = None
+    tracing: Tracing = OFF
+    _targets: dict[str, Upstream] = field(default_factory=dict)
+    _waiting: int = 0
+    _travelled: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The services."""
+        return self.core.services.names
+
+    def targets(self, service: str) -> list[Upstream]:
+        """Replicas of a service."""
+        s = self.names.index(service)
+        return [self._target(replica) for replica in self.core.replicas.values() if replica.service == s]
+
+    async def watch(self) -> None:
+        """Read which replicas there are, and check their health, until cancelled."""
+        while True:
+            self.refresh()
+            await asyncio.gather(*(self._check(replica) for replica in list(self.core.replicas.values())))
+            await asyncio.sleep(self.patience.health_period_s)
+
+    def refresh(self) -> None:
+        """Take over what the store says of replicas."""
+        services, replicas = self.core.services, self.core.replicas
+        rows = {running.process.name: running.process for running in self.wanted()}
+        for name, process in rows.items():
+            service, node = process.settings["service"], process.settings["node"]
+            if service not in services.names or node not in services.nodes:
+                continue  # of a scenario that this gateway is yet to be started with
+            if name not in replicas:
+                s, station = services.names.index(service), services.nodes.index(node) + 1
+                replicas[name] = Replica(name, s, station)
+            if name not in self._targets or self._targets[name].client.url != process.url:
+                self._targets[name] = Upstream(http.Client.of_url(process.url), service)
+                self._targets[name].up = False
+            replicas[name].wanted = process.wanted
+        for name in set(self._targets) - set(rows):
+            replicas[name].wanted = False
+            if replicas[name].mine == 0:
+                del replicas[name]
+                self._targets.pop(name).client.close()
+
+    def close(self) -> None:
+        """Close the connections to replicas."""
+        for target in self._targets.values():
+            target.client.close()
+
+    async def infer(self, request: http.Request, name: str) -> http.Response:
+        """Dispatch a request, and count what becomes of it.
+
+        Raises:
+            ProtocolError: a header is wrong, it cannot end in time, or nobody can serve it.
+        """
+        service, outcome = self.names.index(name), "failed"
+        self.core.arrived[service] += 1
+        try:
+            stated_s = number(request.headers, DEADLINE, float(self.core.services.deadline_s[service]))
+            stated_s = min(stated_s, remaining_s(request.headers))
+            answer = await self._serve(request, service, request.received_s + stated_s)
+            if answer.status == 200:
+                delay_s = time.monotonic() - request.received_s
+                outcome = "in_time" if delay_s <= stated_s else "late"
+                self.metrics.answered(name, delay_s)
+            elif answer.status in DROPPED:
+                outcome = "dropped"
+            return answer
+        except ProtocolError as error:
+            outcome = "dropped" if error.status in DROPPED else "failed"
+            raise
+        finally:
+            self.core.ended_with(service, outcome)
+
+    async def _serve(self, request: http.Request, service: int, expires_s: float) -> http.Response:
+        """The answer of a replica, or of another one where it is lost."""
+        headers = {name: request.headers[name] for name in (*PASSED, PRIORITY) if name in request.headers}
+        core, left = self.core, TRIES
+        while True:
+            with self.tracing.span("decide"):
+                replica = await self._dispatch(service, expires_s, len(request.body))
+            query = Query(-1, request.body, headers, expires_s, core.clock(), request.received_s)
+            back_s = 0.5 * float(core.services.system.delay_s[core.site, replica.station])
+            query.reserve_s = float(core.service_s[service]) + back_s
+            answer, lost = await self._send(query, replica)
+            left -= 1
+            if not lost or not left:
+                return reported(answer, replica.name, self.names[service])
+            replica.up = False  # until its next health check
+
+    async def _dispatch(self, service: int, expires_s: float, size_bytes: int) -> Replica:
+        """Where the policy sends a request, once it no longer holds it."""
+        self._waiting += 1
+        try:
+            while True:
+                self._note_cloud()
+                left_s = expires_s - time.monotonic()
+                replica = self.core.decide(service, left_s, size_bytes, self._waiting)
+                if replica is not None:
+                    return replica
+                await asyncio.sleep(self.core.services.spec.hold_s)
+        finally:
+            self._waiting -= 1
+
+    async def _send(self, query: Query, replica: Replica) -> tuple[http.Response, bool]:
+        """A replica's answer, over the emulated way there and back; and whether the replica is lost."""
+        target, sent_s, alone = self._target(replica), time.monotonic(), replica.held == 0
+        replica.mine += 1
+        try:
+            ways_s = await self._travel(replica, len(query.body))
+            answer, lost = await forward(target, replica.name, query, self.patience, self.tracing)
+            target.heard(answer)
+            if ways_s is not None:
+                await pass_time(sent_s + ways_s + took_s(answer) - time.monotonic())
+        finally:
+            replica.mine -= 1
+        self._note_others(replica, target)
+        if answer.status == 200:
+            total_s = time.monotonic() - sent_s
+            self.core.measured(replica, len(query.body), total_s, took_s(answer), alone)
+        return answer, lost
+
+    async def _travel(self, replica: Replica, size_bytes: int) -> float | None:
+        """Pass the emulated time to a replica; that of both ways, None where they are not emulated."""
+        if self.ways is None:
+            return None
+        self._travelled += 1
+        core = self.core
+        cluster = core.services.clusters[replica.station]
+        there_s, back_s = self.ways.delays_s(
+            core.site, cluster, size_bytes, NO_STREAM + core.site, self._travelled
+        )
+        await pass_time(there_s)
+        return there_s + back_s - self.ways.client_s
+
+    async def _check(self, replica: Replica) -> None:
+        if replica.station == 0:
+            self._note_others(replica, self._target(replica))
+            return
+        target, wait = self._targets[replica.name], self.patience
+        up = await target.check(wait.health_timeout_s, wait.health_misses)
+        if self._targets.get(replica.name) is target:
+            replica.up = target.up = up
+            self._note_others(replica, target)
+
+    def _note_cloud(self) -> None:
+        for name, worker in self.cloud.items():
+            self.core.replicas[name].up = self.workers[worker].up
+
+    def _note_others(self, replica: Replica, target: Upstream) -> None:
+        """Requests at a replica that are not from here, as it last said."""
+        if target.queued is not None:
+            replica.others = max(target.queued - replica.mine, 0)
+
+    def _target(self, replica: Replica) -> Upstream:
+        return self.workers[self.cloud[replica.name]] if replica.station == 0 else self._targets[replica.name]
