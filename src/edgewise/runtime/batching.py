@@ -21,7 +21,8 @@ from edgewise.runtime.protocol import InferRequest, InferResponse
 from edgewise.runtime.tracing import OFF, Tracing
 
 QUICK_S = 1e-4  # a run this short is over before a thread would have begun it
-LONG_S = 1e-3
+LONG_S = 1e-3  # a run counts as at most this in the mean, so that one that was interrupted does not outweigh
+WEIGHT = 0.05  # of the last run in the mean
 EXPIRED = "deadline passed while waiting; not run"
 SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
@@ -48,6 +49,8 @@ class Batcher:
         max_queue: queries that may wait or run.
         max_batch: rows run together; 1 runs every query alone.
         batch_timeout_s: how long the first query waits for others to fill a batch.
+        clock: tells how long a run takes in the thread: the thread's CPU time, where runs do nothing but
+            compute. It leaves out the wait for the interpreter, which a run in place does not have.
         by_deadline: of one priority, the query that expires first is run first.
         tracing: records what a query did here: "queue", then "run".
     Attributes:
@@ -62,15 +65,17 @@ class Batcher:
         max_queue: int = 64,
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
         by_deadline: bool = False,
         tracing: Tracing = OFF,
     ) -> None:
         self.queued = 0
         self.draining = False
-        self._run, self._metrics, self._tracing = run, metrics, tracing
+        self._run, self._metrics, self._clock, self._tracing = run, metrics, clock, tracing
         self._by_deadline = by_deadline
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
-        self._run_s = LONG_S  # what a run takes, at most this; less is yet to be seen
+        self._fills_no_batch = max_batch == 1 or batch_timeout_s == 0.0
+        self._run_s = LONG_S  # mean of the last runs; that they are shorter is yet to be seen
         self._heap: list[_Waiting] = []
         self._arrivals = 0
         self._changed = asyncio.Event()
@@ -89,7 +94,7 @@ class Batcher:
         """
         if self.draining:
             raise ProtocolError("draining", status=503)
-        if not self.queued and self._is_quick(request):
+        if not self.queued and self._fills_no_batch and self._is_quick((request,)):
             return self._run_at_once(request, expires_s)
         if self.queued >= self._max_queue:
             self._displace(priority)
@@ -117,33 +122,32 @@ class Batcher:
             await asyncio.sleep(0.002)
         self._thread.shutdown()
 
-    def _is_quick(self, request: InferRequest) -> bool:
-        """Whether to run a query that finds nobody waiting in place; handing it to the thread costs more."""
-        waits = self._max_batch > 1 and self._timeout_s > 0.0
-        return (
-            self._run_s < QUICK_S
-            and not waits
-            and sum(array.nbytes for array in request.inputs.values()) <= SMALL_BYTES
-        )
+    def _is_quick(self, requests: Sequence[InferRequest]) -> bool:
+        """Whether to run them in place; handing them to the thread would cost more."""
+        if self._run_s >= QUICK_S:
+            return False
+        arrays = (array for request in requests for array in request.inputs.values())
+        return sum([array.nbytes for array in arrays]) <= SMALL_BYTES
 
     def _run_at_once(self, request: InferRequest, expires_s: float) -> InferResponse:
         began_s = time.monotonic()
         if began_s > expires_s:
             raise ProtocolError(EXPIRED, 504)
-        (answer,) = self._timed([request])
-        self._noted(began_s, [(began_s, self._tracing.here())])
+        (answer,) = self._timed((request,), time.perf_counter)
+        self._noted(began_s, ((began_s, self._tracing.here()),))
         if isinstance(answer, ProtocolError):
             raise answer
         return answer
 
-    def _timed(self, requests: Sequence[InferRequest]) -> list[InferResponse | ProtocolError]:
-        """Run them. After a slow run the next ones go to the thread."""
-        began_s = time.perf_counter()
+    def _timed(
+        self, requests: Sequence[InferRequest], clock: Callable[[], float]
+    ) -> list[InferResponse | ProtocolError]:
+        """Run them, and remember how long that takes."""
+        began_s = clock()
         try:
             return self._run(requests)
         finally:
-            took_s = time.perf_counter() - began_s
-            self._run_s = max(min(took_s, LONG_S), 0.7 * self._run_s)
+            self._run_s += WEIGHT * (min(clock() - began_s, LONG_S) - self._run_s)
 
     def _noted(self, began_s: float, queries: Sequence[tuple[float, Any]]) -> None:
         """Metrics and spans of a batch that has just run; when each query was queued, and in which span."""
@@ -203,9 +207,14 @@ class Batcher:
 
     async def _execute(self, batch: list[_Waiting]) -> None:
         started_s = time.monotonic()
-        loop = asyncio.get_running_loop()
+        requests = [waiting.request for waiting in batch]
         try:
-            answers = await loop.run_in_executor(self._thread, self._timed, [w.request for w in batch])
+            if self._is_quick(requests):
+                await asyncio.sleep(0)  # others have their turn
+                answers = self._timed(requests, time.perf_counter)
+            else:
+                loop = asyncio.get_running_loop()
+                answers = await loop.run_in_executor(self._thread, self._timed, requests, self._clock)
         except Exception as error:  # a bug in `run` must not leave clients waiting
             for waiting in batch:
                 _fail(waiting, error)

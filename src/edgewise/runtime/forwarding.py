@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
 
 from edgewise.core.world import World
 from edgewise.runtime import http
 from edgewise.runtime.headers import REMAINING, TOOK, TRACE, VARIANT, WORKER
-from edgewise.runtime.protocol import compact
 from edgewise.runtime.tracing import Tracing
 from edgewise.runtime.upstream import Upstream
 
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
-DROPPED = {"content-length", "connection", "transfer-encoding", "keep-alive"}
+DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
 OUTCOME = ("queries", "ok", "failed", "rejected", "delay_mean_s")
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])  # all but the names stays as it was written
+_PARAMETERS = msgspec.json.Decoder(dict[str, Raw] | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,15 @@ def write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:
     length = int(stated) if stated and stated.isdigit() else len(answer.body)
     if length > LARGE_JSON_BYTES:
         return
+    body = memoryview(answer.body)
     try:
-        head = json.loads(answer.body[:length])
-        head["parameters"] = {**(head.get("parameters") or {}), **parameters}
-    except (ValueError, TypeError, AttributeError):
+        head = _FIELDS.decode(body[:length])
+        stated_parameters = _PARAMETERS.decode(head.get("parameters", b"null")) or {}
+    except (ValueError, RecursionError):
         return  # whatever a foreign server sent: passed on as it is
-    text = compact(head).encode()
-    answer.body = b"".join((text, memoryview(answer.body)[length:]))
+    head["parameters"] = Raw(msgspec.json.encode({**stated_parameters, **parameters}))
+    text = msgspec.json.encode(head)
+    answer.body = b"".join((text, body[length:]))
     if stated:
         answer.headers["inference-header-content-length"] = str(len(text))
 
@@ -119,9 +124,9 @@ def where_is(world: World, worker: int) -> dict[str, str]:
 
 def reported(answer: http.Response, worker: str, variant: str) -> http.Response:
     """The answer with its worker and variant in its headers, and in its parameters unless it is large."""
-    headers = {name: value for name, value in answer.headers.items() if name not in DROPPED}
-    headers[WORKER], headers[VARIANT] = worker, variant
-    answer.headers = headers
+    for name in DROPPED:
+        answer.headers.pop(name, None)
+    answer.headers[WORKER], answer.headers[VARIANT] = worker, variant
     if answer.status == 200:
         write_parameters(answer, {"edgewise_worker": worker, "edgewise_variant": variant})
     return answer

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from edgewise.runtime.dispatching import Dispatching
@@ -14,6 +16,37 @@ from edgewise.runtime.session import Session
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Tally(Collector):
+    """A histogram for one thread: no lock, and the bucket is found by halving.
+
+    Args:
+        name, what: of the metric.
+        bounds: upper, of the buckets.
+        label: its one label, and the values that it takes.
+    """
+
+    def __init__(
+        self, name: str, what: str, bounds: Sequence[float], label: str, values: Sequence[str]
+    ) -> None:
+        self._name, self._what, self._label = name, what, label
+        self._bounds, self._values = bounds, values
+        self._counts = [[0] * (len(bounds) + 1) for _ in values]
+        self._sums = [0.0] * len(values)
+
+    def note(self, amount: float, which: int = 0) -> None:
+        """Count an amount, for the label's value number `which`."""
+        self._counts[which][bisect_left(self._bounds, amount)] += 1
+        self._sums[which] += amount
+
+    def collect(self) -> Iterable[Metric]:
+        """The family."""
+        family = HistogramMetricFamily(self._name, self._what, labels=[self._label])
+        for value, counts, total in zip(self._values, self._counts, self._sums, strict=True):
+            bounds = [*map(str, map(float, self._bounds)), "+Inf"]
+            family.add_metric([value], list(zip(bounds, accumulate(counts), strict=True)), total)
+        yield family
 
 
 class WorkerMetrics:
@@ -30,18 +63,14 @@ class WorkerMetrics:
         )
         self._model = model
         self._by_status: dict[int, Counter] = {}
-        self._wait = Histogram(
-            "edgewise_worker_wait_seconds", "Time in the queue.", ["model"], buckets=DELAYS_S,
-            registry=registry,
-        ).labels(model)  # fmt: skip
-        self._run = Histogram(
-            "edgewise_worker_run_seconds", "Time of a batch in ONNX Runtime.", ["model"], buckets=DELAYS_S,
-            registry=registry,
-        ).labels(model)  # fmt: skip
-        self._batch = Histogram(
-            "edgewise_worker_batch_queries", "Queries of a batch.", ["model"], buckets=BATCHES,
-            registry=registry,
-        ).labels(model)  # fmt: skip
+        of_model = ("model", [model])
+        self._wait = Tally("edgewise_worker_wait_seconds", "Time in the queue.", DELAYS_S, *of_model)
+        self._run = Tally(
+            "edgewise_worker_run_seconds", "Time of a batch in ONNX Runtime.", DELAYS_S, *of_model
+        )
+        self._batch = Tally("edgewise_worker_batch_queries", "Queries of a batch.", BATCHES, *of_model)
+        for tally in (self._wait, self._run, self._batch):
+            registry.register(tally)
 
     def watch_queue(self, length: Callable[[], int]) -> None:
         """Report `length()` as the queue's length."""
@@ -52,10 +81,10 @@ class WorkerMetrics:
 
     def ran(self, run_s: float, waits_s: Sequence[float]) -> None:
         """A batch was run."""
-        self._run.observe(run_s)
-        self._batch.observe(len(waits_s))
+        self._run.note(run_s)
+        self._batch.note(len(waits_s))
         for wait_s in waits_s:
-            self._wait.observe(wait_s)
+            self._wait.note(wait_s)
 
     def answered(self, status: int) -> None:
         """A query was answered."""
@@ -71,18 +100,18 @@ class GatewayMetrics(Collector):
         self._session = session
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        self._delays = Histogram(
-            "edgewise_query_delay_seconds", "From a query's arrival to its answer.", ["worker"],
-            buckets=DELAYS_S, registry=self.registry,
+        self._delays = Tally(
+            "edgewise_query_delay_seconds", "From a query's arrival to its answer.", DELAYS_S, "worker",
+            session.world.worker_names,
         )  # fmt: skip
-        self._by_worker = [self._delays.labels(name) for name in session.world.worker_names]
+        self.registry.register(self._delays)
         self._retries = Counter(
             "edgewise_retries", "Queries sent to a second worker.", registry=self.registry
         )
 
     def answered(self, worker: int, delay_s: float) -> None:
         """A worker answered a query."""
-        self._by_worker[worker].observe(delay_s)
+        self._delays.note(delay_s, worker)
 
     def retried(self) -> None:
         """A query goes to a second worker."""
@@ -143,14 +172,20 @@ class ServiceMetrics(Collector):
     def __init__(self, core: Dispatching, registry: CollectorRegistry) -> None:
         self._core = core
         registry.register(self)
-        self._delays = Histogram(
-            "edgewise_request_delay_seconds", "From a request's arrival to its answer.", ["service"],
-            buckets=DELAYS_S, registry=registry,
-        )  # fmt: skip
+        names = core.services.names
+        self._of = {name: s for s, name in enumerate(names)}
+        self._delays = Tally(
+            "edgewise_request_delay_seconds",
+            "From a request's arrival to its answer.",
+            DELAYS_S,
+            "service",
+            names,
+        )
+        registry.register(self._delays)
 
     def answered(self, service: str, delay_s: float) -> None:
         """A replica answered a request."""
-        self._delays.labels(service).observe(delay_s)
+        self._delays.note(delay_s, self._of[service])
 
     def collect(self) -> Iterable[Metric]:
         """Every family, filled from the counts."""

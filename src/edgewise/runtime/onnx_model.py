@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import onnxruntime
 
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.runtime.protocol import NAMES, InferRequest, InferResponse
+from edgewise.runtime.protocol import DTYPES, NAMES, InferRequest, InferResponse
 from edgewise.runtime.tensors import Array
 
 TYPES = {
@@ -32,9 +33,12 @@ class OnnxModel:
     Attributes:
         inputs, outputs: tensor name → (datatype, shape); free dimensions are no integers.
         batchable: every tensor's first dimension is free.
+        clock: tells how long a run takes; see `Batcher`.
     Raises:
         ScenarioError: the file is missing, elsewhere, no ONNX model, or of unsupported types.
     """
+
+    clock = staticmethod(time.thread_time)
 
     def __init__(self, name: str, file: Path, folder: Path | None = None, threads: int = 1) -> None:
         self.name, self.file = name, file.resolve()
@@ -53,6 +57,8 @@ class OnnxModel:
             raise ScenarioError(f"variant file {file}: ONNX Runtime cannot load it: {error}") from error
         self.inputs = _describe(self._session.get_inputs(), file)
         self.outputs = _describe(self._session.get_outputs(), file)
+        self._takes_text = any(datatype == "BYTES" for datatype, _ in self.inputs.values())
+        self._options = onnxruntime.RunOptions()  # ONNX Runtime would make them anew for every run
         described = (*self.inputs.values(), *self.outputs.values())
         self.batchable = all(shape and not isinstance(shape[0], int) for _, shape in described)
 
@@ -72,18 +78,13 @@ class OnnxModel:
         Raises:
             ProtocolError: names the tensor that is wrong.
         """
-        if set(request.inputs) != set(self.inputs):
+        if request.inputs.keys() != self.inputs.keys():
             raise ProtocolError(f"inputs: have {sorted(request.inputs)}, need {sorted(self.inputs)}")
         for name, array in request.inputs.items():
             datatype, shape = self.inputs[name]
-            have = NAMES[array.dtype]
-            if have != datatype:
-                raise ProtocolError(f"inputs.{name}: is {have}, the model needs {datatype}")
-            fits = len(shape) == array.ndim and all(
-                not isinstance(want, int) or want == size
-                for want, size in zip(shape, array.shape, strict=True)
-            )
-            if not fits:
+            if array.dtype != DTYPES[datatype]:
+                raise ProtocolError(f"inputs.{name}: is {NAMES[array.dtype]}, the model needs {datatype}")
+            if not _fits(array.shape, shape):
                 want = [n if isinstance(n, int) else -1 for n in shape]
                 raise ProtocolError(f"inputs.{name}: has shape {list(array.shape)}, needs {want}")
         for name in request.outputs:
@@ -129,10 +130,9 @@ class OnnxModel:
         ]
 
     def _run(self, names: Sequence[str], inputs: dict[str, Array]) -> dict[str, Array]:
-        feeds = {name: np.vectorize(_decoded, [object])(a) if a.dtype == object and a.size else a
-                 for name, a in inputs.items()}  # fmt: skip
+        feeds = {name: _as_text(a) for name, a in inputs.items()} if self._takes_text else inputs
         try:
-            arrays = self._session.run(list(names), feeds)
+            arrays = self._session.run(names, feeds, self._options)
         except Exception as error:  # as above; a wrong free dimension shows only here
             raise ProtocolError(f"inputs: ONNX Runtime cannot run them: {error}") from error
         return dict(zip(names, arrays, strict=True))
@@ -147,6 +147,12 @@ def batch_key(request: InferRequest) -> tuple[object, ...] | None:
     return (request.outputs, *described)
 
 
+def _fits(shape: Sequence[int], want: Sequence[Any]) -> bool:
+    return len(shape) == len(want) and all(
+        [size == n or not isinstance(n, int) for size, n in zip(shape, want, strict=True)]
+    )
+
+
 def _describe(arguments: Sequence[Any], file: Path) -> dict[str, tuple[str, list[Any]]]:
     for argument in arguments:
         if argument.type not in TYPES:
@@ -158,6 +164,10 @@ def _describe(arguments: Sequence[Any], file: Path) -> dict[str, tuple[str, list
 
 def _tensor(name: str, datatype: str, shape: list[Any]) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": [n if isinstance(n, int) else -1 for n in shape]}
+
+
+def _as_text(array: Array) -> Array:
+    return np.vectorize(_decoded, [object])(array) if array.dtype == object and array.size else array
 
 
 def _decoded(value: Any) -> str:

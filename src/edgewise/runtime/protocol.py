@@ -7,10 +7,11 @@ raises `ProtocolError` naming the field, never anything else.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.tensors import (
@@ -38,11 +39,11 @@ __all__ = [
     "encode_response",
 ]
 
-compact = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes an encoder each time
 JSON_LENGTH = "inference-header-content-length"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class InferRequest:
     """Tensors for a model.
 
@@ -66,7 +67,7 @@ class InferRequest:
         return self.binary_outputs.get(output, self.binary)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class InferResponse:
     """A model's answer: tensor name → array."""
 
@@ -75,6 +76,52 @@ class InferResponse:
     id: str = ""
     version: str = "1"
     parameters: dict[str, Any] = field(default_factory=dict)
+
+
+# What JSON may say, by field; msgspec checks it. Fields beyond these are passed over.
+
+
+class _Size(msgspec.Struct):
+    binary_data_size: int | None = None
+
+
+class _Tensor(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: _Size | None = None
+    data: Any = None
+
+
+class _Form(msgspec.Struct):
+    binary_data: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: _Form | None = None
+
+
+class _Request(msgspec.Struct):
+    inputs: list[_Tensor]
+    outputs: list[_Output] | None = None
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Response(msgspec.Struct):
+    outputs: list[_Tensor]
+    model_name: str | None = None
+    model_version: str | None = None
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+_REQUEST, _RESPONSE, _ENCODER = (
+    msgspec.json.Decoder(_Request),
+    msgspec.json.Decoder(_Response),
+    msgspec.json.Encoder(),
+)
 
 
 def encode_request(request: InferRequest, json_inputs: Collection[str] = ()) -> tuple[dict[str, str], bytes]:
@@ -100,19 +147,19 @@ def decode_request(headers: Mapping[str, str], body: bytes, max_elements: int = 
     Raises:
         ProtocolError: names the field that is wrong.
     """
-    head, rest = _split(headers, body)
-    inputs = _decode(_list(head, "inputs"), rest, "inputs", max_elements)
+    head, rest = _split(_REQUEST, headers, body)
+    inputs = _decode(head.inputs, rest, "inputs", max_elements)
     if not inputs:
         raise ProtocolError("inputs: at least one tensor is needed")
-    parameters = _dict(head, "parameters")
-    binary = _flag(parameters.pop("binary_data_output", False), "parameters.binary_data_output")
+    parameters = head.parameters or {}
+    binary = parameters.pop("binary_data_output", False)
+    if not isinstance(binary, bool):
+        raise ProtocolError("parameters.binary_data_output: true or false is needed")
     outputs: dict[str, bool] = {}
-    for i, output in enumerate(_list(head, "outputs") if head.get("outputs") is not None else []):
-        if not isinstance(output, dict) or not isinstance(output.get("name"), str):
-            raise ProtocolError(f"outputs[{i}].name: a string is needed")
-        wanted = _dict(output, "parameters").get("binary_data", binary)
-        outputs[output["name"]] = _flag(wanted, f"outputs[{i}].parameters.binary_data")
-    return InferRequest(inputs, tuple(outputs), _text(head, "id"), binary, parameters, outputs)
+    for output in head.outputs or ():
+        stated = output.parameters.binary_data if output.parameters else msgspec.UNSET
+        outputs[output.name] = binary if stated is msgspec.UNSET else stated
+    return InferRequest(inputs, tuple(outputs), head.id or "", binary, parameters, outputs)
 
 
 def encode_response(
@@ -141,21 +188,25 @@ def decode_response(
     Raises:
         ProtocolError: names the field that is wrong.
     """
-    head, rest = _split(headers, body)
-    outputs = _decode(_list(head, "outputs"), rest, "outputs", max_elements)
-    model, identifier, version = (_text(head, name) for name in ("model_name", "id", "model_version"))
-    return InferResponse(model, outputs, identifier, version, _dict(head, "parameters"))
+    head, rest = _split(_RESPONSE, headers, body)
+    outputs = _decode(head.outputs, rest, "outputs", max_elements)
+    return InferResponse(
+        head.model_name or "", outputs, head.id or "", head.model_version or "", head.parameters or {}
+    )
 
 
 def _join(head: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, str], bytes]:
-    text = compact(head).encode()
+    try:
+        text = _ENCODER.encode(head)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"body: has no JSON form: {error}") from None
     if not blobs:
         return {"content-type": "application/json"}, text
     headers = {"content-type": "application/octet-stream", JSON_LENGTH: str(len(text))}
     return headers, b"".join((text, *blobs))
 
 
-def _split(headers: Mapping[str, str], body: bytes) -> tuple[dict[str, Any], memoryview]:
+def _split(decoder: msgspec.json.Decoder[T], headers: Mapping[str, str], body: bytes) -> tuple[T, memoryview]:
     stated = headers.get(JSON_LENGTH)
     length = len(body)
     if stated is not None:
@@ -164,42 +215,14 @@ def _split(headers: Mapping[str, str], body: bytes) -> tuple[dict[str, Any], mem
                 f"{JSON_LENGTH}: {stated!r} is not a length within the body of {len(body)} bytes"
             )
         length = int(stated)
+    view = memoryview(body)
     try:
-        head = json.loads(body[:length] if length < len(body) else body)
+        return decoder.decode(view[:length]), view[length:]
+    except msgspec.DecodeError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        raise ProtocolError(f"{where.rstrip('`') or 'body'}: {what}") from None
     except (ValueError, RecursionError):
         raise ProtocolError("body: the JSON part cannot be read") from None
-    if not isinstance(head, dict):
-        raise ProtocolError("body: a JSON object is needed")
-    return head, memoryview(body)[length:]
-
-
-def _list(head: dict[str, Any], name: str) -> list[Any]:
-    value = head.get(name)
-    if not isinstance(value, list):
-        raise ProtocolError(f"{name}: a list is needed")
-    return value
-
-
-def _dict(head: dict[str, Any], name: str) -> dict[str, Any]:
-    value = head.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ProtocolError(f"{name}: an object is needed")
-    return dict(value)
-
-
-def _text(head: dict[str, Any], name: str) -> str:
-    value = head.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ProtocolError(f"{name}: a string is needed")
-    return value or ""
-
-
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise ProtocolError(f"{name}: true or false is needed")
-    return value
 
 
 def _encode(
@@ -219,28 +242,25 @@ def _encode(
     return described, blobs
 
 
-def _decode(listed: list[Any], rest: memoryview, where: str, most: int) -> dict[str, Array]:
+def _decode(listed: list[_Tensor], rest: memoryview, where: str, most: int) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for i, tensor in enumerate(listed):
-        here = f"{where}[{i}]"
-        if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
-            raise ProtocolError(f"{here}.name: a string is needed")
-        if tensor["name"] in arrays:
-            raise ProtocolError(f"{here}.name: {tensor['name']!r} is given twice")
-        datatype = tensor.get("datatype")
-        if not isinstance(datatype, str) or datatype not in DTYPES:
+        name, datatype, here = tensor.name, tensor.datatype, f"{where}[{i}]"
+        if name in arrays:
+            raise ProtocolError(f"{here}.name: {name!r} is given twice")
+        if datatype not in DTYPES:
             raise ProtocolError(f"{here}.datatype: {datatype!r} is none of {', '.join(DTYPES)}")
-        shape = shape_of(tensor.get("shape"), here, most)
-        size = _dict(tensor, "parameters").get("binary_data_size")
+        shape = shape_of(tensor.shape, here, most)
+        size = tensor.parameters.binary_data_size if tensor.parameters else None
         if size is None:
-            arrays[tensor["name"]] = from_json(tensor.get("data"), datatype, shape, here)
+            arrays[name] = from_json(tensor.data, datatype, shape, here)
             continue
-        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
+        if not 0 <= size <= len(rest):
             raise ProtocolError(
                 f"{here}.parameters.binary_data_size: {size!r} does not fit {len(rest)} bytes"
             )
-        arrays[tensor["name"]] = from_binary(rest[:size], datatype, shape, here)
+        arrays[name] = from_binary(rest[:size], datatype, shape, here)
         rest = rest[size:]
-    if len(rest):
+    if rest:
         raise ProtocolError(f"body: {len(rest)} bytes belong to no tensor")
     return arrays

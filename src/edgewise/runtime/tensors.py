@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 
 from edgewise.errors import ProtocolError
@@ -34,6 +35,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+CODES = {"INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H", "UINT32": "I",
+         "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d"}  # fmt: skip
 
 
 def datatype_of(name: str, array: Array) -> str:
@@ -56,21 +59,21 @@ def to_binary(array: Array, datatype: str) -> bytes:
     return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
 
-def to_json(name: str, array: Array) -> list[Any]:
+def to_json(name: str, array: Array) -> msgspec.Raw:
     """Flat list of values.
 
     Raises:
         ProtocolError: JSON cannot hold a value.
     """
     if array.dtype == object:
-        return [_as_text(name, value) for value in array.ravel()]
+        return msgspec.Raw(msgspec.json.encode([_as_text(name, value) for value in array.ravel()]))
     if array.dtype == DTYPES["BF16"]:
         with np.errstate(invalid="ignore"):  # signalling NaN
             array = array.astype(np.float32)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    text = msgspec.json.encode(array.ravel().tolist())
+    if b"null" in text:
         raise ProtocolError(f"{name}: NaN and infinity have no JSON form; ask for binary outputs")
-    values: list[Any] = array.ravel().tolist()
-    return values
+    return msgspec.Raw(text)
 
 
 def from_binary(blob: memoryview, datatype: str, shape: tuple[int, ...], here: str) -> Array:
@@ -91,16 +94,15 @@ def from_binary(blob: memoryview, datatype: str, shape: tuple[int, ...], here: s
     return np.frombuffer(blob, dtype=dtype).reshape(shape)
 
 
-def shape_of(shape: Any, here: str, most: int = MAX_ELEMENTS) -> tuple[int, ...]:
+def shape_of(shape: list[int], here: str, most: int = MAX_ELEMENTS) -> tuple[int, ...]:
     """A checked shape.
 
     Raises:
         ProtocolError: no list of sizes, or more than `most` elements (413).
     """
-    fine = isinstance(shape, list) and len(shape) <= 16
-    if not fine or not all(type(n) is int and 0 <= n <= most for n in shape):
+    if len(shape) > 16 or min(shape, default=0) < 0:
         raise ProtocolError(f"{here}.shape: {str(shape)[:80]} is not a list of sizes")
-    if math.prod(max(n, 1) for n in shape) > most:
+    if math.prod([n or 1 for n in shape]) > most:
         raise ProtocolError(f"{here}.shape: more than {most} elements", status=413)
     return tuple(shape)
 
@@ -114,13 +116,23 @@ def from_json(data: Any, datatype: str, shape: tuple[int, ...], here: str) -> Ar
     if not isinstance(data, list):
         raise ProtocolError(f"{here}.data: a list is needed")
     try:
-        with np.errstate(all="raise", under="ignore"):
-            flat = _texts(data) if datatype == "BYTES" else _numbers(data, DTYPES[datatype])
-        return flat.reshape(shape)
+        return _flat(data, datatype).reshape(shape)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise ProtocolError(
             f"{here}.data: does not make {datatype} of shape {list(shape)}: {error}"
         ) from None
+
+
+def _flat(data: list[Any], datatype: str) -> Array:
+    if datatype == "BYTES":
+        return _texts(data)
+    if datatype in CODES:
+        try:  # many times faster than what is below
+            return np.frombuffer(struct.pack(f"<{len(data)}{CODES[datatype]}", *data), DTYPES[datatype])
+        except struct.error:  # nested, or floats where whole numbers are wanted
+            pass
+    with np.errstate(all="raise", under="ignore"):
+        return _numbers(data, DTYPES[datatype])
 
 
 def _texts(data: list[Any]) -> Array:
@@ -128,7 +140,7 @@ def _texts(data: list[Any]) -> Array:
     if not all(isinstance(value, str) for value in flat):
         raise TypeError("BYTES need strings")
     values = np.empty(len(flat), dtype=object)
-    values[:] = [value.encode("utf-8", "surrogatepass") for value in flat]
+    values[:] = [value.encode() for value in flat]
     return values
 
 

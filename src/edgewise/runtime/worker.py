@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
@@ -29,8 +28,6 @@ from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.openapi import worker_document
 from edgewise.runtime.protocol import (
     JSON_LENGTH,
-    InferRequest,
-    InferResponse,
     decode_request,
     encode_response,
 )
@@ -39,8 +36,7 @@ from edgewise.runtime.tracing import OFF, Tracing
 
 __all__ = ["OnnxModel", "Worker"]
 
-LARGE_BYTES = 64 * 2**10  # JSON beyond this is read and written off the event loop
-T = TypeVar("T")
+LARGE_BYTES = 64 * 2**10  # JSON beyond this is read and written in a thread, so that others are answered
 
 
 class Worker:
@@ -74,6 +70,7 @@ class Worker:
             max_queue=max_queue,
             max_batch=max_batch if model.batchable else 1,
             batch_timeout_s=batch_timeout_s,
+            clock=model.clock,
             by_deadline=by_deadline,
             tracing=tracing,
         )
@@ -115,7 +112,10 @@ class Worker:
             if request.method != "POST":
                 return not_allowed("infer needs POST", "POST")
             with self.tracing.serve("infer", request.headers):
-                response = await self._answer(request)
+                try:
+                    response = await self._infer(request)
+                except ProtocolError as error:
+                    response = http.failure(error.status, str(error))
                 self.tracing.note(model=name, status=response.status)
             self.metrics.answered(response.status)
             return response
@@ -130,36 +130,26 @@ class Worker:
             return answer
         return http.as_json(self.model.metadata())
 
-    async def _answer(self, request: http.Request) -> http.Response:
-        try:
-            return await self._infer(request)
-        except ProtocolError as error:
-            return http.failure(error.status, str(error))
-
     async def _infer(self, request: http.Request) -> http.Response:
         coding = request.headers.get("content-encoding", "identity")
         if coding != "identity":
             raise ProtocolError(f"content-encoding: {coding!r} is not supported", status=415)
         json_bytes = 0 if JSON_LENGTH in request.headers else len(request.body)
-        tensors = await _where(json_bytes, decode_request, request.headers, request.body)
+        if json_bytes <= LARGE_BYTES:
+            tensors = decode_request(request.headers, request.body)
+        else:
+            tensors = await asyncio.to_thread(decode_request, request.headers, request.body)
         self.model.check(tensors)
         left_s = min(remaining_s(request.headers), _timeout_s(tensors.parameters))
         answer = await self._batcher.submit(tensors, request.received_s + left_s, priority(request.headers))
-        as_json = (array for name, array in answer.outputs.items() if not tensors.wants_binary(name))
-        headers, body = await _where(sum(array.nbytes for array in as_json), _encode, answer, tensors)
+        json_bytes = sum([a.nbytes for name, a in answer.outputs.items() if not tensors.wants_binary(name)])
+        form = answer, tensors.binary, tensors.binary_outputs
+        if json_bytes <= LARGE_BYTES:
+            headers, body = encode_response(*form)
+        else:
+            headers, body = await asyncio.to_thread(encode_response, *form)
         headers[TOOK], headers[QUEUED] = f"{time.monotonic() - request.received_s:.6f}", str(self.queued)
         return http.Response(200, body, headers)
-
-
-async def _where(size_bytes: int, call: Callable[..., T], *arguments: Any) -> T:
-    """Run small work here and large work in a thread, so that the event loop goes on."""
-    if size_bytes > LARGE_BYTES:
-        return await asyncio.to_thread(call, *arguments)
-    return call(*arguments)
-
-
-def _encode(answer: InferResponse, asked: InferRequest) -> tuple[dict[str, str], bytes]:
-    return encode_response(answer, asked.binary, asked.binary_outputs)
 
 
 def _timeout_s(parameters: dict[str, Any]) -> float:

@@ -70,8 +70,8 @@ class _Call(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        known = self._headers.keys() & {"content-length", "transfer-encoding"}
-        self._until_eof = not known and self._parser.get_status_code() not in (204, 304)
+        stated = "content-length" in self._headers or "transfer-encoding" in self._headers
+        self._until_eof = not stated and self._parser.get_status_code() not in (204, 304)
         self.alive = not self._until_eof and self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
@@ -115,6 +115,7 @@ class Client:
         headers: dict[str, str] | None = None,
     ) -> None:
         self.host, self.port, self.prefix = host, port, prefix
+        self._address = f"{host}:{port}"
         self._tls, self._fixed = tls, headers or {}
         self._idle: list[_Call] = []
 
@@ -155,8 +156,8 @@ class Client:
             ConnectionError: the server cannot be reached, hung up, or does not speak HTTP.
             TimeoutError: no answer within `timeout_s`.
         """
-        host = f"{self.host}:{self.port}"
-        data = write_request(method, self.prefix + path, host, {**self._fixed, **(headers or {})}, body)
+        more = self._fixed | (headers or {})
+        data = write_request(method, self.prefix + path, self._address, more, body)
         call = self._take() or await self._connect(timeout_s)
         try:
             response = await call.send(data, timeout_s)
@@ -205,7 +206,7 @@ class Client:
             async with asyncio.timeout(timeout_s):
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
         except TimeoutError:
-            raise ConnectionError(f"cannot reach {self.host}:{self.port} within {timeout_s:.3g} s") from None
+            raise ConnectionError(f"cannot reach {self._address} within {timeout_s:.3g} s") from None
         except (OSError, ssl.SSLError) as error:
-            raise ConnectionError(f"cannot reach {self.host}:{self.port}: {error}") from error
+            raise ConnectionError(f"cannot reach {self._address}: {error}") from error
         return call

@@ -86,19 +86,11 @@ def safe_value(value: str) -> str:
     return _UNSAFE.sub(lambda found: quote(found[0], safe=""), value)
 
 
-@lru_cache(1024)
-def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
-
-
 def write_response(response: Response, alive: bool, head_only: bool = False) -> list[bytes]:
     """The bytes of an answer in one or two pieces; `alive` False announces that the connection closes."""
-    phrase = PHRASES.get(response.status, "Status")
-    lines = [f"HTTP/1.1 {response.status} {phrase}\r\ncontent-length: {len(response.body)}"]
-    lines += [f"{name}: {safe_value(value)}" for name, value in response.headers.items()]
-    if not alive:
-        lines.append("connection: close")
-    head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    status, length = response.status, len(response.body)
+    first = f"HTTP/1.1 {status} {PHRASES.get(status, 'Status')}\r\ncontent-length: {length}"
+    head = _head(first if alive else f"{first}\r\nconnection: close", response.headers)
     return [head] if head_only else _pieces(head, response.body)
 
 
@@ -108,14 +100,31 @@ def write_request(method: str, target: str, host: str, headers: dict[str, str], 
     Raises:
         ValueError: the method, target or a header name could end its line.
     """
-    if not _is_name(method) or not target.isascii() or _UNSAFE.search(target) or " " in target:
+    first = f"{_request_line(method, target)}\r\nhost: {host}\r\ncontent-length: {len(body)}"
+    for name in headers:
+        _check_name(name)
+    return _pieces(_head(first, headers), body)
+
+
+@lru_cache(1024)
+def _request_line(method: str, target: str) -> str:
+    if not _NAME.fullmatch(method) or not target.isascii() or _UNSAFE.search(target) or " " in target:
         raise ValueError(f"{method!r} {target!r}: not a method and a percent-encoded path")
-    lines = [f"{method} {target} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}"]
-    for name, value in headers.items():
-        if not _is_name(name):
-            raise ValueError(f"header name {name!r}: not allowed")
-        lines.append(f"{name}: {safe_value(value)}")
-    return _pieces("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n", body)
+    return f"{method} {target} HTTP/1.1"
+
+
+@lru_cache(1024)
+def _check_name(text: str) -> None:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"header name {text!r}: not allowed")
+
+
+def _head(first: str, headers: dict[str, str]) -> bytes:
+    values = "".join(headers.values())
+    if not (values.isascii() and values.isprintable()):
+        headers = {name: safe_value(value) for name, value in headers.items()}
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join((first, *lines, "\r\n")).encode("latin-1")
 
 
 def use_large_buffers(transport: asyncio.BaseTransport) -> None:

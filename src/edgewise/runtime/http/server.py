@@ -138,8 +138,8 @@ class _Connection(asyncio.Protocol):
         self._count_head(len(name) + len(value) + 4)
         if self._head_done:
             return  # trailers may not change what was checked
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         self._head_done = True
