@@ -68,10 +68,8 @@ def prepare(
     services = services_of(scenario)
     _check(world, services, count)
     store = Store(folder / DATABASE)
-    text = dump_scenario(scenario)
-    (folder / SCENARIO).write_text(text)
-    known = {running.process.name: running.process.port for running in store.processes()}
-    ports = _Ports(known)
+    digest = _write(scenario, folder)
+    ports = _Ports({running.process.name: running.process.port for running in store.processes()})
     kinds = {
         name: _settings(variant, _file(variant, models, folder), emulate, seed) | {"otlp": otlp}
         for name in dict.fromkeys(world.variant_names)
@@ -83,21 +81,27 @@ def prepare(
             {"url": p.url, "model": p.settings["model"], "split": p.settings["split"]} for p in workers
         ],
         "emulate": emulate, "seed": seed, "client_s": client_s,
-        "scenario": hashlib.sha256(text.encode()).hexdigest()[:16],  # a gateway has it whole
-        "telemetry_period_s": scenario.telemetry_period_s,
+        "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
     }  # fmt: skip
-    fronts = []
-    for g in range(count):
-        site = world.site_names[g % len(world.site_names)]
-        name = f"gateway-{g}"
-        number = port + g if port else ports.of(name)
-        fronts.append(Process(name, "gateway", number, {**settings, "site": site, "otlp": otlp}))
-    replicas = _replicas(store, services, kinds)
-    store.want([*workers, *replicas, *fronts])
+    fronts = [_gateway(g, world, port, ports, settings) for g in range(count)]
+    store.want([*workers, *_replicas(store, services, kinds), *fronts])
     store.put("policy", policy)
     store.put("token", token)
     store.put("controller", {"port": ports.of("controller", store), "admin_token": store_token(store)})
     return store
+
+
+def _write(scenario: Scenario, folder: Path) -> str:
+    """Write a scenario for all processes to read; returns its digest: they are started anew for another."""
+    text, fresh = dump_scenario(scenario), folder / f"{SCENARIO}.new"
+    fresh.write_text(text)
+    fresh.replace(folder / SCENARIO)  # at once: a running system reads it
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _gateway(g: int, world: World, port: int, ports: _Ports, settings: dict[str, Any]) -> Process:
+    name, site = f"gateway-{g}", world.site_names[g % len(world.site_names)]
+    return Process(name, "gateway", port + g if port else ports.of(name), {**settings, "site": site})
 
 
 def _check(world: World, services: Services | None, gateways: int) -> None:

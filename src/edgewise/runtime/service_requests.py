@@ -17,7 +17,7 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.dispatching import Dispatching, Replica
 from edgewise.runtime.emulation import Ways, pass_time
-from edgewise.runtime.forwarding import PASSED, Patience, Query, forward, reported, took_s
+from edgewise.runtime.forwarding import LONGEST_S, PASSED, Patience, Query, forward, reported, took_s
 from edgewise.runtime.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.store import Running
@@ -109,7 +109,7 @@ class ServiceRequests:
         self.core.arrived[service] += 1
         try:
             stated_s = number(request.headers, DEADLINE, float(self.core.services.deadline_s[service]))
-            stated_s = min(stated_s, remaining_s(request.headers))
+            stated_s = min(stated_s, remaining_s(request.headers), LONGEST_S)
             answer = await self._serve(request, service, request.received_s + stated_s)
             if answer.status == 200:
                 delay_s = time.monotonic() - request.received_s
