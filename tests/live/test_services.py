@@ -15,6 +15,7 @@ from test_up import edgewise
 
 from edgewise.config import load_scenario
 from edgewise.runtime.asking import ask
+from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, encode_request
 
 pytestmark = pytest.mark.live
@@ -223,6 +224,29 @@ def test_policies_are_switched_while_it_runs(system):
         )
         await system.get("/v1/replica-policy", "PUT", {"policy": "autoscaler"})
         client.close()
+
+    asyncio.run(run())
+
+
+def test_a_changed_scenario_replaces_replicas_one_by_one_under_load(system):
+    changes = {"orchestration.frame_s": FRAME_S, "catalog.variants.camera.profile.fixed_s": 0.05}
+
+    async def run():
+        async with Load(system, 3):
+            before = {r.process.name: r.handle for r in system.store.processes("replica")}
+            prepare(system.folder, load_scenario("kais-live", changes)).close()
+
+            async def replaced():
+                rows = system.store.processes()
+                settings = [r.process.settings for r in rows if r.process.kind == "replica"]
+                cameras = [each["profile"]["fixed_s"] for each in settings if each["service"] == "camera"]
+                current = all(r.handle and not r.outdated for r in rows if r.process.wanted)
+                anew = any(before.get(r.process.name, r.handle) != r.handle for r in rows)
+                return current and anew and set(cameras) == {0.05}
+
+            await until(replaced)
+            await system.ready()
+        assert (await service(system))["service"] == "camera"
 
     asyncio.run(run())
 

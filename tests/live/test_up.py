@@ -160,7 +160,7 @@ def test_without_a_system_there_is_one_line_of_help(tmp_path):
 @pytest.mark.parametrize(
     "command",
     ["up", "down", "status", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi",
-     "record", "replay", "demo", "policy set", "shadow set", "shadow report"],
+     "record", "replay", "load", "demo", "policy set", "shadow set", "shadow report"],
 )  # fmt: skip
 def test_help_has_an_example(command):
     shown = CliRunner().invoke(app, [*command.split(), "--help"])
