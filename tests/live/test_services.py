@@ -15,6 +15,7 @@ from test_up import edgewise
 
 from edgewise.config import load_scenario
 from edgewise.runtime.asking import ask
+from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, encode_request
 
@@ -297,3 +298,12 @@ def test_the_command_line_shows_and_steers_it(system):
     assert say("policy", "show", "--of", "replicas").startswith("gsp-ss, of autoscaler")
     assert "streams, requests, replicas" in say("policy", "set", "x", "--of", "y", code=2)
     say("policy", "set", "autoscaler", "--of", "replicas")
+
+
+def test_down_ends_everything(system):
+    handles = [r.handle for r in system.store.processes() if r.handle]
+    assert "ending" in edgewise("down", "--state", str(system.folder), folder=system.folder)
+    system.nursery.wait(LONG_S)
+    backend = LocalBackend(system.folder)
+    assert handles and not any(backend.alive(handle) for handle in handles)
+    assert not any(r.handle for r in system.store.processes())

@@ -116,11 +116,12 @@ class Nursery:
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while True:
-                number, _ = os.waitpid(-1, os.WNOHANG)
+                number, status = os.waitpid(-1, os.WNOHANG)
                 if number == 0:
                     return
                 if number == self._controller:
                     self._controller = None
+                    self._told |= status == 0  # it ended everything: `edgewise down`
 
 
 class _Asking:
