@@ -273,7 +273,7 @@ def test_an_emulated_worker_stays_in_the_thread_though_sleeping_costs_no_cpu_tim
         run, where = model.run_batch, Where()
         model.run_batch = lambda requests: (where(requests), run(requests))[1]
         worker = Worker(model, max_queue=999)
-        answers = await asyncio.gather(*(worker.handle(query(rows(1))) for _ in range(80)))
+        answers = await asyncio.gather(*(worker.handle(query(rows(1))) for _ in range(250)))
         assert {answer.status for answer in answers} == {200}
         assert not any(where.in_place)
 
