@@ -61,7 +61,7 @@ async def serve_worker(ready: Any, _: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "echo.onnx"
         write_stand_in(file)
-        server = await http.serve(Worker(OnnxModel("echo", file)).handle)
+        server = await http.serve(Worker(OnnxModel("echo", file)).handle, at_once=True)
         ready.put(server.port)
         await asyncio.Event().wait()
 

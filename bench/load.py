@@ -6,6 +6,7 @@ and its length are read.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
@@ -22,6 +23,7 @@ from edgewise.runtime.protocol import InferRequest, encode_request
 
 _BUFFER = bytearray(2**20)  # making room for every answer would cost more than reading it
 PATIENCE_MS = 60_000
+_END = b"0\r\n\r\n"  # of an answer in chunks; our tensors do not look like it
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -29,7 +31,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 class _Connection:
     sock: socket.socket
     sent_s: float = 0.0
-    missing: int = 0  # bytes of the answer that have not come
+    missing: float = 0  # bytes of the answer that have not come; inf for one in chunks
 
 
 def load(port: int, data: bytes, connections: int, seconds: float) -> tuple[float, np.ndarray]:
@@ -77,17 +79,22 @@ def _ask(one: _Connection, data: bytes) -> None:
 def _answered(one: _Connection) -> bool:
     """Read what has come; whether an answer is complete."""
     size = one.sock.recv_into(_BUFFER)
-    if one.missing:
-        one.missing -= size
-    else:
-        got = bytes(_BUFFER[: min(size, 2048)])
-        stated = _LENGTH.search(got)
-        if stated is None or not got.startswith(b"HTTP/1.1 200 "):
-            raise RuntimeError(f"the server answered {got[:80]!r}")
-        one.missing = got.index(b"\r\n\r\n") + 4 + int(stated[1]) - size
     if not size:
         raise RuntimeError("the server hung up")
+    if not one.missing:
+        one.missing = _length(bytes(_BUFFER[: min(size, 2048)]))
+    one.missing -= size
+    if one.missing == math.inf and _BUFFER[size - len(_END) : size] == _END:
+        one.missing = 0
     return one.missing == 0
+
+
+def _length(head: bytes) -> float:
+    """Of an answer that begins like this."""
+    if not head.startswith(b"HTTP/1.1 200 "):
+        raise RuntimeError(f"the server answered {head[:80]!r}")
+    stated = _LENGTH.search(head)
+    return head.index(b"\r\n\r\n") + 4 + int(stated[1]) if stated else math.inf
 
 
 def query(path: str, shape: tuple[int, ...], stream: str = "", binary: bool = True) -> bytes:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import struct
 
 import pytest
 
@@ -40,16 +42,16 @@ except ImportError:
 
 
 def with_server(scenario, **limits):
-    async def go():
-        server = await http.serve(echo, limits=http.Limits(**limits))
+    async def go(at_once):
+        server = await http.serve(echo, limits=http.Limits(**limits), at_once=at_once)
         try:
             await asyncio.wait_for(scenario(server), 20)
         finally:
             await server.close(grace_s=0.1)
 
-    for new_loop in LOOPS:
+    for new_loop, at_once in zip(LOOPS, (False, True), strict=False):
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(go())
+            runner.run(go(at_once))
 
 
 async def talk(server, *chunks, pause_s=0.0):
@@ -121,6 +123,59 @@ def test_connections_close_when_the_client_says_so(request_text, closes):
         assert (headers.get("connection") == "close") == closes
 
     with_server(scenario)
+
+
+def test_a_client_that_sends_many_requests_at_once_leaves_others_their_turn():
+    async def go():
+        seen = []
+
+        async def note(request):
+            seen.append(request.path)
+            return http.Response()
+
+        server = await http.serve(note, at_once=True)
+        pairs = [await asyncio.open_connection(server.host, server.port) for _ in range(2)]
+        for (_, writer), path, times in zip(pairs, ("many", "one"), (300, 1), strict=True):
+            writer.write(f"GET /{path} HTTP/1.1\r\n\r\n".encode() * times)
+        while len(seen) < 301:
+            await asyncio.sleep(0.001)
+        for _, writer in pairs:
+            writer.close()
+        await server.close()
+        assert seen.index("/one") < 150
+
+    for new_loop in LOOPS:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.wait_for(go(), 20))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_handler_ends_when_its_client_hangs_up(at_once):
+    async def go():
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def wait(request):
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.001)  # tidying up may wait, too
+                ended.set()
+                raise
+
+        server = await http.serve(wait, at_once=at_once)
+        _, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await begun.wait()
+        linger = struct.pack("ii", 1, 0)  # a reset: after a mere FIN the answer may still be wanted
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 20)
+        await server.close()
+
+    for new_loop in LOOPS:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(go())
 
 
 def test_upgrade_is_ignored_and_the_connection_goes_on():

@@ -10,8 +10,10 @@ import pytest
 from live_system import dense_file
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime import http
+from edgewise.model.catalog import Profile
+from edgewise.runtime import batching, http
 from edgewise.runtime.batching import Batcher
+from edgewise.runtime.emulation import SlowModel
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import InferRequest, InferResponse, decode_response, encode_request
 from edgewise.runtime.worker import OnnxModel, Worker
@@ -242,5 +244,57 @@ def test_versions_and_wrong_methods(model):
         assert await status("POST", "/v2/models/dense") == 405
         assert await status("DELETE", "/v2") == 405
         assert await status("GET", "/v2/models/%64ense") == 200
+
+    asyncio.run(go())
+
+
+class Where:
+    """Runs queries and remembers whether that was in the event loop's thread."""
+
+    def __init__(self, takes_s=0.0):
+        self.in_place, self.takes_s = [], takes_s
+
+    def __call__(self, requests):
+        self.in_place.append(threading.current_thread() is threading.main_thread())
+        time.sleep(self.takes_s)
+        return [InferResponse("m", dict(request.inputs), request.id) for request in requests]
+
+
+def test_quick_runs_leave_the_thread_also_while_others_wait():
+    async def go():
+        run = Where()
+        batcher = Batcher(run, WorkerMetrics("m"), max_queue=999, clock=lambda: 0.0)
+        answers = await asyncio.gather(*(batcher.submit(item(i), FOREVER) for i in range(300)))
+        assert [int(answer.id) for answer in answers] == list(range(300))
+        assert not run.in_place[0] and any(run.in_place)
+        large = len(run.in_place)
+        await asyncio.gather(*(batcher.submit(item(i, 1000), FOREVER) for i in range(9)))
+        assert not any(run.in_place[large:])
+
+    asyncio.run(go())
+
+
+def test_slow_runs_stay_in_the_thread():
+    async def go():
+        run = Where(takes_s=0.002)
+        batcher = Batcher(run, WorkerMetrics("m"), max_queue=999)
+        await asyncio.gather(*(batcher.submit(item(i), FOREVER) for i in range(80)))
+        await batcher.submit(item(80), FOREVER)
+        assert not any(run.in_place)
+
+    asyncio.run(go())
+
+
+def test_an_emulated_worker_stays_in_the_thread_though_sleeping_costs_no_cpu_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(batching, "QUICK_S", 6e-4)  # CPU time is less, also on a busy machine
+
+    async def go():
+        model = SlowModel("dense", dense_file(tmp_path), None, Profile(0.002))
+        run, where = model.run_batch, Where()
+        model.run_batch = lambda requests: (where(requests), run(requests))[1]
+        worker = Worker(model, max_queue=999)
+        answers = await asyncio.gather(*(worker.handle(query(rows(1))) for _ in range(100)))
+        assert {answer.status for answer in answers} == {200}
+        assert not any(where.in_place)
 
     asyncio.run(go())

@@ -20,9 +20,9 @@ from edgewise.runtime.onnx_model import batch_key
 from edgewise.runtime.protocol import InferRequest, InferResponse
 from edgewise.runtime.tracing import OFF, Tracing
 
-QUICK_S = 1e-4  # a run this short is over before a thread would have begun it
-LONG_S = 1e-3  # a run counts as at most this in the mean, so that one that was interrupted does not outweigh
-WEIGHT = 0.05  # of the last run in the mean
+QUICK_S = 3e-4  # a run this short costs less than handing it to a thread and back
+LONG_S = 1e-2  # a run counts as at most this in the mean
+WEIGHT = 0.05  # of the last run in the mean: one that was interrupted does not outweigh, one of many ms does
 EXPIRED = "deadline passed while waiting; not run"
 SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]

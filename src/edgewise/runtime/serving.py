@@ -75,8 +75,8 @@ class Listening:
         await asyncio.gather(*(server.close(grace_s) for server in (self.http, self.grpc) if server))
 
 
-async def listen(handler: http.Handler, where: Listen) -> Listening:
-    """Serve a handler over HTTP, and over gRPC when asked for.
+async def listen(handler: http.Handler, where: Listen, at_once: bool = False) -> Listening:
+    """Serve a handler over HTTP, and over gRPC when asked for; `at_once` as in `http.serve`.
 
     Raises:
         ScenarioError: the address is taken, a TLS file is wrong, or gRPC is not installed.
@@ -87,7 +87,7 @@ async def listen(handler: http.Handler, where: Listen) -> Listening:
         log.warning("open to the network without a token", extra={"host": where.host})
     try:
         tls = http.tls_server(*pair) if pair else None
-        server = await http.serve(guarded, where.host, where.port, where.limits, tls)
+        server = await http.serve(guarded, where.host, where.port, where.limits, tls, at_once)
     except OSError as error:
         raise ScenarioError(f"cannot listen on {where.host}:{where.port}: {error}") from error
     if where.grpc_port is None:
@@ -104,7 +104,7 @@ async def run_worker(
     worker: Worker | PieceWorker, where: Listen, ready: Callable[[Listening], None] | None = None
 ) -> None:
     """Serve a worker until the process is told to end; `ready` hears where it listens."""
-    listening = await listen(worker.handle, where)
+    listening = await listen(worker.handle, where, at_once=True)
     _tell(listening, ready)
     await _until_told()
     await worker.drain()

@@ -7,9 +7,12 @@ import contextlib
 import logging
 import ssl
 import time
+import types
 from collections import deque
+from collections.abc import Awaitable, Coroutine, Generator
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import httptools
 
@@ -55,6 +58,7 @@ class _Shared:
 
     handler: Handler
     limits: Limits
+    at_once: bool
     open: set[_Connection] = field(default_factory=set)
 
 
@@ -111,7 +115,7 @@ class _Connection(asyncio.Protocol):
                 self._parser.feed_data(data)
                 if in_head and not self._head_done:  # one header without end reaches no callback
                     self._count_head(len(data))
-                return
+                break
             except ProtocolError as error:
                 return self._refuse(failure(error.status, str(error)))
             except httptools.HttpParserUpgrade as upgrade:
@@ -121,6 +125,7 @@ class _Connection(asyncio.Protocol):
                 if isinstance(cause, ProtocolError):
                     return self._refuse(failure(cause.status, str(cause)))
                 return self._refuse(failure(400, f"not HTTP: {error}"))
+        self._next()
 
     # httptools' side
 
@@ -176,7 +181,6 @@ class _Connection(asyncio.Protocol):
         self._waiting.append((request, self._alive, head_only))
         if len(self._waiting) > self._shared.limits.pipelined:
             self._transport.pause_reading()
-        self._next()
 
     @property
     def _has_body(self) -> bool:
@@ -207,17 +211,31 @@ class _Connection(asyncio.Protocol):
         self._next()
 
     def _next(self) -> None:
-        while self._waiting and self._task is None and not self._blocked:
+        """Answer what waits: one now, and the next when other connections had their turn."""
+        if self._waiting and self._task is None and not self._blocked:
             work, alive, head_only = self._waiting.popleft()
             if isinstance(work, Response):
                 self._send(work, alive, head_only)
             else:
-                self._task = asyncio.get_running_loop().create_task(self._answer(work, alive, head_only))
+                self._begin(_call(self._shared.handler, work), alive, head_only)
+            if self._waiting and self._task is None:
+                asyncio.get_running_loop().call_soon(self._next)
         if len(self._waiting) <= self._shared.limits.pipelined // 2 and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    async def _answer(self, request: Request, alive: bool, head_only: bool) -> None:
-        response = await _call(self._shared.handler, request)
+    def _begin(self, coming: Coroutine[Any, Any, Response], alive: bool, head_only: bool) -> None:
+        context = copy_context()
+        if self._shared.at_once:
+            try:
+                waits_for = context.run(coming.send, None)
+            except StopIteration as done:
+                return self._send(done.value, alive, head_only)
+            coming = _rest(coming, waits_for)
+        answering = self._answer(coming, alive, head_only)
+        self._task = asyncio.get_running_loop().create_task(answering, context=context)
+
+    async def _answer(self, coming: Awaitable[Response], alive: bool, head_only: bool) -> None:
+        response = await coming
         self._task = None
         self._send(response, alive, head_only)
         if self._waiting:
@@ -274,6 +292,21 @@ async def _call(handler: Handler, request: Request) -> Response:
         return failure(500, "internal error; see the server's log")
 
 
+@types.coroutine
+def _rest(coming: Coroutine[Any, Any, Response], waits_for: Any) -> Generator[Any, None, Response]:
+    """What is left of a coroutine that has come to where it waits for something."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # its task was cancelled
+            try:
+                waits_for = coming.throw(error)
+            except StopIteration as done:
+                return cast(Response, done.value)
+        else:
+            return cast(Response, (yield from coming))
+
+
 class Server:
     """A running server.
 
@@ -316,9 +349,16 @@ async def serve(
     port: int = 0,
     limits: Limits = Limits(),
     tls: ssl.SSLContext | None = None,
+    at_once: bool = False,
 ) -> Server:
-    """Listen and answer with `handler`; port 0 takes a free one."""
-    shared = _Shared(handler, limits)
+    """Listen and answer with `handler`; port 0 takes a free one.
+
+    Args:
+        at_once: run the handler up to where it waits before others get a turn. A task for it costs as much
+            as reading the request, and it needs one only then. What asks for the present task, such as
+            `asyncio.timeout`, must come later.
+    """
+    shared = _Shared(handler, limits, at_once)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(shared), host, port, ssl=tls, backlog=1024)
     return Server(server, shared, host, tls is not None)
