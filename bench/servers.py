@@ -55,7 +55,7 @@ def run(rounds: int, seconds: float, pythons: dict[str, Path]) -> dict[str, Any]
         pythons: interpreter of each peer's environment; a peer without one is skipped, with the reason.
     """
     with _ours() as ours, _theirs(pythons) as (theirs, skipped, versions):
-        each = _rounds([*ours, *theirs], rounds, seconds)
+        each = uvloop.run(_rounds([*ours, *theirs], rounds, seconds))
     rows = [_row(*where, repeats) for where, repeats in each.items()]
     return {"rows": rows, "ratios": _ratios(rows), "skipped": skipped, "versions": versions, "target": TARGET}
 
@@ -99,7 +99,7 @@ def _theirs(pythons: dict[str, Path]) -> Iterator[tuple[list[Contender], dict[st
                 skipped[name] = f"{os.path.relpath(python)}: the server did not start"
                 continue
             versions[peer] = _version(python, peer)
-            made.append(_with_what_it_takes(name, port, server.pid))
+            made.append(uvloop.run(_with_what_it_takes(name, port, server.pid)))
         yield made, skipped, versions
     finally:
         for server in running:
@@ -107,12 +107,12 @@ def _theirs(pythons: dict[str, Path]) -> Iterator[tuple[list[Contender], dict[st
             server.wait()
 
 
-def _with_what_it_takes(name: str, port: int, pid: int) -> Contender:
+async def _with_what_it_takes(name: str, port: int, pid: int) -> Contender:
     """A peer with the encodings it answers with 200."""
     taken = {}
     for encoding, data in _queries("echo").items():
         with suppress(RuntimeError):
-            load(port, data, 1, 0.0)
+            await load(port, data, 1, 0.0)
             taken[encoding] = data
     return Contender(name, port, (pid,), taken)
 
@@ -122,14 +122,14 @@ def _queries(model: str, stream: str = "") -> dict[str, bytes]:
     return {"JSON": query(path, SHAPE, stream, binary=False), "binary": query(path, SHAPE, stream)}
 
 
-def _rounds(contenders: list[Contender], rounds: int, seconds: float) -> dict[Any, Any]:
+async def _rounds(contenders: list[Contender], rounds: int, seconds: float) -> dict[Any, Any]:
     each: dict[tuple[str, str, int], list[dict[str, float]]] = {}
     for k in range(rounds + 1):  # the first is to warm up
         for connections in CONNECTIONS:
             for c in contenders:
                 for encoding, data in c.queries.items():
                     before_s = cpu_s(*c.pids)
-                    qps, delays_s = load(c.port, data, connections, seconds if k else seconds / 4)
+                    qps, delays_s = await load(c.port, data, connections, seconds if k else seconds / 4)
                     figures = {"qps": qps, "p50_s": float(np.median(delays_s)),
                                "cpu_s": (cpu_s(*c.pids) - before_s) / len(delays_s)}  # fmt: skip
                     if k:
