@@ -56,8 +56,29 @@ async def serve_echo(ready: Any, _: int) -> None:
     await asyncio.Event().wait()
 
 
+class Bytes(asyncio.Protocol):
+    """Answers whatever comes with the same bytes: what sockets and event loop cost any server."""
+
+    ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 150\r\n\r\n" + b" " * 150
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep the way back."""
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """A query, which is small enough to come in one piece."""
+        self.transport.write(self.ANSWER)
+
+
+async def serve_bytes(ready: Any, _: int) -> None:
+    """No server at all."""
+    server = await asyncio.get_running_loop().create_server(Bytes, "127.0.0.1", 0)
+    ready.put(server.sockets[0].getsockname()[1])
+    await asyncio.Event().wait()
+
+
 async def serve_worker(ready: Any, _: int) -> None:
-    """A whole worker: queue, thread, and ONNX Runtime running Identity."""
+    """A whole worker: queue, metrics, and ONNX Runtime running Identity."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "echo.onnx"
         write_stand_in(file)

@@ -29,25 +29,25 @@ def run(rounds: int, seconds: float = 1.0, profile: str = "") -> dict[str, Any]:
     worker, worker_port = process(serve_echo)
     gateway, gateway_port = process(serve_gateway, worker_port, profile)
     try:
-        each = _rounds(worker_port, gateway_port, gateway.pid, rounds, seconds)
+        each = uvloop.run(_rounds(worker_port, gateway_port, gateway.pid, rounds, seconds))
     finally:
         gateway.terminate()
         worker.terminate()
     return {"rows": [_row(*where, repeats) for where, repeats in each.items()]}
 
 
-def _rounds(worker: int, gateway: int, pid: int, rounds: int, seconds: float) -> dict[Any, Any]:
-    stream = uvloop.run(open_stream(gateway))
+async def _rounds(worker: int, gateway: int, pid: int, rounds: int, seconds: float) -> dict[Any, Any]:
+    stream = await open_stream(gateway)
     each: dict[tuple[str, int], list[dict[str, float]]] = {}
     for _ in range(rounds):
         for name, shape in SIZES.items():
             direct = query("/v2/models/echo/infer", shape)
             through = query("/v2/models/copy/infer", shape, stream)
             for connections in (1, 16):
-                load(gateway, through, connections, 0.2)
-                qps_d, delays_d = load(worker, direct, connections, seconds)
+                await load(gateway, through, connections, 0.2)
+                qps_d, delays_d = await load(worker, direct, connections, seconds)
                 before_s = cpu_s(pid)
-                qps_g, delays_g = load(gateway, through, connections, seconds)
+                qps_g, delays_g = await load(gateway, through, connections, seconds)
                 each.setdefault((name, connections), []).append({
                     "direct_p50_s": float(np.median(delays_d)), "gateway_p50_s": float(np.median(delays_g)),
                     "direct_qps": qps_d, "gateway_qps": qps_g,

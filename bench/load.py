@@ -1,100 +1,71 @@
-"""A load generator for inference servers: connections that ask again as soon as they are answered.
-
-It shares the machine with the servers, so it does little: plain sockets, and of an answer only its status
-and its length are read.
-"""
+"""A load generator for inference servers: connections that ask again as soon as they are answered."""
 
 from __future__ import annotations
 
-import math
+import asyncio
 import os
-import re
-import select
-import socket
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httptools
 import numpy as np
 
 from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol import InferRequest, encode_request
 
-_BUFFER = bytearray(2**20)  # making room for every answer would cost more than reading it
-PATIENCE_MS = 60_000
-_END = b"0\r\n\r\n"  # of an answer in chunks; our tensors do not look like it
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+class Load(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, data: bytes, until_s: float, delays_s: list[float]) -> None:
+        self.data, self.until_s, self.delays_s = data, until_s, delays_s
+        self.done = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        """Ask for the first time."""
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        """Send the query."""
+        self.parser = httptools.HttpResponseParser(self)
+        self.sent_s = time.perf_counter()
+        self.transport.write(self.data)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of an answer."""
+        self.parser.feed_data(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The server hung up."""
+        if not self.done.done():
+            self.done.set_exception(RuntimeError(f"the server hung up: {error}"))
+
+    def on_message_complete(self) -> None:
+        """An answer: note its delay and ask again."""
+        now_s = time.perf_counter()
+        if self.parser.get_status_code() != 200:
+            self.done.set_exception(RuntimeError(f"status {self.parser.get_status_code()}"))
+            return
+        self.delays_s.append(now_s - self.sent_s)
+        if now_s < self.until_s:
+            asyncio.get_running_loop().call_soon(self.ask)
+        else:
+            self.done.set_result(None)
+            self.transport.close()
 
 
-@dataclass(slots=True)
-class _Connection:
-    sock: socket.socket
-    sent_s: float = 0.0
-    missing: float = 0  # bytes of the answer that have not come; inf for one in chunks
-
-
-def load(port: int, data: bytes, connections: int, seconds: float) -> tuple[float, np.ndarray]:
-    """Requests per second, and the delays in seconds.
-
-    Raises:
-        RuntimeError: the server refuses a query or hangs up.
-    """
+async def load(port: int, data: bytes, connections: int, seconds: float) -> tuple[float, np.ndarray]:
+    """Requests per second, and the delays in seconds."""
     delays_s: list[float] = []
-    with ExitStack() as opened:
-        made: dict[int, _Connection] = {}
-        poll = select.poll()
-        for _ in range(connections):
-            sock = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made[sock.fileno()] = _Connection(sock)
-            poll.register(sock, select.POLLIN)
-        started_s = time.perf_counter()
-        until_s = started_s + seconds
-        for one in made.values():
-            _ask(one, data)
-        while made:
-            ready = poll.poll(PATIENCE_MS)
-            if not ready:
-                raise RuntimeError("no answer")
-            for number, _ in ready:
-                one = made[number]
-                if not _answered(one):
-                    continue
-                now_s = time.perf_counter()
-                delays_s.append(now_s - one.sent_s)
-                if now_s < until_s:
-                    _ask(one, data)
-                else:
-                    poll.unregister(number)
-                    del made[number]
-        return len(delays_s) / (time.perf_counter() - started_s), np.array(delays_s)
-
-
-def _ask(one: _Connection, data: bytes) -> None:
-    one.sent_s = time.perf_counter()
-    one.sock.sendall(data)
-
-
-def _answered(one: _Connection) -> bool:
-    """Read what has come; whether an answer is complete."""
-    size = one.sock.recv_into(_BUFFER)
-    if not size:
-        raise RuntimeError("the server hung up")
-    if not one.missing:
-        one.missing = _length(bytes(_BUFFER[: min(size, 2048)]))
-    one.missing -= size
-    if one.missing == math.inf and _BUFFER[size - len(_END) : size] == _END:
-        one.missing = 0
-    return one.missing == 0
-
-
-def _length(head: bytes) -> float:
-    """Of an answer that begins like this."""
-    if not head.startswith(b"HTTP/1.1 200 "):
-        raise RuntimeError(f"the server answered {head[:80]!r}")
-    stated = _LENGTH.search(head)
-    return head.index(b"\r\n\r\n") + 4 + int(stated[1]) if stated else math.inf
+    loop, started_s = asyncio.get_running_loop(), time.perf_counter()
+    made = [
+        await loop.create_connection(lambda: Load(data, started_s + seconds, delays_s), "127.0.0.1", port)
+        for _ in range(connections)
+    ]
+    await asyncio.gather(*(protocol.done for _, protocol in made))
+    return len(delays_s) / (time.perf_counter() - started_s), np.array(delays_s)
 
 
 def query(path: str, shape: tuple[int, ...], stream: str = "", binary: bool = True) -> bytes:

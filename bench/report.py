@@ -177,6 +177,12 @@ def _servers(case: dict[str, Any]) -> list[str]:
         f"How many times better ours are; the target is {case['target']:g} times the requests/s.", "",
         *_grid(("ours", "peer", "encoding, connections", "requests/s", "p50", "CPU"), ratios),
     ]  # fmt: skip
+    parts = {(row["part"], row["binary"]): f"{row['s'] * 1e6:.1f} µs" for row in case.get("parts", ())}
+    if parts:
+        names = dict.fromkeys(part for part, _ in parts)
+        grid = _grid(("a worker's part, alone in a loop", "JSON", "binary"),
+                     [(name, parts[name, False], parts[name, True]) for name in names])  # fmt: skip
+        lines += grid
     versions = ", ".join(f"{peer} {number}" for peer, number in case["versions"].items())
     missing = [f"{name} was not measured: {why}." for name, why in case["skipped"].items()]
     return [*lines, *([f"Peers: {versions}.", ""] if versions else []), *missing, *([""] if missing else [])]

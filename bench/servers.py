@@ -2,8 +2,10 @@
 
     python -m bench servers [--mlserver-python FILE] [--kserve-python FILE]
 
-Ours: a whole worker (queue, thread, ONNX Runtime running Identity), and a gateway in front of one. The peers
+Ours: a whole worker (queue, metrics, ONNX Runtime running Identity), and a gateway in front of one. The peers
 run a Python function that copies, in environments of their own, each as one process without access log.
+Two more rows are no contenders: fixed bytes, which show what the sockets cost alone, and our HTTP server with
+a handler that copies, which is what a worker would be without queue, checks, metrics and ONNX Runtime.
 Contenders take turns, round after round; the best round of each counts and all are kept.
 """
 
@@ -24,11 +26,13 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from bench.echo import open_stream, process, serve_gateway, serve_worker
+from bench import answering
+from bench.echo import open_stream, process, serve_bytes, serve_echo, serve_gateway, serve_worker
 from bench.load import cpu_s, load, query
 
 HERE = Path(__file__).resolve().parent
 PEERS = {"mlserver": "MLServer", "kserve": "KServe"}
+OURS = ("worker", "gateway and worker")
 SHAPE, CONNECTIONS, TARGET = (1, 8), (1, 16), 5.0
 START_S = 60.0
 
@@ -55,24 +59,29 @@ def run(rounds: int, seconds: float, pythons: dict[str, Path]) -> dict[str, Any]
         pythons: interpreter of each peer's environment; a peer without one is skipped, with the reason.
     """
     with _ours() as ours, _theirs(pythons) as (theirs, skipped, versions):
-        each = _rounds([*ours, *theirs], rounds, seconds)
+        each = uvloop.run(_rounds([*ours, *theirs], rounds, seconds))
     rows = [_row(*where, repeats) for where, repeats in each.items()]
-    return {"rows": rows, "ratios": _ratios(rows), "skipped": skipped, "versions": versions, "target": TARGET}
+    more = {"parts": answering.run(), "skipped": skipped, "versions": versions, "target": TARGET}
+    return {"rows": rows, "ratios": _ratios(rows), **more}
 
 
 @contextmanager
 def _ours() -> Iterator[list[Contender]]:
-    worker, port = process(serve_worker)
-    gateway, front = process(serve_gateway, port)
+    fixed, to_fixed = process(serve_bytes)
+    copying, to_copying = process(serve_echo)
+    worker, to_worker = process(serve_worker)
+    gateway, to_gateway = process(serve_gateway, to_worker)
     try:
-        stream = uvloop.run(open_stream(front))
+        stream = uvloop.run(open_stream(to_gateway))
         yield [
-            Contender("worker", port, (worker.pid,), _queries("echo")),
-            Contender("gateway and worker", front, (worker.pid, gateway.pid), _queries("copy", stream)),
+            Contender("fixed bytes", to_fixed, (fixed.pid,), _queries("echo")),
+            Contender("copying handler", to_copying, (copying.pid,), _queries("echo")),
+            Contender(OURS[0], to_worker, (worker.pid,), _queries("echo")),
+            Contender(OURS[1], to_gateway, (worker.pid, gateway.pid), _queries("copy", stream)),
         ]
     finally:
-        gateway.terminate()
-        worker.terminate()
+        for one in (gateway, worker, copying, fixed):
+            one.terminate()
 
 
 @contextmanager
@@ -99,7 +108,7 @@ def _theirs(pythons: dict[str, Path]) -> Iterator[tuple[list[Contender], dict[st
                 skipped[name] = f"{os.path.relpath(python)}: the server did not start"
                 continue
             versions[peer] = _version(python, peer)
-            made.append(_with_what_it_takes(name, port, server.pid))
+            made.append(uvloop.run(_with_what_it_takes(name, port, server.pid)))
         yield made, skipped, versions
     finally:
         for server in running:
@@ -107,12 +116,12 @@ def _theirs(pythons: dict[str, Path]) -> Iterator[tuple[list[Contender], dict[st
             server.wait()
 
 
-def _with_what_it_takes(name: str, port: int, pid: int) -> Contender:
+async def _with_what_it_takes(name: str, port: int, pid: int) -> Contender:
     """A peer with the encodings it answers with 200."""
     taken = {}
     for encoding, data in _queries("echo").items():
         with suppress(RuntimeError):
-            load(port, data, 1, 0.0)
+            await load(port, data, 1, 0.0)
             taken[encoding] = data
     return Contender(name, port, (pid,), taken)
 
@@ -122,14 +131,14 @@ def _queries(model: str, stream: str = "") -> dict[str, bytes]:
     return {"JSON": query(path, SHAPE, stream, binary=False), "binary": query(path, SHAPE, stream)}
 
 
-def _rounds(contenders: list[Contender], rounds: int, seconds: float) -> dict[Any, Any]:
+async def _rounds(contenders: list[Contender], rounds: int, seconds: float) -> dict[Any, Any]:
     each: dict[tuple[str, str, int], list[dict[str, float]]] = {}
     for k in range(rounds + 1):  # the first is to warm up
         for connections in CONNECTIONS:
             for c in contenders:
                 for encoding, data in c.queries.items():
                     before_s = cpu_s(*c.pids)
-                    qps, delays_s = load(c.port, data, connections, seconds if k else seconds / 4)
+                    qps, delays_s = await load(c.port, data, connections, seconds if k else seconds / 4)
                     figures = {"qps": qps, "p50_s": float(np.median(delays_s)),
                                "cpu_s": (cpu_s(*c.pids) - before_s) / len(delays_s)}  # fmt: skip
                     if k:
@@ -147,7 +156,7 @@ def _ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ours over each peer's, at the same encoding and number of connections."""
     found = []
     for theirs in (row for row in rows if row["name"] in PEERS.values()):
-        for ours in (row for row in rows if row["name"] not in PEERS.values()):
+        for ours in (row for row in rows if row["name"] in OURS):
             if all(ours[key] == theirs[key] for key in ("encoding", "connections")):
                 found.append({
                     "peer": theirs["name"], "ours": ours["name"], "encoding": ours["encoding"],

@@ -21,8 +21,8 @@ from edgewise.runtime.protocol import InferRequest, InferResponse
 from edgewise.runtime.tracing import OFF, Tracing
 
 QUICK_S = 3e-4  # a run this short costs less than handing it to a thread and back
-LONG_S = 1e-2  # a run counts as at most this in the mean
-WEIGHT = 0.05  # of the last run in the mean: one that was interrupted does not outweigh, one of many ms does
+LONG_S = 2e-3  # a run counts as at most this in the mean: one that the machine interrupts does not outweigh
+WEIGHT = 0.05  # of the last run in the mean
 EXPIRED = "deadline passed while waiting; not run"
 SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
 Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
@@ -75,7 +75,7 @@ class Batcher:
         self._by_deadline = by_deadline
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
         self._fills_no_batch = max_batch == 1 or batch_timeout_s == 0.0
-        self._run_s = LONG_S  # mean of the last runs; that they are shorter is yet to be seen
+        self._run_s = QUICK_S  # mean of the last runs; which side it is on is yet to be seen
         self._heap: list[_Waiting] = []
         self._arrivals = 0
         self._changed = asyncio.Event()

@@ -1,0 +1,102 @@
+"""Where a worker's time goes with one query: the same code in one process, part by part, without sockets.
+
+    python -m bench.answering
+
+Each part runs alone in a loop, so its code and data stay in the caches; between system calls, as a server
+runs it, each takes up to twice as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.load import query
+from edgewise.runtime import http
+from edgewise.runtime.http.server import Limits, _Connection, _Shared
+from edgewise.runtime.plan import write_stand_in
+from edgewise.runtime.protocol import decode_request, encode_response
+from edgewise.runtime.worker import OnnxModel, Worker
+
+SHAPE = (1, 8)
+LEARNING = 300  # queries after which a worker knows that its model is quick
+
+
+def run(repeats: int = 5000) -> list[dict[str, Any]]:
+    """Seconds of each part, for JSON and binary: the least of the repeats, others only disturb."""
+    return [row for binary in (False, True) for row in asyncio.run(_parts(binary, repeats))]
+
+
+async def _parts(binary: bool, repeats: int) -> list[dict[str, Any]]:
+    data, asked = query("/v2/models/echo/infer", SHAPE, binary=binary), []
+    answer = http.Response(200, b"x" * 150, {"content-type": "application/json"})
+
+    async def fixed(request: http.Request) -> http.Response:
+        asked.append(request)
+        return answer
+
+    _connection(fixed).data_received(data)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "echo.onnx"
+        write_stand_in(file)
+        model = OnnxModel("echo", file)
+    worker, request = Worker(model), asked[0]
+    for _ in range(LEARNING):
+        await worker.handle(request)
+    tensors = decode_request(request.headers, request.body)
+    outputs = model.run(tensors)
+    through, bare = _connection(worker.handle), _connection(fixed)
+    parts: dict[str, Callable[[], Any]] = {
+        "all": lambda: through.data_received(data),
+        "HTTP": lambda: bare.data_received(data),
+        "reading the tensors": lambda: decode_request(request.headers, request.body),
+        "checking them": lambda: model.check(tensors),
+        "ONNX Runtime": lambda: model.run_batch((tensors,)),
+        "writing the tensors": lambda: encode_response(outputs, binary),
+    }
+    rows = [
+        {"part": part, "binary": binary, "s": await _least_s(call, repeats, through)}
+        for part, call in parts.items()
+    ]
+    rest_s = rows[0]["s"] - sum(row["s"] for row in rows[1:])
+    return [*rows, {"part": "queue, deadline, metrics, routing", "binary": binary, "s": rest_s}]
+
+
+class _Nowhere(asyncio.Transport):
+    """Takes what is written."""
+
+    def write(self, data: Any) -> None:
+        """Forget it."""
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def resume_reading(self) -> None:
+        """Nothing is read."""
+
+
+def _connection(handler: http.Handler) -> _Connection:
+    connection = _Connection(_Shared(handler, Limits(), at_once=True))
+    connection.connection_made(_Nowhere())
+    return connection
+
+
+async def _least_s(call: Callable[[], Any], repeats: int, connection: _Connection) -> float:
+    times_s = []
+    for _ in range(repeats):
+        began_s = time.perf_counter()
+        call()
+        times_s.append(time.perf_counter() - began_s)
+        while connection.busy:  # the worker was disturbed, and uses its thread for a while
+            await asyncio.sleep(0)
+    return min(times_s)
+
+
+if __name__ == "__main__":
+    for found in run():
+        print(f"{'binary' if found['binary'] else 'JSON':8s}{found['part']:36s}{found['s'] * 1e6:6.1f} µs")
