@@ -210,6 +210,18 @@ def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
     assert order.read_text().split() == ["high", "low"]
 
 
+@pytest.mark.parametrize("name", ["osdec", "osdec-skip", "horizon"])
+def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
+    """Nine jobs of 2 cores in the 15 cores that are left: some wait for others, all of them run."""
+    assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": name})["policy"] == name
+    submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
+    until(jobs, lambda: not jobs.book.open())
+    assert {state(jobs, job) for job in submitted} == {"done"}
+    assert Jobs(jobs.store, SLOT_S).policy.name == name  # after a restart as well
+    starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
+    assert starts[-1] > starts[0]
+
+
 def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
     never = jobs.book.submit(shell("echo", earliest_s=time.time() + 500))
     stubborn = jobs.book.submit(shell("trap '' TERM; sleep 300 & wait; sleep 300", duration_s=0.5))
