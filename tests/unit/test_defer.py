@@ -27,6 +27,7 @@ from edgewise.workloads.deferrable import PAPER, DeferralPattern, generate
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
 FROZEN = Path(__file__).parents[2] / "docs" / "results" / "frozen.json"
+EXTRACT = Path(__file__).parents[3] / "shared" / "data" / "azure_packing_2020" / "vm_first17h.csv.gz"
 
 
 def one_world(jobs, left_over):
@@ -235,6 +236,17 @@ def test_azure_extract_is_read_and_bad_rows_are_counted(tmp_path):
         read_azure_packing(path)
     with pytest.raises(ScenarioError, match="cannot be read"):
         read_azure_packing(tmp_path / "none.csv")
+
+
+def test_the_real_extract_gives_worlds_that_policies_run_in():
+    if not EXTRACT.is_file():
+        pytest.skip(f"needs {EXTRACT.name} in ../shared/data/azure_packing_2020, which is not shipped")
+    trace = read_azure_packing(EXTRACT)
+    assert trace.tenant.size > 300_000 and trace.bad == {"ends before it starts": 24}
+    shares = [(trace.cores == cores).mean() for cores in PAPER.cores]
+    np.testing.assert_allclose(shares, PAPER.core_shares, atol=0.01)
+    worlds = worlds_of(trace, PAPER, range(2))
+    assert (simulate(worlds, defer.load("fifo")).started > 0.2 * worlds.jobs).all()
 
 
 def test_azure_sqlite_gives_cores_as_shares_of_a_machine(tmp_path):
