@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 import uuid
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from rich.table import Table
 from edgewise.cli.live import DEFAULT, Folder, _call
 from edgewise.errors import EdgewiseError
 
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 160)
 app = typer.Typer(rich_markup_mode="rich")
 job_app = typer.Typer(no_args_is_help=True, help="One deferrable job.")
 app.add_typer(job_app, name="job")
