@@ -115,6 +115,18 @@ def test_safety_layer_bounds_the_chance_of_violation():
         Safe(Fifo(), forecast, 1.0)
 
 
+def test_a_trained_policy_can_be_made_safe():
+    pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
+    pattern = replace(SMALL, load_noise=0.08, load_memory=0.7, duration_shares=(0.1, 0.1, 0.2, 0.2, 0.2, 0.2))
+    forecast, worlds = (
+        Forecast.fit(generate(pattern, range(1000, 1050)).left_over, 12),
+        generate(pattern, range(20)),
+    )
+    bare, trained = simulate(worlds, defer.load("osdec")), defer.load("osdec")
+    safe = simulate(worlds, Safe(trained, forecast, 0.05))
+    assert safe.violation.mean() < 0.3 * bare.violation.mean() and safe.started.mean() > 3
+
+
 def _violated(worlds, start):
     slots = np.arange(worlds.slots)[None, :, None]
     runs = (start[:, None] >= 0) & (start[:, None] <= slots) & (slots < (start + worlds.duration)[:, None])
@@ -172,6 +184,8 @@ def test_every_policy_decides_on_live_jobs_as_in_simulation(name):
     if name.startswith("osdec"):
         pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
     simulated, live = defer.load(name), defer.load(name)
+    if name == "horizon":  # as it comes it decides in what time there is
+        simulated, live = (Horizon(Forecast.steady(12), time_limit_s=60.0) for _ in range(2))
     loop = DeferralWorlds(generate(replace(SMALL, jobs_per_slot=8.0), [5]))
     started = 0
     while not loop.done:

@@ -12,14 +12,15 @@ import numpy as np
 
 from edgewise.core.deferral import CapacityView
 from edgewise.core.keyed import Key
-from edgewise.policies.defer.choose import Bools, choose
+from edgewise.policies.defer.choose import Floats
 from edgewise.policies.defer.features import Floats32, job_features, summary_features
+from edgewise.policies.defer.rules import ScoreDeferral
 
 # jobs (W, P, F), summary (W, S), memory (W, H) → scores (W, P), memory (W, H)
 Infer = Callable[[Floats32, Floats32, Floats32], tuple[Floats32, Floats32]]
 
 
-class LearnedDeferral:
+class LearnedDeferral(ScoreDeferral):
     """Starts by falling confidence score.
 
     Args:
@@ -41,8 +42,8 @@ class LearnedDeferral:
         self._slot = -1
         self._before = self._after = np.zeros((0, self._size), dtype=np.float32)
 
-    def start(self, view: CapacityView) -> Bools:
-        """Jobs to start now."""
+    def score(self, view: CapacityView) -> Floats:
+        """Confidence, in (-1, 1)."""
         if self._after.shape[0] != view.state.shape[0]:
             self._after = np.zeros((view.state.shape[0], self._size), dtype=np.float32)
             self._slot = -1
@@ -50,4 +51,4 @@ class LearnedDeferral:
         if slot != self._slot:
             self._slot, self._before = slot, self._after
         scores, self._after = self._infer(job_features(view), summary_features(view), self._before)
-        return choose(view, scores.astype(np.float64), skip=self.skip)
+        return scores.astype(np.float64)
