@@ -42,7 +42,7 @@ PLAIN = (
     ("pointer-net", "reinforce"),
     ("ppo-mlp", "reinforce"),
 )
-RUNS = range(3)  # training runs of a method
+RUNS = range(5)  # training runs of a method, at most
 FIGURES = ("revenue", "delay", "violation", "reward", "started", "lost")
 AHEAD = 12  # slots of the forecast: the longest job
 FITTING = TRAINING[400_000:400_200]  # worlds the forecast is fitted on; no training run draws them
@@ -248,7 +248,8 @@ def _curves(run: Run, runs: Mapping[str, Sequence[Outcome]]) -> None:
     levels = {name: [_level(outcome.reward) for outcome in found] for name, found in runs.items()}
     spread = {name: float(np.std(found, ddof=1)) for name, found in levels.items()}
     least = min(value for name, value in spread.items() if name != "osdec")
-    detail = ", ".join(f"{name} {value:.1f}" for name, value in spread.items()) + "; three runs, no interval"
+    shown = ", ".join(f"{name} {value:.1f}" for name, value in spread.items())
+    detail = f"{shown}; {len(RUNS)} runs each, no interval"
     run.claim("curves-variance", exact(spread["osdec"] / least, detail), at_most(1.0))
     run.figure("curves", _curve_figure(curves))
     run.figure("runs", _run_figure(levels))
