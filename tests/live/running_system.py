@@ -20,6 +20,7 @@ from edgewise.runtime.protocol import InferRequest, encode_request
 
 def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
     """Workers of 3 ms on two clusters that are 1 and 4 ms away."""
+    room = {"cpu_cores": 9, "memory_bytes": 8e9}
     return parse_scenario(
         {
             "name": "small", "duration_s": 60,
@@ -32,8 +33,8 @@ def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
                 }],
             },
             "clusters": [
-                {"name": "near", "tier": 0, "nodes": [{"name": "near-node", "resources": {"cpu_cores": 9}}]},
-                {"name": "far", "tier": 1, "nodes": [{"name": "far-node", "resources": {"cpu_cores": 9}}]},
+                {"name": "near", "tier": 0, "nodes": [{"name": "near-node", "resources": room}]},
+                {"name": "far", "tier": 1, "nodes": [{"name": "far-node", "resources": room}]},
             ],
             "sites": [{"name": "site", "count": gateways_sites, "uplink_bps": 1e9}],
             "links": [

@@ -15,11 +15,12 @@ import pytest
 
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
+from job_commands import HANG_S, shell, state, until, wish
 from running_system import System, infer, open_stream, small_scenario
 
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.runtime import asking, http, job_requests, job_runner
-from edgewise.runtime.job_book import JobBook, Wish
+from edgewise.runtime.job_book import JobBook
 from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.plan import DATABASE, prepare
@@ -30,7 +31,6 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
 ]
 SLOT_S = 0.05
-HANG_S = 60.0
 
 
 @pytest.fixture
@@ -46,32 +46,7 @@ def jobs(folder):
     yield made
     for job in made.book.open():
         made.processes.kill(job.id)
-
-
-def wish(command, key="", **changes):
-    now_s = time.time()
-    stated = {
-        "cores": 1.0, "memory_bytes": 0.0, "duration_s": 600.0, "earliest_s": now_s,
-        "latest_s": now_s + 600.0, "priority": 0,
-    } | changes  # fmt: skip
-    return Wish(key or f"{now_s}-{command}", tuple(command), "/", **stated)
-
-
-def shell(text, **changes):
-    return wish(["/bin/sh", "-c", text], **changes)
-
-
-def until(jobs, reached):
-    """Steps until `reached()`; fails when that takes for ever."""
-    began_s = time.monotonic()
-    while not reached():
-        assert time.monotonic() - began_s < HANG_S, [job.row() for job in jobs.book.listed()]
-        jobs.step(time.time())
-        time.sleep(0.01)
-
-
-def state(jobs, job):
-    return jobs.book.get(job.id).state
+        made.processes.clear(job.id)
 
 
 def test_jobs_run_and_say_how_they_ended(jobs):
@@ -233,6 +208,18 @@ def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
     jobs.book.cancel(second.id)
     until(jobs, lambda: state(jobs, low) == "done")
     assert order.read_text().split() == ["high", "low"]
+
+
+@pytest.mark.parametrize("name", ["osdec", "osdec-skip", "horizon"])
+def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
+    """Nine jobs of 2 cores in the 15 cores that are left: some wait for others, all of them run."""
+    assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": name})["policy"] == name
+    submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
+    until(jobs, lambda: not jobs.book.open())
+    assert {state(jobs, job) for job in submitted} == {"done"}
+    assert Jobs(jobs.store, SLOT_S).policy.name == name  # after a restart as well
+    starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
+    assert starts[-1] > starts[0]
 
 
 def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):

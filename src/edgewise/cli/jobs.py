@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 import uuid
 from datetime import datetime, timedelta
@@ -17,10 +18,11 @@ from rich.table import Table
 from edgewise.cli.live import DEFAULT, Folder, _call
 from edgewise.errors import EdgewiseError
 
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 160)
 app = typer.Typer(rich_markup_mode="rich")
 job_app = typer.Typer(no_args_is_help=True, help="One deferrable job.")
 app.add_typer(job_app, name="job")
+WIDTHS = {"state": 9, "submitted": 14}  # of what must not be cut in a narrow terminal
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -59,7 +61,9 @@ def jobs(
     ended: Annotated[bool, typer.Option("--all", help="Show ended ones too.")] = False,
 ) -> None:
     """List deferrable jobs."""
-    table = Table("job", "state", "cores", "priority", "node", "submitted", "ran", box=None)
+    table = Table(box=None)
+    for heading in ("job", "state", "cores", "priority", "node", "submitted", "ran"):
+        table.add_column(heading, no_wrap=True, min_width=WIDTHS.get(heading, len(heading)))
     for heading in ("command", "why") if ended else ("command",):
         table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for row in _call(folder, "GET", "/v1/admin/jobs"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -98,9 +97,8 @@ def check(worlds: Trajectories) -> None:
         raise ValueError("left_over must be >= 0 in every slot")
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityView:
-    """What deferral sees; arrays are the driver's and hold until the next slot.
+class CapacityView(NamedTuple):
+    """What deferral sees; arrays are the driver's and hold until the next slot. Compiled code takes it whole.
 
     Attributes:
         now: the slot that begins.

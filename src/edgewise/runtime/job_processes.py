@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgewise.errors import RunError
-from edgewise.runtime import job_runner
+from edgewise.runtime import job_groups, job_runner
 from edgewise.runtime.backends.local import alive_handle
 from edgewise.runtime.job_book import Job
 from edgewise.runtime.job_runner import ENDED, STARTED
 
-GROUP = "group"  # file with the path of the job's control group
 NEVER = "never"  # content of `started` where a job must not start any more
 
 
@@ -71,7 +70,7 @@ class JobProcesses:
             "command": job.wish.command,
             "environment": {"EDGEWISE_JOB": str(job.id), "OMP_NUM_THREADS": str(cores)},
             "processors": processors(cores, job.id),
-            "group": _make_group(job, place),
+            "group": str(job_groups.make(place, job.wish.cores, job.wish.memory_bytes) or ""),
         }
         command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
         try:
@@ -119,17 +118,17 @@ class JobProcesses:
 
     def suspend(self, number: int) -> None:
         """Stop a job's processes where they are."""
-        if not _write(self._group(number), "cgroup.freeze", "1"):
+        if not self._write(number, "cgroup.freeze", "1"):
             self.tell(number, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
         """Let them go on."""
-        _write(self._group(number), "cgroup.freeze", "0")
+        self._write(number, "cgroup.freeze", "0")
         self.tell(number, signal.SIGCONT)
 
     def kill(self, number: int) -> None:
         """End a job's processes at once."""
-        _write(self._group(number), "cgroup.kill", "1")
+        self._write(number, "cgroup.kill", "1")
         self.tell(number, signal.SIGKILL)
 
     def tell(self, number: int, what: signal.Signals) -> None:
@@ -140,14 +139,14 @@ class JobProcesses:
                 os.killpg(int(handle.split(":")[0]), what)
 
     def clear(self, number: int) -> None:
-        """Forget what only a running job needs."""
-        with contextlib.suppress(OSError):
-            self._group(number).rmdir()
+        """Remove what only a running job needs; what its command left running in its group is killed."""
+        group = job_groups.of(self.folder / str(number))
+        if group is not None:
+            job_groups.remove(group)
 
-    def _group(self, number: int) -> Path:
-        with contextlib.suppress(OSError):
-            return Path((self.folder / str(number) / GROUP).read_text())
-        return self.folder / str(number)  # has no control files
+    def _write(self, number: int, name: str, text: str) -> bool:
+        group = job_groups.of(self.folder / str(number))
+        return group is not None and job_groups.write(group, name, text)
 
     def _handle(self, number: int) -> str | None:
         """Of the command, if it lives."""
@@ -167,37 +166,3 @@ def processors(cores: int, number: int) -> list[int]:
     """Processors of this machine that a job may use: as many as it has cores, in turn."""
     mine = sorted(os.sched_getaffinity(0))
     return [mine[(number + k) % len(mine)] for k in range(min(cores, len(mine)))]
-
-
-def _own_group() -> Path:
-    """Control group (version 2) of this process."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    mount = next((fields[1] for fields in mounts if fields[2] == "cgroup2"), "/sys/fs/cgroup")
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    return Path(mount + next((line[3:] for line in lines if line[:3] == "0::"), "/").rstrip("/"))
-
-
-def _make_group(job: Job, place: Path) -> str:
-    """The job's control group with its limits, noted in its folder; "" where there are none to be had."""
-    try:
-        group = _own_group() / f"edgewise-job-{os.getpid()}-{job.id}"
-        group.mkdir(exist_ok=True)
-    except OSError:
-        return ""
-    (place / GROUP).write_text(str(group))
-    _write(group, "cpu.max", f"{int(job.wish.cores * 100_000)} 100000")
-    _write(group, "cpu.idle", "1")
-    if job.wish.memory_bytes:
-        _write(group, "memory.max", str(int(job.wish.memory_bytes)))
-    return str(group)
-
-
-def _write(group: Path, name: str, text: str) -> bool:
-    """Whether a control file was there and took the text."""
-    try:
-        if not (group / name).exists():
-            return False
-        (group / name).write_text(text)
-    except OSError:
-        return False
-    return True

@@ -179,8 +179,8 @@ class Jobs:
             self._close(job, "failed", why, now_s)
 
     def _close(self, job: Job, state: str, why: str, now_s: float) -> None:
+        self.processes.clear(job.id)  # first, for nobody looks at a job that has ended
         self.book.end(job.id, state, why, now_s)
-        self.processes.clear(job.id)
         self._told_s.pop(job.id, None)
         log.info("job ended", extra={"job": job.id, "state": state, "why": why})
 

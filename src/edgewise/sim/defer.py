@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgewise.core.compiled import kernel
 from edgewise.core.deferral import (
@@ -52,19 +51,6 @@ class Outcome(NamedTuple):
     start: Ints
 
 
-class _Pool(NamedTuple):
-    """(W, P) arrays of the pool: those of `CapacityView`, in its order, as compiled code takes them."""
-
-    job: Ints
-    state: NDArray[np.int8]
-    demand: Floats
-    duration: Ints
-    submitted: Ints
-    earliest: Ints
-    latest: Ints
-    ends: Ints
-
-
 class DeferralWorlds:
     """W worlds that go through their slots together.
 
@@ -79,12 +65,16 @@ class DeferralWorlds:
         check(worlds)
         self.worlds, self.objective = worlds, objective
         self._share = worlds.total[0] / worlds.total  # of each resource, in cores
-        most = pool_size(worlds)
-        shape = (worlds.worlds, most)
-        whole = [np.zeros(shape, dtype=np.int64) for _ in range(6)]
-        state = np.zeros(shape, dtype=np.int8)
-        demand = np.zeros((*shape, worlds.demand.shape[2]))
-        self._pool = _Pool(whole[0], state, demand, *whole[1:])
+        shape = (worlds.worlds, pool_size(worlds))
+
+        def whole() -> Ints:
+            return np.zeros(shape, dtype=np.int64)
+
+        self._pool = CapacityView(  # what is now and past is up to `view`
+            0, worlds.left_over[:, :0], worlds.total, whole(), whole().astype(np.int8),
+            np.zeros((*shape, worlds.demand.shape[2])), whole(), whole(), whole(), whole(), whole(),
+            worlds.slot_s,
+        )  # fmt: skip
         self.reset()
 
     def reset(self) -> CapacityView:
@@ -109,8 +99,7 @@ class DeferralWorlds:
 
     def view(self) -> CapacityView:
         """What a policy sees in this slot; its arrays hold until the next `step`."""
-        past = self.worlds.left_over[:, : self.now + 1]
-        return CapacityView(self.now, past, self.worlds.total, *self._pool, self.worlds.slot_s)
+        return self._pool._replace(now=self.now, past=self.worlds.left_over[:, : self.now + 1])
 
     def step(self, starts: Bools) -> Floats:
         """Start jobs and let the slot pass.
@@ -196,7 +185,9 @@ def pool_size(worlds: Trajectories) -> int:
 
 
 @kernel
-def _refresh(now: int, worlds: Trajectories, size: Ints, following: Ints, lost: Ints, pool: _Pool) -> None:
+def _refresh(
+    now: int, worlds: Trajectories, size: Ints, following: Ints, lost: Ints, pool: CapacityView
+) -> None:
     """Let jobs in and out of every pool. Order of submission is kept."""
     for w in range(size.size):
         kept = 0
@@ -221,7 +212,7 @@ def _refresh(now: int, worlds: Trajectories, size: Ints, following: Ints, lost: 
 
 
 @kernel
-def _move(w: int, source: int, target: int, pool: _Pool) -> None:
+def _move(w: int, source: int, target: int, pool: CapacityView) -> None:
     """Close a gap in a pool."""
     if source == target:
         return
@@ -237,7 +228,7 @@ def _move(w: int, source: int, target: int, pool: _Pool) -> None:
 
 
 @kernel
-def _enter(now: int, w: int, job: int, place: int, worlds: Trajectories, pool: _Pool) -> None:
+def _enter(now: int, w: int, job: int, place: int, worlds: Trajectories, pool: CapacityView) -> None:
     """A job is submitted."""
     pool.job[w, place] = job
     pool.state[w, place] = STARTABLE if worlds.earliest[w, job] <= now else FUTURE
@@ -252,7 +243,7 @@ def _enter(now: int, w: int, job: int, place: int, worlds: Trajectories, pool: _
 
 @kernel
 def _start(
-    now: int, starts: Bools, pool: _Pool, left: Floats, share: Floats, start: Ints, sums: Floats
+    now: int, starts: Bools, pool: CapacityView, left: Floats, share: Floats, start: Ints, sums: Floats
 ) -> None:
     """Start jobs; add revenue, delay and violation of this slot to `sums`."""
     for w in range(starts.shape[0]):
@@ -261,7 +252,14 @@ def _start(
 
 @kernel
 def _start_world(
-    now: int, w: int, starts: Bools, pool: _Pool, left: Floats, share: Floats, start: Ints, sums: Floats
+    now: int,
+    w: int,
+    starts: Bools,
+    pool: CapacityView,
+    left: Floats,
+    share: Floats,
+    start: Ints,
+    sums: Floats,
 ) -> None:
     use = np.zeros(share.size)
     for place in range(starts.shape[1]):

@@ -115,7 +115,7 @@ def load(path: str | Path) -> LearnedDeferral:
     )
     if not np.allclose(scores, np.array(card["golden"]["scores"]), atol=CLOSE):
         raise PolicyError(f"{path}: gives other scores than its card says; check the onnxruntime version")
-    return LearnedDeferral(card["name"], infer, card["memory"], card["skip"])
+    return LearnedDeferral(card["name"], infer, card["memory"], card["skip"], card.get("slot_s", 0.0))
 
 
 def _infer(path: Path) -> Any:

@@ -85,6 +85,7 @@ def make(
         "iterations": iterations,
         "cpu_s": round(time.process_time() - began_s, 1),
         "pattern_sha256": pattern.sha256(),
+        "slot_s": pattern.slot_s,
         "validation": {
             "seeds": [VALIDATION.start, VALIDATION.stop],
             "total_reward": round(float(outcome.reward.mean()), 2),

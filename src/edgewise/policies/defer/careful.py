@@ -11,6 +11,8 @@ from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import Known, solve
 from edgewise.policies.defer.rules import ScoreDeferral
 
+AHEAD = 12  # slots that "horizon" plans
+
 
 class Safe:
     """A safety layer: a job starts only if it fits, but for a chance of `chance`, in each slot it runs in.
@@ -41,6 +43,15 @@ class Safe:
         return choose(view, self._policy.score(view), room=room, skip=self._policy.skip)
 
 
+def load(name: str) -> Horizon:
+    """The policy "horizon" for a system that runs: capacity stays as it is, waiting is cheap, little time.
+
+    With OSDEC's price of delay a job that waited for half its duration on one core is worth nothing and
+    would never start.
+    """
+    return Horizon(Forecast.steady(AHEAD), Objective(delay=0.01), time_limit_s=0.2, gap=1e-2, most_jobs=100)
+
+
 class Horizon:
     """Rolling horizon: in each slot solve the program over the known jobs and forecast capacity.
 
@@ -51,6 +62,7 @@ class Horizon:
         objective: what is maximised.
         chance: plan with capacity that is there but for this chance; None plans with the mean.
         time_limit_s, gap: of each program.
+        most_jobs: that a program plans, those submitted first; running ones count in any case.
     """
 
     name = "horizon"
@@ -62,9 +74,10 @@ class Horizon:
         chance: float | None = None,
         time_limit_s: float = 5.0,
         gap: float = 1e-3,
+        most_jobs: int = 10_000,
     ) -> None:
         self._forecast, self._objective, self._chance = forecast, objective, chance
-        self._limit_s, self._gap = time_limit_s, gap
+        self._limit_s, self._gap, self._most_jobs = time_limit_s, gap, most_jobs
 
     def reset(self, key: Key) -> None:
         """Nothing to forget."""
@@ -78,7 +91,10 @@ class Horizon:
         room = np.maximum(capacity - view.used(ahead), 0.0)
         out = np.zeros(view.state.shape, dtype=np.bool_)
         for world in np.flatnonzero(view.startable.any(axis=1)):
-            jobs = np.flatnonzero((view.state[world] > 0) & (view.ends[world] < 0))
+            soon = (
+                (view.state[world] > 0) & (view.ends[world] < 0) & (view.earliest[world] < view.now + ahead)
+            )
+            jobs = np.flatnonzero(soon)[: self._most_jobs]
             earliest = view.earliest[world, jobs] - view.now
             known = Known(
                 view.demand[world, jobs],

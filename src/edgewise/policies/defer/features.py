@@ -17,9 +17,9 @@ Floats32 = NDArray[np.float32]
 JOB_FEATURES = (
     "cores",
     "duration",
-    "slots since the earliest start",
-    "slots until the latest start",
-    "slots until it ends, if it runs",
+    "time since the earliest start",
+    "time until the latest start",
+    "time until it ends, if it runs",
     "is submitted for later",
     "is startable",
     "runs",
@@ -41,10 +41,12 @@ TARGETS = (
 
 
 class Scale(NamedTuple):
-    """Units: what counts as one."""
+    """Units: what counts as one. Times are not in slots, so that a policy may be asked more often than the
+    quarters of an hour it was trained with.
+    """
 
     cores: float = 8.0
-    slots: float = 8.0
+    time_s: float = 7200.0
     capacity: float = 40.0
     jobs: float = 20.0
 
@@ -52,13 +54,13 @@ class Scale(NamedTuple):
 def job_features(view: CapacityView, scale: Scale = Scale()) -> Floats32:  # noqa: B008
     """(W, P, 11) features of each job, in the order of `JOB_FEATURES`; 0 where there is no job."""
     cores, free = view.demand[:, :, 0], view.free[:, :1]
-    shape = cores.shape
+    shape, slots = cores.shape, scale.time_s / view.slot_s
     columns = (
         cores / scale.cores,
-        view.duration / scale.slots,
-        (view.now - view.earliest) / scale.slots,
-        (view.latest - view.now) / scale.slots,
-        np.maximum(view.ends - view.now, 0) / scale.slots,
+        view.duration / slots,
+        (view.now - view.earliest) / slots,
+        (view.latest - view.now) / slots,
+        np.maximum(view.ends - view.now, 0) / slots,
         view.state == JobState.FUTURE,
         view.state == JobState.STARTABLE,
         view.state == JobState.RUNNING,
@@ -80,7 +82,7 @@ def summary_features(view: CapacityView, scale: Scale = Scale()) -> Floats32:  #
     columns = (
         left / scale.capacity,
         (view.demand[:, :, 0] * startable).sum(axis=1) / some / scale.cores,
-        (view.duration * startable).sum(axis=1) / some / scale.slots,
+        (view.duration * startable).sum(axis=1) / some / (scale.time_s / view.slot_s),
         np.maximum(used - left, 0.0) / scale.cores,
         used / scale.capacity,
         count / scale.jobs,

@@ -57,6 +57,11 @@ class Forecast:
             residuals[lag] = np.sort(rest, axis=0).T
         return cls(profile, persistence, residuals)
 
+    @classmethod
+    def steady(cls, ahead: int, kinds: int = 1) -> Forecast:
+        """Capacity stays as it is: for a system that has no past to fit on."""
+        return cls(np.zeros((1, kinds)), np.ones((ahead, kinds)), np.zeros((ahead, kinds, 1)))
+
     @property
     def ahead(self) -> int:
         """K: slots covered, the present one included."""

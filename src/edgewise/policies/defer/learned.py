@@ -12,14 +12,15 @@ import numpy as np
 
 from edgewise.core.deferral import CapacityView
 from edgewise.core.keyed import Key
-from edgewise.policies.defer.choose import Bools, choose
+from edgewise.policies.defer.choose import Floats
 from edgewise.policies.defer.features import Floats32, job_features, summary_features
+from edgewise.policies.defer.rules import ScoreDeferral
 
 # jobs (W, P, F), summary (W, S), memory (W, H) → scores (W, P), memory (W, H)
 Infer = Callable[[Floats32, Floats32, Floats32], tuple[Floats32, Floats32]]
 
 
-class LearnedDeferral:
+class LearnedDeferral(ScoreDeferral):
     """Starts by falling confidence score.
 
     Args:
@@ -27,20 +28,27 @@ class LearnedDeferral:
         infer: runs the network.
         memory: H, what the network carries from slot to slot in each world.
         skip: go on past a job that does not fit, where OSDEC stops.
+        slot_s: length of the slots it was trained with. Its memory moves on once in that time, however
+            often it is asked; 0 takes the slots it is asked in.
     """
 
-    def __init__(self, name: str, infer: Infer, memory: int, skip: bool = False) -> None:
-        self.name, self.skip = name, skip
+    def __init__(self, name: str, infer: Infer, memory: int, skip: bool = False, slot_s: float = 0.0) -> None:
+        self.name, self.skip, self.slot_s = name, skip, slot_s
         self._infer, self._size = infer, memory
-        self._memory: Floats32 | None = None
+        self.reset(Key(0))
 
     def reset(self, key: Key) -> None:
         """Forget the past; without noise nothing is drawn."""
-        self._memory = None
+        self._slot = -1
+        self._before = self._after = np.zeros((0, self._size), dtype=np.float32)
 
-    def start(self, view: CapacityView) -> Bools:
-        """Jobs to start now."""
-        if self._memory is None or self._memory.shape[0] != view.state.shape[0]:
-            self._memory = np.zeros((view.state.shape[0], self._size), dtype=np.float32)
-        scores, self._memory = self._infer(job_features(view), summary_features(view), self._memory)
-        return choose(view, scores.astype(np.float64), skip=self.skip)
+    def score(self, view: CapacityView) -> Floats:
+        """Confidence, in (-1, 1)."""
+        if self._after.shape[0] != view.state.shape[0]:
+            self._after = np.zeros((view.state.shape[0], self._size), dtype=np.float32)
+            self._slot = -1
+        slot = int(view.now * view.slot_s / self.slot_s) if self.slot_s else view.now
+        if slot != self._slot:
+            self._slot, self._before = slot, self._after
+        scores, self._after = self._infer(job_features(view), summary_features(view), self._before)
+        return scores.astype(np.float64)

@@ -6,6 +6,8 @@ A rule is one function of the view, `score(view) -> (W, P)`, larger first. A new
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,19 +18,30 @@ from edgewise.policies.names import Names
 
 _names = Names("deferral policy")
 deferral_policy = _names.add
+# Imported when they are asked for: one needs a solver, the others an extra.
+_LATE = {
+    "horizon": "edgewise.policies.defer.careful",
+    "osdec": "edgewise.learn.defer.export",
+    "osdec-skip": "edgewise.learn.defer.export",
+}
 
 
 def names() -> list[str]:
     """Every deferral policy that `load` finds, sorted."""
-    return sorted(_names)
+    return sorted({*_names, *_LATE})
 
 
 def load(name: str) -> DeferralPolicy:
-    """A new deferral policy.
+    """A new deferral policy: a rule, "horizon", or a trained one that ships.
 
     Raises:
-        PolicyError: nothing has that name.
+        PolicyError: nothing has that name, or the extra `live` is not installed.
     """
+    if name in _LATE:
+        late: DeferralPolicy = importlib.import_module(_LATE[name]).load(name)
+        return late
+    if name not in _names:
+        raise _names.unknown(name, names())
     policy: DeferralPolicy = _names.create(name)
     return policy
 
