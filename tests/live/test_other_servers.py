@@ -140,15 +140,17 @@ def test_the_benchmark_of_servers_compares_and_says_what_it_skipped(monkeypatch)
             "cpu_s": 1 / qps,
         }
 
-    rows = [found("worker", 600.0), found("MLServer", 100.0)]
+    rows = [found("fixed bytes", 900.0), found("worker", 600.0), found("MLServer", 100.0)]
     (ratio,) = servers._ratios(rows)
     assert (ratio["ours"], ratio["peer"]) == ("worker", "MLServer")
     assert [round(ratio[figure], 9) for figure in ("qps", "p50", "cpu")] == [6.0, 6.0, 6.0]
     result = servers.run(1, 0.05, {peer: Path("nowhere/python") for peer in servers.PEERS})
     assert set(result["skipped"]) == {"MLServer", "KServe"} and not result["ratios"]
     seen = {(row["name"], row["encoding"], row["connections"]) for row in result["rows"]}
-    assert len(seen) == 8 and all(row["qps"] > 0 for row in result["rows"])
-    assert "not installed" in "\n".join(report._servers(result))
+    assert len(seen) == 16 and all(row["qps"] > 0 for row in result["rows"])
+    shown = "\n".join(report._servers(result))
+    assert "not installed" in shown and "| ONNX Runtime |" in shown
+    assert all(row["s"] > 0 for row in result["parts"])
 
 
 def test_the_benchmark_of_the_gateway_measures_every_row(monkeypatch):
