@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.export import export_scale, load_dispatch, load_scale, runner
-from edgewise.learn.orchestration.settings import RATES_QPS, Setting, description, setting
+from edgewise.learn.orchestration.settings import TIGHT, Setting, setting, whole_description
 from edgewise.model.orchestration import Ints
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.learned import LearnedScaling
@@ -62,8 +62,8 @@ CLAIMS = {
 
 
 def frozen() -> str:
-    """JSON of all settings."""
-    return setting_text({name: description(name) for name in RATES_QPS})
+    """JSON of the settings that are measured on."""
+    return setting_text({name: whole_description(name) for name in TIGHT})
 
 
 @reproduction(
@@ -74,6 +74,7 @@ def frozen() -> str:
     quick_seeds=5,
     quick_s=60.0,
     setting=frozen,
+    frozen_as="kais-tight",
 )
 def kais(run: Run) -> None:
     """K2, K3, K5 and K7 with what ships; K1, K4 and K6 train, in a full run only."""
