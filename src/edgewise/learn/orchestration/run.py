@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ import numpy as np
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError
 from edgewise.learn.orchestration import cmmac, gpg
-from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, evolve
-from edgewise.learn.orchestration.export import export, export_linear, load_dispatch, load_scale
+from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, Search
+from edgewise.learn.orchestration.export import export, export_search, load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
 from edgewise.learn.run import events
@@ -25,9 +25,9 @@ Step = Callable[[str], None]
 TEACHERS = ("room-first", "gsp-ss")  # imitated first, and run in place of a half that does not learn
 BASELINES = (
     ("greedy", "autoscaler"),
-    ("greedy", "gsp-ss"),
+    ("gsp-ss", "gsp-ss"),
     ("flow", "autoscaler"),
-    ("deadline-queue", "gsp-ss"),
+    ("greedy", "marginal"),
 )
 METHODS = {
     "paper": Config(),
@@ -60,8 +60,17 @@ def carried_out(
     """`train`, or `evolved` for the method of that name; the card."""
     method, half, episodes, worlds, seed = choice
     if method == "evolved":
-        search = EvolveConfig(generations=episodes, worlds=worlds, seed=seed)
-        return evolved(where, search, folder, name, command=command, validation=validation, step=step)
+        search = EvolveConfig(half=half, generations=episodes, worlds=worlds, seed=seed)
+        return evolved(
+            where,
+            search,
+            folder,
+            name,
+            command=command,
+            validation=validation,
+            tensorboard=tensorboard,
+            step=step,
+        )
     config = config_of(method, half, worlds, episodes, seed)
     return train(
         where,
@@ -153,10 +162,7 @@ def judged(
     card = export(training, folder, name, about)
     pairs: dict[str, tuple[RequestPolicy, ReplicaPolicy]] = {name: policies_of(training, card)}
     pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
-    scores = {}
-    for who, (dispatch, scale) in pairs.items():
-        step(f"validation: {who}")
-        scores[who] = _scores(evaluate(training.setting, dispatch, scale, validation))
+    scores = _judged(training.setting, pairs, validation, step)
     return export(training, folder, name, about | {"scores": scores})
 
 
@@ -168,14 +174,26 @@ def evolved(
     *,
     command: str,
     validation: Sequence[int],
+    tensorboard: bool = False,
     step: Step = lambda text: None,
 ) -> Path:
-    """Search a linear dispatcher, judge it with replicas that stay, and export it; the card."""
+    """Search, or go on with NAME.search.json in the folder; judge and export what was found; the card.
+
+    Raises:
+        RunError: NAME.search.json is of another search, or tensorboard is not installed.
+    """
+    saved = folder / f"{name}.search.json"
+    search = Search(where, config)
+    if saved.exists():
+        search.load(saved)
+    write = events(folder / name) if tensorboard else lambda figures: None
 
     def tell(line: Generation) -> None:
         step(f"generation {line.number + 1} of {config.generations}, goal {line.goal:.4f}")
+        write({"episode": line.number, "goal": line.goal, "best": line.best})
+        search.save(saved)
 
-    found = evolve(where, orchestrate.load(TEACHERS[1]), config, tell)
+    found = search.search(tell)
     about: dict[str, Any] = {
         "command": command,
         "scenario": where.name,
@@ -186,22 +204,28 @@ def evolved(
         },
         "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],
     }
-    weights = found[-1].weights
-    card = export_linear(weights, folder, name, about, None)
+    pairs = {name: search.policies(search.mean)}
+    pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
+    return export_search(search, folder, name, about | {"scores": _judged(where, pairs, validation, step)})
+
+
+def _judged(
+    where: Setting,
+    pairs: Mapping[str, tuple[RequestPolicy, ReplicaPolicy]],
+    validation: Sequence[int],
+    step: Step,
+) -> dict[str, list[float]]:
     scores = {}
-    for a, b in ((name, "none"), ("room-first", "none"), *BASELINES):
-        step(f"validation: {a} + {b}")
-        dispatch: RequestPolicy = (
-            load_dispatch(card) if a == name else RoomFirst() if a == "room-first" else requests.load(a)
-        )
-        scores[f"{a} + {b}"] = _scores(evaluate(where, dispatch, orchestrate.load(b), validation))
-    return export_linear(weights, folder, name, about | {"scores": scores}, None)
+    for who, (dispatch, scale) in pairs.items():
+        step(f"validation: {who}")
+        scores[who] = _scores(evaluate(where, dispatch, scale, validation))
+    return scores
 
 
 def _scores(outcome: Outcome) -> list[float]:
-    """Throughput rate and bytes of a world."""
+    """Mean frame throughput rate and bytes of a world."""
     cost = float(outcome.cost_bytes.sum(axis=1).mean())
-    return [round(float(np.mean(outcome.throughput_rate)), 5), round(cost)]
+    return [round(float(np.nanmean(outcome.frame_throughput_rate)), 5), round(cost)]
 
 
 def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:

@@ -229,5 +229,9 @@ def _state_of(half: Dispatcher | Scaler) -> dict[str, Any]:
 def evaluate(
     setting: Setting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
 ) -> Outcome:
-    """Worlds of these seeds under two policies."""
-    return simulate(ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds), dispatch, scale)
+    """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
+    drawn = setting.draw(seeds)
+    for policy in (dispatch, scale):
+        if hasattr(policy, "know"):
+            policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
+    return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)
