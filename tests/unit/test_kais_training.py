@@ -103,4 +103,4 @@ def test_wrong_choices_are_named(small: Setting) -> None:
 def test_settings_are_as_they_were_frozen() -> None:
     first = setting_text({name: description(name) for name in FIRST})
     assert len(check_setting("kais", first, RESULTS)) == 64
-    assert len(check_setting("kais-tight", frozen(), RESULTS)) == 64
+    assert len(check_setting("kais-scarce", frozen(), RESULTS)) == 64

@@ -77,11 +77,11 @@ def defer(
     out.print(f"policy: [bold]{made}[/bold]")
 
 
-@app.command(epilog="Example: edgewise train kais --scenario tight-small --method paper")
+@app.command(epilog="Example: edgewise train kais --scenario scarce-small --method paper")
 def kais(
     scenario: Annotated[
-        str, typer.Option(help="tight or edge-cloud, or either with -complex or -small.")
-    ] = "tight",
+        str, typer.Option(help="scarce or edge-cloud, or either with -complex or -small.")
+    ] = "scarce",
     pattern: Annotated[str, typer.Option(help="Of arrivals: P1, P2, P3, P4, P1-P4 or sequences.")] = "P4",
     method: Annotated[
         str, typer.Option(help="'paper': cMMAC, GPG; 'stacked': no graph; 'improved' and 'evolved': ours.")

@@ -3,7 +3,7 @@
     edge-cloud           5 sites × 8 nodes (1-2 cores, 2-4 GB), cloud 15 × (4 cores, 16 GB), 30 services
     edge-cloud-complex   10 sites, 100 nodes in all
     edge-cloud-small     2 sites × 3 nodes, 12 services: minutes on one core, for trying things
-    tight, tight-complex, tight-small   the same systems, in which orchestration is worth more
+    scarce, scarce-complex, scarce-small   the same systems, in which orchestration is worth more
 
 Sizes, slot and frame are the paper's (section IV). A replica of a service holds the memory, and its requests
 use the cores, that the trace plans; images are those of the scenario, from the lightest service to the
@@ -37,7 +37,7 @@ from edgewise.workloads.requests import RequestPattern, alibaba_2018, generate, 
 
 SMALL_SERVICES = 12
 FRAMES = 10
-GENEROUS_BYTES, TIGHT_BYTES = 1e9, 1.92e9  # of one unit of plan_mem
+GENEROUS_BYTES, SCARCE_BYTES = 1e9, 1.92e9  # of one unit of plan_mem
 Draw = Callable[[Sequence[int]], Requests]
 
 
@@ -49,8 +49,9 @@ class Terms(NamedTuple):
         rate_qps: of all requests.
         wan_bps: to the cloud and back; None as the scenario says.
         payload_bytes: mean of a request.
-        share_bytes: one unit of plan_mem. In "tight" a hundredth of 192 GB: 96 cores, as in the trace, with
+        share_bytes: one unit of plan_mem. In "scarce" a hundredth of 192 GB: 96 cores, as in the trace, with
             the 2 GB a core that edge nodes have.
+        delay_least_s: the least delay that is required.
         one_each: at first one replica of each service, as Kubernetes deploys; else as many as the share of
             memory in the scenario lets in.
     """
@@ -60,6 +61,7 @@ class Terms(NamedTuple):
     wan_bps: float | None = None
     payload_bytes: float = 250e3
     share_bytes: float = GENEROUS_BYTES
+    delay_least_s: float = 2.0
     one_each: bool = False
 
 
@@ -67,12 +69,12 @@ SETTINGS = {
     "edge-cloud": Terms("edge-cloud", 12.0),
     "edge-cloud-complex": Terms("edge-cloud-complex", 28.0),
     "edge-cloud-small": Terms("edge-cloud-small", 2.0),
-    "tight": Terms("edge-cloud", 12.0, 100e6, 1.25e6, TIGHT_BYTES, True),
-    "tight-complex": Terms("edge-cloud-complex", 28.0, 240e6, 1.25e6, TIGHT_BYTES, True),
-    "tight-small": Terms("edge-cloud-small", 3.0, 25e6, 1.25e6, TIGHT_BYTES, True),
+    "scarce": Terms("edge-cloud", 8.0, 100e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "scarce-complex": Terms("edge-cloud-complex", 20.0, 250e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "scarce-small": Terms("edge-cloud-small", 1.5, 20e6, 3e6, SCARCE_BYTES, 6.0, True),
 }
 FIRST = ("edge-cloud", "edge-cloud-complex", "edge-cloud-small")  # frozen as "kais"
-TIGHT = ("tight", "tight-complex", "tight-small")  # frozen as "kais-tight"
+SCARCE = ("scarce", "scarce-complex", "scarce-small")  # frozen as "kais-scarce"
 
 
 class Setting(NamedTuple):
@@ -122,8 +124,15 @@ def request_pattern(name: str, kind: str, horizon_s: float) -> RequestPattern:
     """Arrivals of a setting."""
     terms = SETTINGS[name]
     sites = sum(site.count for site in _spec(terms.base).sites)
-    needs = {"payload_bytes": terms.payload_bytes, "memory_bytes_per_share": terms.share_bytes}
-    return pattern(kind, RequestPattern(horizon_s=horizon_s, rate_qps=terms.rate_qps, sites=sites, **needs))
+    base = RequestPattern(
+        horizon_s=horizon_s,
+        rate_qps=terms.rate_qps,
+        sites=sites,
+        payload_bytes=terms.payload_bytes,
+        memory_bytes_per_share=terms.share_bytes,
+        delay_least_s=terms.delay_least_s,
+    )
+    return pattern(kind, base)
 
 
 def description(name: str) -> dict[str, object]:

@@ -134,6 +134,10 @@ class Training:
         learns = self.scaler is not None and not warm
         view = worlds.view
         worlds.scale(self.scaler.act(view) if self.scaler and learns else self._imitated_scale(view))
+        if self.dispatcher is None and hasattr(self.fixed.dispatch, "decide"):  # compiled
+            until = worlds.slot + self.setting.system.frame_slots
+            worlds.run(self.fixed.dispatch.decide, self.fixed.dispatch.memory, until)
+            return
         seen, shown = [], []
         for _ in range(self.setting.system.frame_slots):
             if self.dispatcher is not None and not warm:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.export import export_scale, load_dispatch, load_scale, runner
-from edgewise.learn.orchestration.settings import TIGHT, Setting, setting, whole_description
+from edgewise.learn.orchestration.settings import SCARCE, Setting, setting, whole_description
 from edgewise.model.orchestration import Ints
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.learned import LearnedScaling
@@ -63,7 +63,7 @@ CLAIMS = {
 
 def frozen() -> str:
     """JSON of the settings that are measured on."""
-    return setting_text({name: whole_description(name) for name in TIGHT})
+    return setting_text({name: whole_description(name) for name in SCARCE})
 
 
 @reproduction(
@@ -74,7 +74,7 @@ def frozen() -> str:
     quick_seeds=5,
     quick_s=60.0,
     setting=frozen,
-    frozen_as="kais-tight",
+    frozen_as="kais-scarce",
 )
 def kais(run: Run) -> None:
     """K2, K3, K5 and K7 with what ships; K1, K4 and K6 train, in a full run only."""
