@@ -147,9 +147,7 @@ def description(name: str) -> dict[str, object]:
 
 def whole_description(name: str) -> dict[str, object]:
     """Everything that defines a setting: the hash of every array, and of the trace's model."""
-    arrays = {
-        key: np.asarray(part, dtype=np.float64) for key, part in setting(name).system._asdict().items()
-    }
+    arrays = {key: np.asarray(part, dtype=np.float64) for key, part in setting(name).system._asdict().items()}
     hashes = {key: hashlib.sha256(part.round(9).tobytes()).hexdigest() for key, part in arrays.items()}
     model = (files("edgewise") / "data/workloads/batch-task-2018.json").read_bytes()
     return description(name) | {"arrays": hashes, "model": hashlib.sha256(model).hexdigest()}
@@ -173,9 +171,7 @@ def _spec(name: str) -> OrchestrationSpec:
     return load_orchestration("edge-cloud").model_copy(update={"sites": sites})
 
 
-def _with_services(
-    spec: OrchestrationSpec, what: RequestPattern, model: BatchModel, terms: Terms
-) -> System:
+def _with_services(spec: OrchestrationSpec, what: RequestPattern, model: BatchModel, terms: Terms) -> System:
     """The scenario's system with the trace's services in place of its own."""
     system = build_system(spec)
     cores, memory_bytes = service_needs(what, model)
