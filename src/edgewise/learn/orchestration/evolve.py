@@ -5,7 +5,7 @@ in their features, and the terms of `MarginalValue`, are 31 numbers, few enough 
 normal distribution, keep the best quarter by the goal, fit the distribution to them. Both run inside the
 compiled engine, so that a world of 1,000 slots takes about 10 ms.
 
-    goal = mean frame throughput rate - price · cost bytes / payload bytes
+    goal = throughput rate - price · cost bytes / payload bytes
 
 Every candidate of a generation gets the same worlds; every generation has worlds of its own. The search is
 saved after each generation, with its generator, and goes on exactly.
@@ -63,11 +63,11 @@ class EvolveConfig:
 
     half: str = "both"
     generations: int = 40
-    population: int = 32
-    best: int = 8
+    population: int = 24
+    best: int = 6
     worlds: int = 16
     width: float = 0.5
-    price: float = 0.02
+    price: float = 0.1
     seed: int = 0
 
 
@@ -112,7 +112,7 @@ def policies_of_vector(vector: Floats, known: Known, name: str) -> tuple[Weighte
 def goal_of(outcome: Outcome, price: float) -> float:
     """See the module."""
     payload = float(outcome.forwarded_bytes.sum() + outcome.local_bytes.sum())
-    rate = float(np.nanmean(outcome.frame_throughput_rate))
+    rate = float(np.nanmean(outcome.throughput_rate))
     return rate - price * float(outcome.cost_bytes.sum()) / max(payload, 1.0)
 
 
