@@ -18,7 +18,6 @@ from edgewise.learn.orchestration.export import export_search, load_dispatch, lo
 from edgewise.learn.orchestration.settings import FIRST, Setting, description, setting  # noqa: E402
 from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
 from edgewise.policies import orchestrate  # noqa: E402
-from edgewise.policies.kais.room import RoomFirst  # noqa: E402
 from edgewise.reproduce.cases.kais import frozen  # noqa: E402
 from edgewise.reproduce.frozen import check_setting, setting_text  # noqa: E402
 
@@ -61,7 +60,7 @@ def test_imitation_comes_close_to_the_rule(small: Setting) -> None:
     training = Training(small, config, run.fixed())
     training.train()
     assert training.dispatcher is not None
-    rule = evaluate(small, RoomFirst(), orchestrate.load("none"), range(500_000, 500_008))
+    rule = evaluate(small, run.fixed().dispatch, orchestrate.load("none"), range(500_000, 500_008))
     agent = training.dispatcher
 
     class Imitator:

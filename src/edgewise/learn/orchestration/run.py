@@ -12,17 +12,23 @@ import numpy as np
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError
 from edgewise.learn.orchestration import cmmac, gpg
-from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, Search
+from edgewise.learn.orchestration.evolve import (
+    SEEDS_OF_A_RUN,
+    WEIGHTS,
+    EvolveConfig,
+    Generation,
+    Search,
+    first_vector,
+)
 from edgewise.learn.orchestration.export import export, export_search, load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
 from edgewise.learn.run import events
 from edgewise.policies import orchestrate, requests
-from edgewise.policies.kais.room import RoomFirst
+from edgewise.policies.requests.rules import Weighted
 from edgewise.sim.replicas import Outcome
 
 Step = Callable[[str], None]
-TEACHERS = ("room-first", "gsp-ss")  # imitated first, and run in place of a half that does not learn
 BASELINES = (
     ("greedy", "autoscaler"),
     ("gsp-ss", "gsp-ss"),
@@ -144,8 +150,8 @@ def train(
 
 
 def fixed() -> Fixed:
-    """The teachers."""
-    return Fixed(RoomFirst(), orchestrate.load(TEACHERS[1]))
+    """What is imitated first, and runs in place of a half that does not learn: where evolution starts."""
+    return Fixed(Weighted(first_vector()[:WEIGHTS]), orchestrate.load("marginal"))
 
 
 def judged(

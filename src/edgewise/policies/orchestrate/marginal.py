@@ -74,7 +74,7 @@ class MarginalValue:
 
     def __init__(
         self,
-        terms: Terms = Terms(),  # noqa: B008
+        terms: Terms = Terms(),
         rate_qps: Floats | None = None,
         time_s: Floats | None = None,
         name: str = "marginal",
