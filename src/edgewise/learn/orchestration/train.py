@@ -28,6 +28,7 @@ from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwa
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.model.orchestration import Floats, Ints
+from edgewise.policies.requests import KernelDispatch
 from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
@@ -134,7 +135,7 @@ class Training:
         learns = self.scaler is not None and not warm
         view = worlds.view
         worlds.scale(self.scaler.act(view) if self.scaler and learns else self._imitated_scale(view))
-        if self.dispatcher is None and hasattr(self.fixed.dispatch, "decide"):  # compiled
+        if self.dispatcher is None and isinstance(self.fixed.dispatch, KernelDispatch):
             until = worlds.slot + self.setting.system.frame_slots
             worlds.run(self.fixed.dispatch.decide, self.fixed.dispatch.memory, until)
             return

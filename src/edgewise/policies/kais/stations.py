@@ -99,7 +99,7 @@ def _hosting(view: ReplicaView, w: int, s: int) -> float:
     count = 0
     for k in range(1, view.replicas.shape[1]):
         count += stays(view, w, k, s)
-    return count / (view.replicas.shape[1] - 1)
+    return float(count / (view.replicas.shape[1] - 1))
 
 
 @kernel

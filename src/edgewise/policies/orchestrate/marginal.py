@@ -17,7 +17,7 @@ known beforehand, weighed as so many frames; replicas on a node that has the ima
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,22 +133,57 @@ def at_least(count: int, mean: float, dispersion: float) -> float:
     return max(0.0, 1.0 - below)
 
 
-@kernel
-def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, planned: Any) -> float:
-    """Bytes of the image of service s that node n has neither on disk nor planned."""
-    lack = 0.0
-    for i in range(system.layer_bytes.size):
-        if system.needs_layer[s, i] and view.layer[w, n + 1, i].on_disk == 0 and not planned[n, i]:
-            lack += system.layer_bytes[i]
-    return lack
+class Plan(NamedTuple):
+    """What a world has while it is planned.
+
+    Attributes:
+        load, time_s: (S,) requests at once in the mean, and mean service times.
+        terms: (8,) of `Terms`.
+        there: (N, S) replicas that stay; total: (S,) of each service.
+        used: (N,) share of a node's cores in use; room: (N,) free bytes, -1 where none can be made.
+        planned: (N, L) layers that will be pulled.
+    """
+
+    load: Any
+    time_s: Any
+    terms: Any
+    there: Any
+    total: Any
+    used: Any
+    room: Any
+    planned: Any
 
 
 @kernel
 def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, terms: Any, commands: Any) -> int:
     """Fill (MOST, 2) commands of world w; how many."""
+    x = as_it_is(system, view, w, load, time_s, terms)
+    budget = terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
+    count = 0
+    while count < MOST:
+        n, s, lack = best_addition(system, view, w, x, budget)
+        if n < 0:
+            break
+        change = s + 1
+        if x.room[n] < system.service_memory_bytes[s]:
+            other = least_worth(view, w, n, x)
+            if other < 0 or worth(other, x, 0) > terms[7] * worth(s, x, 1):
+                x.room[n] = -1.0
+                continue
+            change = -(other + 1)
+        else:
+            budget -= lack
+        commands[count, 0], commands[count, 1] = n, change
+        count += 1
+        note(system, x, n, change)
+    return count
+
+
+@kernel
+def as_it_is(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, terms: Any) -> Plan:
+    """The plan of world w before any command."""
     nodes, services, first = system.site_of.size, load.size, system.first_machine[1]
     there, total = np.zeros((nodes, services), dtype=np.int64), np.zeros(services, dtype=np.int64)
-    planned = np.zeros((nodes, system.layer_bytes.size), dtype=np.bool_)
     used, room = np.zeros(nodes), np.zeros(nodes)
     for n in range(nodes):
         room[n] = view.machine[w, first + n].free_memory_bytes
@@ -160,91 +195,69 @@ def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, term
         for s in range(services):
             share = min(1.0, load[s] / max(1, total[s]))
             used[n] += there[n, s] * share * system.service_cpu_cores[s] / system.cpu_cores[first + n]
-    budget = terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
-    count = 0
-    while count < MOST - 4:
-        n, s, lack = best_addition(system, view, w, load, time_s, terms, total, used, room, planned, budget)
-        if n < 0:
-            break
-        value = at_least(total[s] + 1, terms[0] * load[s], terms[1]) / time_s[s]
-        if room[n] < system.service_memory_bytes[s]:
-            other = least_worth(system, view, w, n, load, time_s, terms, there, total)
-            if other < 0 or worth(other, load, time_s, terms, total) > terms[7] * value:
-                room[n] = -1.0  # nothing makes room here
-                continue
-            commands[count, 0], commands[count, 1] = n, -(other + 1)
-            count += 1
-            there[n, other] -= 1
-            total[other] -= 1
-            room[n] += system.service_memory_bytes[other]
-            continue
-        commands[count, 0], commands[count, 1] = n, s + 1
-        count += 1
-        budget -= lack
-        room[n] -= system.service_memory_bytes[s]
-        there[n, s] += 1
-        total[s] += 1
-        used[n] += min(1.0, load[s] / total[s]) * system.service_cpu_cores[s] / system.cpu_cores[first + n]
+    planned = np.zeros((nodes, system.layer_bytes.size), dtype=np.bool_)
+    return Plan(load, time_s, terms, there, total, used, room, planned)
+
+
+@kernel
+def note(system: System, x: Plan, n: int, change: int) -> None:
+    """Count a command in."""
+    s, sign = abs(change) - 1, 1 if change > 0 else -1
+    x.there[n, s] += sign
+    x.total[s] += sign
+    x.room[n] -= sign * system.service_memory_bytes[s]
+    if sign > 0:
+        cores = system.service_cpu_cores[s] / system.cpu_cores[system.first_machine[1] + n]
+        x.used[n] += min(1.0, x.load[s] / x.total[s]) * cores
         for i in range(system.layer_bytes.size):
             if system.needs_layer[s, i]:
-                planned[n, i] = True
-    return count
+                x.planned[n, i] = True
 
 
 @kernel
-def worth(s: int, load: Any, time_s: Any, terms: Any, total: Any) -> float:
-    """Value of the last replica of service s."""
-    return float(at_least(total[s], terms[0] * load[s], terms[1]) / time_s[s])
+def worth(s: int, x: Plan, more: int) -> float:
+    """Value of the last replica of service s, or with more = 1 of the next."""
+    return float(at_least(x.total[s] + more, x.terms[0] * x.load[s], x.terms[1]) / x.time_s[s])
 
 
 @kernel
-def least_worth(
-    system: System, view: ReplicaView, w: int, n: int, load: Any, time_s: Any, terms: Any, there: Any, total: Any
-) -> int:
+def least_worth(view: ReplicaView, w: int, n: int, x: Plan) -> int:
     """The service with an idle replica on node n whose last one is worth least; -1 for none."""
     found, least = -1, np.inf
-    for s in range(load.size):
+    for s in range(x.load.size):
         replicas = view.replicas[w, n + 1, s]
-        if there[n, s] > 0 and replicas.ready > replicas.busy and total[s] > 1:
-            value = worth(s, load, time_s, terms, total)
-            if value < least:
-                found, least = s, value
+        idle = replicas.ready - replicas.busy > 0 and x.there[n, s] > 0
+        if idle and x.total[s] > 1 and worth(s, x, 0) < least:
+            found, least = s, worth(s, x, 0)
     return found
 
 
 @kernel
-def best_addition(
-    system: System,
-    view: ReplicaView,
-    w: int,
-    load: Any,
-    time_s: Any,
-    terms: Any,
-    total: Any,
-    used: Any,
-    room: Any,
-    planned: Any,
-    budget: float,
-) -> tuple[int, int, float]:
+def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, planned: Any) -> float:
+    """Bytes of the image of service s that node n has neither on disk nor planned."""
+    lack = 0.0
+    for i in range(system.layer_bytes.size):
+        if system.needs_layer[s, i] and view.layer[w, n + 1, i].on_disk == 0 and not planned[n, i]:
+            lack += system.layer_bytes[i]
+    return lack
+
+
+@kernel
+def best_addition(system: System, view: ReplicaView, w: int, x: Plan, budget: float) -> Any:
     """(node, service, bytes to pull) of the largest positive score; node -1 for none."""
     found, service, lacking, most = -1, -1, 0.0, 0.0
     full = system.memory_bytes[system.first_machine[1] :]
-    for s in range(load.size):
-        value = at_least(total[s] + 1, terms[0] * load[s], terms[1]) / time_s[s]
-        need = system.service_memory_bytes[s]
-        base = terms[3] * need / 1e9
-        if value - base <= most:
-            continue
-        for n in range(used.size):
-            score = value * max(0.0, 1.0 - terms[2] * used[n]) - base
-            if room[n] < 0.0 or need > full[n] or score <= most:
-                continue
-            if room[n] < need:
+    for s in range(x.load.size):
+        value, need = worth(s, x, 1), system.service_memory_bytes[s]
+        price = x.terms[3] * need / 1e9
+        for n in range(x.used.size):
+            score = value * max(0.0, 1.0 - x.terms[2] * x.used[n]) - price
+            if x.room[n] < need:
                 score -= 0.5 * value  # a replica has to go
-            if score <= most:
+            if score <= most or x.room[n] < 0.0 or need > full[n]:
                 continue
-            lack = lacking_bytes(system, view, w, n, s, planned)
-            score -= terms[4] * lack / 1e9
-            if score > most and (lack <= budget or lack == 0.0):
+            lack = lacking_bytes(system, view, w, n, s, x.planned)
+            score -= x.terms[4] * lack / 1e9
+            if score > most and lack <= max(budget, 0.0):
                 found, service, lacking, most = n, s, lack, score
     return found, service, lacking

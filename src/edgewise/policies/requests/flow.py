@@ -2,9 +2,10 @@
 
 Each head is a unit of flow. It goes to a station over the station's idle replicas of its service (cost:
 travel), over its queue (cost: travel and expected wait, one unit per slot), or it stays unscheduled. An arc
-that misses the deadline costs 100 s more. Idle replicas and free cores bound what a station takes at once. A
-slot has a handful of heads: all assignments are gone through, the cheapest arcs first, and cut off where even
-the cheapest arcs of the heads that are left cannot improve on the best one; after 5,000 steps that one counts.
+that misses the deadline costs 100 s more. Idle replicas and free cores bound what a station takes at once.
+A slot has a handful of heads: all assignments are gone through, the cheapest arcs first, and cut off where
+even the cheapest arcs of the heads that are left cannot improve on the best one; after 5,000 steps that one
+counts.
 """
 
 from __future__ import annotations
