@@ -67,7 +67,7 @@ class EvolveConfig:
     best: int = 6
     worlds: int = 16
     width: float = 0.5
-    price: float = 0.25
+    price: float = 0.6
     seed: int = 0
 
 
