@@ -21,10 +21,11 @@ from edgewise.learn.orchestration.evolve import (
     first_vector,
 )
 from edgewise.learn.orchestration.export import export, export_search, load_dispatch, load_scale
-from edgewise.learn.orchestration.settings import Setting
+from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, Setting
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
 from edgewise.learn.run import events
 from edgewise.policies import orchestrate, requests
+from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.requests.rules import Weighted
 from edgewise.sim.replicas import Outcome
 
@@ -167,7 +168,7 @@ def judged(
     }
     card = export(training, folder, name, about)
     pairs: dict[str, tuple[RequestPolicy, ReplicaPolicy]] = {name: policies_of(training, card)}
-    pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
+    pairs |= _baselines()
     scores = _judged(training.setting, pairs, validation, step)
     return export(training, folder, name, about | {"scores": scores})
 
@@ -211,8 +212,14 @@ def evolved(
         "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],
     }
     pairs = {name: search.policies(search.mean)}
-    pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
+    pairs |= _baselines()
     return export_search(search, folder, name, about | {"scores": _judged(where, pairs, validation, step)})
+
+
+def _baselines() -> dict[str, tuple[RequestPolicy, ReplicaPolicy]]:
+    """By name, the autoscaler with its tuned target."""
+    tuned = {"autoscaler": Autoscaler(target=AUTOSCALER_TARGET)}
+    return {f"{a} + {b}": (requests.load(a), tuned.get(b) or orchestrate.load(b)) for a, b in BASELINES}
 
 
 def _judged(
@@ -229,9 +236,9 @@ def _judged(
 
 
 def _scores(outcome: Outcome) -> list[float]:
-    """Mean frame throughput rate and bytes of a world."""
+    """Throughput rate and bytes of a world."""
     cost = float(outcome.cost_bytes.sum(axis=1).mean())
-    return [round(float(np.nanmean(outcome.frame_throughput_rate)), 5), round(cost)]
+    return [round(float(np.nanmean(outcome.throughput_rate)), 5), round(cost)]
 
 
 def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:

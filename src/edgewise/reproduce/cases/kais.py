@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.learn.orchestration.export import export_scale, load_dispatch, load_scale, runner
-from edgewise.learn.orchestration.settings import SCARCE, Setting, setting, whole_description
+from edgewise.learn.orchestration.settings import (
+    AUTOSCALER_TARGET,
+    SCARCE,
+    Setting,
+    setting,
+    whole_description,
+)
 from edgewise.model.orchestration import Ints
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.learned import LearnedScaling
@@ -34,7 +40,6 @@ Floats = NDArray[np.float64]
 SHIPPED = "kais-scarce"
 PAPER_BASELINES = (("greedy", "autoscaler"), ("gsp-ss", "gsp-ss"), ("flow", "autoscaler"))
 STRONG_BASELINES = (("flow", "gsp-ss"), ("flow", "marginal"), ("greedy", "marginal"), ("cloud-only", "none"))
-TARGET = 4.0  # of the autoscaler: the best of 0.3, 0.6, 1.2, 2 and 4 on training seeds, under both dispatches
 VALIDATED = VALIDATION[:8]
 
 CLAIMS = {
@@ -101,7 +106,7 @@ def dispatch_named(name: str) -> RequestPolicy:
 def scale_named(name: str) -> ReplicaPolicy:
     """ "kais" or a registered name, the autoscaler with its tuned target."""
     if name == "autoscaler":
-        return Autoscaler(target=TARGET)
+        return Autoscaler(target=AUTOSCALER_TARGET)
     return load_scale(SHIPPED) if name == "kais" else orchestrate.load(name)
 
 
@@ -152,7 +157,9 @@ def _sequences(run: Run) -> None:
         "possible", measured(mean_frame_rate(ours) / mean_frame_rate(limit), _words(limit)), at_least(0.9)
     )
     shown = {"KaiS": ours, " + ".join(rivals[0]): closest, " + ".join(rivals[1]): strong}
-    run.figure("k7-rate", _figure({n: mean_frame_rate(o) for n, o in shown.items()}, "Throughput rate of a sequence"))
+    run.figure(
+        "k7-rate", _figure({n: mean_frame_rate(o) for n, o in shown.items()}, "Throughput rate of a sequence")
+    )
     run.figure("k7-cost", _figure({n: cost(o) / 1e9 for n, o in shown.items()}, "Φ_c of a sequence, GB"))
 
 
