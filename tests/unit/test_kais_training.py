@@ -13,14 +13,13 @@ pytest.importorskip("onnx", reason="export needs onnx")
 
 from edgewise.errors import EdgewiseError, RunError, ScenarioError  # noqa: E402
 from edgewise.learn.orchestration import run  # noqa: E402
-from edgewise.learn.orchestration.evolve import EvolveConfig, evolve, first_weights, linear  # noqa: E402
-from edgewise.learn.orchestration.export import export_linear, load_dispatch  # noqa: E402
-from edgewise.learn.orchestration.settings import RATES_QPS, Setting, setting  # noqa: E402
+from edgewise.learn.orchestration.evolve import EvolveConfig, Search, first_vector  # noqa: E402
+from edgewise.learn.orchestration.export import export_search, load_dispatch, load_scale  # noqa: E402
+from edgewise.learn.orchestration.settings import FIRST, Setting, description, setting  # noqa: E402
 from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
 from edgewise.policies import orchestrate  # noqa: E402
-from edgewise.policies.kais.room import RoomFirst  # noqa: E402
 from edgewise.reproduce.cases.kais import frozen  # noqa: E402
-from edgewise.reproduce.frozen import check_setting  # noqa: E402
+from edgewise.reproduce.frozen import check_setting, setting_text  # noqa: E402
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -61,7 +60,7 @@ def test_imitation_comes_close_to_the_rule(small: Setting) -> None:
     training = Training(small, config, run.fixed())
     training.train()
     assert training.dispatcher is not None
-    rule = evaluate(small, RoomFirst(), orchestrate.load("none"), range(500_000, 500_008))
+    rule = evaluate(small, run.fixed().dispatch, orchestrate.load("none"), range(500_000, 500_008))
     agent = training.dispatcher
 
     class Imitator:
@@ -77,16 +76,31 @@ def test_imitation_comes_close_to_the_rule(small: Setting) -> None:
     assert ours.throughput_rate.mean() > rule.throughput_rate.mean() - 0.1
 
 
-def test_evolution_repeats_and_its_result_ships(small: Setting, tmp_path: Path) -> None:
-    config = EvolveConfig(generations=2, population=4, best=2, worlds=2)
-    once, twice = (evolve(small, orchestrate.load("none"), config)[-1].weights for _ in range(2))
-    assert np.array_equal(once, twice)
-    assert not np.array_equal(once, first_weights())
-    policy = load_dispatch(export_linear(once, tmp_path, "mine", {}, None))
+def test_a_stopped_search_goes_on_exactly_and_its_result_ships(small: Setting, tmp_path: Path) -> None:
+    config = EvolveConfig(generations=3, population=6, best=2, worlds=2)
+    whole, first, again = Search(small, config), Search(small, replace(config, generations=2)), None
+    whole.search()
+    first.search()
+    first.save(tmp_path / "half.json")
+    again = Search(small, config)
+    again.load(tmp_path / "half.json")
+    again.search()
+    assert np.array_equal(whole.mean, again.mean)
+    assert not np.array_equal(whole.mean, first_vector())
+    with pytest.raises(RunError, match="another configuration"):
+        Search(small, replace(config, seed=1)).load(tmp_path / "half.json")
+    card = export_search(whole, tmp_path, "mine", {})
     seeds = range(500_000, 500_004)
-    shipped = evaluate(small, policy, orchestrate.load("none"), seeds)
-    direct = evaluate(small, linear(once), orchestrate.load("none"), seeds)
-    assert np.allclose(shipped.throughput_rate, direct.throughput_rate, atol=0.02)
+    shipped = evaluate(small, load_dispatch(card), load_scale(card), seeds)
+    direct = evaluate(small, *whole.policies(whole.mean), seeds)
+    assert np.array_equal(shipped.in_time, direct.in_time)
+
+
+def test_one_half_is_searched_alone(small: Setting) -> None:
+    search = Search(small, EvolveConfig("scale", generations=1, population=4, best=2, worlds=2))
+    search.search()
+    assert np.allclose(search.mean[: search.weights], first_vector()[: search.weights])
+    assert not np.allclose(search.mean[search.weights :], first_vector()[search.weights :])
 
 
 def test_wrong_choices_are_named(small: Setting) -> None:
@@ -101,5 +115,6 @@ def test_wrong_choices_are_named(small: Setting) -> None:
 
 
 def test_settings_are_as_they_were_frozen() -> None:
-    assert len(check_setting("kais", frozen(), RESULTS)) == 64
-    assert set(RATES_QPS) == {"edge-cloud", "edge-cloud-complex", "edge-cloud-small"}
+    first = setting_text({name: description(name) for name in FIRST})
+    assert len(check_setting("kais", first, RESULTS)) == 64
+    assert len(check_setting("kais-scarce", frozen(), RESULTS)) == 64

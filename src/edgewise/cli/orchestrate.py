@@ -48,8 +48,9 @@ def orchestrate(
     one, two = request_policies.load(dispatch), replica_policies.load(scaling)
     system, slots = build_system(spec), spec.frames * spec.frame_slots
     drawn = steady(spec.requests, system, chosen, slots * spec.slot_s)
-    if hasattr(two, "know"):
-        two.know(drawn, system, slots * spec.slot_s)
+    for policy in (one, two):
+        if hasattr(policy, "know"):
+            policy.know(drawn, system, slots * spec.slot_s)
     worlds = ReplicaWorlds(system, drawn, slots, chosen, threads=None)
     outcome = simulate(worlds, one, two)
     summary = _summary(outcome, _decision_s(worlds, one, two))

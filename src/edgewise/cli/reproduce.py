@@ -91,8 +91,8 @@ def freeze(
 
     what = runs.registered().get(scenario)
     if what is not None and what.setting is not None:
-        digest = frozen.freeze_setting(what.name, what.setting(), results_folder())
-        out.print(f"frozen: {what.name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
+        digest = frozen.freeze_setting(what.frozen_as, what.setting(), results_folder())
+        out.print(f"frozen: {what.frozen_as} [dim]sha256 {digest}[/dim]", soft_wrap=True)
         return
     name, digest = frozen.freeze(scenario, results_folder())
     out.print(f"frozen: {name} [dim]sha256 {digest}[/dim]", soft_wrap=True)

@@ -77,17 +77,17 @@ def defer(
     out.print(f"policy: [bold]{made}[/bold]")
 
 
-@app.command(epilog="Example: edgewise train kais --scenario edge-cloud-small --episodes 20")
+@app.command(epilog="Example: edgewise train kais --scenario scarce-small --method paper")
 def kais(
     scenario: Annotated[
-        str, typer.Option(help="edge-cloud, edge-cloud-complex or edge-cloud-small.")
-    ] = "edge-cloud",
+        str, typer.Option(help="scarce or edge-cloud, or either with -complex or -small.")
+    ] = "scarce",
     pattern: Annotated[str, typer.Option(help="Of arrivals: P1, P2, P3, P4, P1-P4 or sequences.")] = "P4",
     method: Annotated[
         str, typer.Option(help="'paper': cMMAC, GPG; 'stacked': no graph; 'improved' and 'evolved': ours.")
     ] = "improved",
     half: Annotated[str, typer.Option(help="What learns: both, dispatch or scale.")] = "both",
-    episodes: Annotated[int, typer.Option(min=1, help="Of training.")] = 20,
+    episodes: Annotated[int, typer.Option(min=1, help="Of training, or generations.")] = 20,
     worlds: Annotated[int, typer.Option(min=1, help="Of an episode, each with a seed of its own.")] = 32,
     frames: Annotated[int, typer.Option(min=1, help="Of an episode.")] = 10,
     seed: Annotated[int, typer.Option(min=0, max=19, help="Of weights and worlds.")] = 0,

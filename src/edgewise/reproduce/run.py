@@ -47,6 +47,7 @@ class Reproduction:
         quick_s: wall-clock budget of a quick run.
         measure: makes the claims.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
+        frozen_as: its name among what is frozen; empty for the reproduction's own.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Reproduction:
     quick_s: float
     measure: Callable[[Run], None]
     setting: Callable[[], str] | None = None
+    frozen_as: str = ""
 
     def test_seeds(self, quick: bool) -> range:
         """The first seeds of the test range."""
@@ -75,12 +77,13 @@ def reproduction(
     quick_seeds: int = 5,
     quick_s: float = 60.0,
     setting: Callable[[], str] | None = None,
+    frozen_as: str = "",
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a function as the reproduction `name`; see `Reproduction` for the arguments."""
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
         _registered[name] = Reproduction(
-            name, paper, dict(claims), seeds, quick_seeds, quick_s, measure, setting
+            name, paper, dict(claims), seeds, quick_seeds, quick_s, measure, setting, frozen_as or name
         )
         return measure
 
@@ -163,8 +166,8 @@ class Run:
             return
         text = self.what.setting()
         known = checkout() is not None or (self.results / "frozen.json").exists()
-        self.scenarios[self.what.name] = (
-            check_setting(self.what.name, text, self.results)
+        self.scenarios[self.what.frozen_as] = (
+            check_setting(self.what.frozen_as, text, self.results)
             if known
             else hashlib.sha256(text.encode()).hexdigest()
         )

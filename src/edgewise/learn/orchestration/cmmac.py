@@ -26,13 +26,8 @@ from torch import Tensor
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
 from edgewise.model.orchestration import Bools, Floats, Ints, System
-from edgewise.policies.kais.features import (
-    STATION_FEATURES,
-    Rows,
-    local_state,
-    squash,
-    station_rows,
-)
+from edgewise.policies.kais.features import Rows, local_state, squash, station_rows
+from edgewise.policies.kais.stations import STATION_FEATURES
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import PolicyError
 from edgewise.learn.onnx_session import open_session
-from edgewise.policies.kais.features import PAIR_FEATURES, STATION_FEATURES, Floats32
+from edgewise.policies.kais.features import PAIR_FEATURES, Floats32
 from edgewise.policies.kais.learned import Infer, LearnedDispatch, LearnedScaling
+from edgewise.policies.kais.stations import STATION_FEATURES
+from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms
+from edgewise.policies.requests.rules import Weighted
 
 if TYPE_CHECKING:
     from edgewise.learn.orchestration.cmmac import Dispatcher
+    from edgewise.learn.orchestration.evolve import Search
     from edgewise.learn.orchestration.gpg import Scaler
     from edgewise.learn.orchestration.train import Training
 
@@ -62,13 +67,9 @@ def _export_dispatch(agent: Dispatcher, path: Path) -> dict[str, Any]:
     return part | {"scored": scored, "context": agent.config.context, "inputs": inputs}
 
 
-def export_linear(
-    weights: NDArray[np.float64], folder: Path, name: str, about: Mapping[str, Any], scaler: Scaler | None
-) -> Path:
-    """Write a dispatcher of `evolve`, and an orchestrator if there is one, as `export` does.
+def export_search(search: Search, folder: Path, name: str, about: Mapping[str, Any]) -> Path:
+    """Write what a search found: the linear score as ONNX and in the card, orchestration's terms in the card.
 
-    Args:
-        weights: (F + 1,); the last one is the log of the width of the draw.
     Returns:
         The card.
     """
@@ -76,6 +77,7 @@ def export_linear(
 
     from edgewise.learn.orchestration.networks import Scorer
 
+    weights, terms = search.mean[: search.weights], np.exp(search.mean[search.weights :])
     network = Scorer(len(STATION_FEATURES), ())
     with torch.no_grad():
         weight, bias = network.parameters()
@@ -84,11 +86,10 @@ def export_linear(
     folder.mkdir(parents=True, exist_ok=True)
     card: dict[str, Any] = {"name": name, **about, "features_sha256": feature_hash()}
     part = _write(network, folder / f"{name}.dispatch.onnx", (GOLDEN, len(STATION_FEATURES)), ["values"])
-    width = float(np.exp(weights[-1]))
-    card["dispatch"] = part | {"scored": True, "context": "hosts", "inputs": len(STATION_FEATURES)}
-    card["dispatch"]["width"] = width
-    if scaler is not None:
-        card["scale"] = export_scale(scaler, folder / f"{name}.scale.onnx")
+    card["dispatch"] = part | {"inputs": len(STATION_FEATURES), "weights": weights.round(9).tolist()}
+    if search.config.half != "dispatch":
+        known = {key: value.round(9).tolist() for key, value in search.known._asdict().items()}
+        card["scale"] = {"terms": dict(zip(TERMS, terms.round(9).tolist(), strict=True)), **known}
     path = folder / f"{name}.json"
     path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     return path
@@ -154,8 +155,8 @@ def read_card(name: str | Path) -> tuple[dict[str, Any], Path]:
     return card, path.parent
 
 
-def load_dispatch(name: str | Path) -> LearnedDispatch:
-    """Dispatcher of a card.
+def load_dispatch(name: str | Path) -> RequestPolicy:
+    """Dispatcher of a card: a network, or a linear score, which runs inside the compiled engine.
 
     Raises:
         PolicyError: a file is missing, was changed, or decides otherwise than it did.
@@ -163,19 +164,26 @@ def load_dispatch(name: str | Path) -> LearnedDispatch:
     card, folder = read_card(name)
     part = _part(card, "dispatch")
     infer = _checked(folder / f"{card['name']}.dispatch.onnx", part, (GOLDEN, part["inputs"]))
-    return LearnedDispatch(
-        card["name"], infer, part["scored"], part["context"], part["inputs"], part.get("width", 0.0)
-    )
+    if "weights" in part:
+        weights = np.array(part["weights"])
+        golden = _examples((GOLDEN, part["inputs"])) @ weights[:-1]
+        if not np.allclose(golden[:, None], np.array(part["golden"]), atol=CLOSE):
+            raise PolicyError(f"{card['name']}: weights of the card are not its network's; restore both")
+        return Weighted(weights, card["name"])
+    return LearnedDispatch(card["name"], infer, part["scored"], part["context"], part["inputs"])
 
 
-def load_scale(name: str | Path) -> LearnedScaling:
-    """Orchestrator of a card.
+def load_scale(name: str | Path) -> ReplicaPolicy:
+    """Orchestrator of a card: a network, or the terms of `MarginalValue`.
 
     Raises:
         PolicyError: a file is missing, was changed, or decides otherwise than it did.
     """
     card, folder = read_card(name)
     part = _part(card, "scale")
+    if "terms" in part:
+        known = (np.array(part["rate_qps"]), np.array(part["time_s"]))
+        return MarginalValue(Terms(**part["terms"]), *known, card["name"])
     infer = _checked(folder / f"{card['name']}.scale.onnx", part, (GOLDEN, *part["inputs"]))
     nodes, services = part["system"]
     return LearnedScaling(card["name"], infer, part["pairs"], part["masked"], (nodes, services))

@@ -103,15 +103,7 @@ class Scaler:
         """(W, H, 2) commands drawn from π, remembered for `learn`."""
         state, possible = self.inputs(view)
         with torch.no_grad():
-            if isinstance(self.network, Pairs):
-                nodes = torch.arange(self.system.nodes).expand(state.shape[0], -1)
-                logits = self.network(state).masked_fill(~possible, MASKED)
-            else:
-                embedded = self.network.body(state)
-                values = self.network.heads.nodes(embedded)
-                noise = -torch.log(-torch.log(torch.rand_like(values).clamp(1e-9, 1 - 1e-7)))
-                nodes = (values + noise).topk(self.config.chosen, dim=1).indices
-                logits = self._masked(self.network.scales(embedded, nodes), possible, nodes)
+            nodes, logits = self._changes(state, possible, draw=True)
             flat = torch.softmax(logits, dim=2).flatten(0, 1)
             changes = torch.multinomial(flat, 1).view(nodes.shape)
             chance, _ = self._chance(state, possible, nodes, changes)
@@ -120,15 +112,21 @@ class Scaler:
 
     def best(self, view: ReplicaView) -> Ints:
         """(W, H, 2) the most likely commands."""
-        state, possible = self.inputs(view)
         with torch.no_grad():
-            if isinstance(self.network, Pairs):
-                nodes = torch.arange(self.system.nodes).expand(state.shape[0], -1)
-                logits = self.network(state).masked_fill(~possible, MASKED)
-            else:
-                nodes, scales = self.network(state)
-                logits = self._masked(scales, possible, nodes)
+            nodes, logits = self._changes(*self.inputs(view), draw=False)
         return self._commands(nodes, logits.argmax(dim=2))
+
+    def _changes(self, state: Tensor, possible: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
+        """Nodes (W, H), drawn or the most valuable, and the values of their changes (W, H, 2S + 1)."""
+        if isinstance(self.network, Pairs):
+            nodes = torch.arange(self.system.nodes).expand(state.shape[0], -1)
+            return nodes, self.network(state).masked_fill(~possible, MASKED)
+        embedded = self.network.body(state)
+        values = self.network.heads.nodes(embedded)
+        if draw:
+            values = values - torch.log(-torch.log(torch.rand_like(values).clamp(1e-9, 1 - 1e-7)))
+        nodes = values.topk(self.config.chosen, dim=1).indices
+        return nodes, self._masked(self.network.scales(embedded, nodes), possible, nodes)
 
     def earn(self, view: ReplicaView, in_time: Floats, violated: Floats, image_share: Floats) -> None:
         """Reward of the last frame.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,22 +12,29 @@ import numpy as np
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError
 from edgewise.learn.orchestration import cmmac, gpg
-from edgewise.learn.orchestration.evolve import SEEDS_OF_A_RUN, EvolveConfig, Generation, evolve
-from edgewise.learn.orchestration.export import export, export_linear, load_dispatch, load_scale
-from edgewise.learn.orchestration.settings import Setting
+from edgewise.learn.orchestration.evolve import (
+    SEEDS_OF_A_RUN,
+    WEIGHTS,
+    EvolveConfig,
+    Generation,
+    Search,
+    first_vector,
+)
+from edgewise.learn.orchestration.export import export, export_search, load_dispatch, load_scale
+from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, Setting
 from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
 from edgewise.learn.run import events
 from edgewise.policies import orchestrate, requests
-from edgewise.policies.kais.room import RoomFirst
+from edgewise.policies.orchestrate.autoscale import Autoscaler
+from edgewise.policies.requests.rules import Weighted
 from edgewise.sim.replicas import Outcome
 
 Step = Callable[[str], None]
-TEACHERS = ("room-first", "gsp-ss")  # imitated first, and run in place of a half that does not learn
 BASELINES = (
     ("greedy", "autoscaler"),
-    ("greedy", "gsp-ss"),
+    ("gsp-ss", "gsp-ss"),
     ("flow", "autoscaler"),
-    ("deadline-queue", "gsp-ss"),
+    ("greedy", "marginal"),
 )
 METHODS = {
     "paper": Config(),
@@ -60,8 +67,17 @@ def carried_out(
     """`train`, or `evolved` for the method of that name; the card."""
     method, half, episodes, worlds, seed = choice
     if method == "evolved":
-        search = EvolveConfig(generations=episodes, worlds=worlds, seed=seed)
-        return evolved(where, search, folder, name, command=command, validation=validation, step=step)
+        search = EvolveConfig(half=half, generations=episodes, worlds=worlds, seed=seed)
+        return evolved(
+            where,
+            search,
+            folder,
+            name,
+            command=command,
+            validation=validation,
+            tensorboard=tensorboard,
+            step=step,
+        )
     config = config_of(method, half, worlds, episodes, seed)
     return train(
         where,
@@ -135,8 +151,8 @@ def train(
 
 
 def fixed() -> Fixed:
-    """The teachers."""
-    return Fixed(RoomFirst(), orchestrate.load(TEACHERS[1]))
+    """What is imitated first, and runs in place of a half that does not learn: where evolution starts."""
+    return Fixed(Weighted(first_vector()[:WEIGHTS]), orchestrate.load("marginal"))
 
 
 def judged(
@@ -152,11 +168,8 @@ def judged(
     }
     card = export(training, folder, name, about)
     pairs: dict[str, tuple[RequestPolicy, ReplicaPolicy]] = {name: policies_of(training, card)}
-    pairs |= {f"{a} + {b}": (requests.load(a), orchestrate.load(b)) for a, b in BASELINES}
-    scores = {}
-    for who, (dispatch, scale) in pairs.items():
-        step(f"validation: {who}")
-        scores[who] = _scores(evaluate(training.setting, dispatch, scale, validation))
+    pairs |= _baselines()
+    scores = _judged(training.setting, pairs, validation, step)
     return export(training, folder, name, about | {"scores": scores})
 
 
@@ -168,14 +181,26 @@ def evolved(
     *,
     command: str,
     validation: Sequence[int],
+    tensorboard: bool = False,
     step: Step = lambda text: None,
 ) -> Path:
-    """Search a linear dispatcher, judge it with replicas that stay, and export it; the card."""
+    """Search, or go on with NAME.search.json in the folder; judge and export what was found; the card.
+
+    Raises:
+        RunError: NAME.search.json is of another search, or tensorboard is not installed.
+    """
+    saved = folder / f"{name}.search.json"
+    search = Search(where, config)
+    if saved.exists():
+        search.load(saved)
+    write = events(folder / name) if tensorboard else lambda figures: None
 
     def tell(line: Generation) -> None:
         step(f"generation {line.number + 1} of {config.generations}, goal {line.goal:.4f}")
+        write({"episode": line.number, "goal": line.goal, "best": line.best})
+        search.save(saved)
 
-    found = evolve(where, orchestrate.load(TEACHERS[1]), config, tell)
+    found = search.search(tell)
     about: dict[str, Any] = {
         "command": command,
         "scenario": where.name,
@@ -186,22 +211,34 @@ def evolved(
         },
         "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],
     }
-    weights = found[-1].weights
-    card = export_linear(weights, folder, name, about, None)
+    pairs = {name: search.policies(search.mean)}
+    pairs |= _baselines()
+    return export_search(search, folder, name, about | {"scores": _judged(where, pairs, validation, step)})
+
+
+def _baselines() -> dict[str, tuple[RequestPolicy, ReplicaPolicy]]:
+    """By name, the autoscaler with its tuned target."""
+    tuned = {"autoscaler": Autoscaler(target=AUTOSCALER_TARGET)}
+    return {f"{a} + {b}": (requests.load(a), tuned.get(b) or orchestrate.load(b)) for a, b in BASELINES}
+
+
+def _judged(
+    where: Setting,
+    pairs: Mapping[str, tuple[RequestPolicy, ReplicaPolicy]],
+    validation: Sequence[int],
+    step: Step,
+) -> dict[str, list[float]]:
     scores = {}
-    for a, b in ((name, "none"), ("room-first", "none"), *BASELINES):
-        step(f"validation: {a} + {b}")
-        dispatch: RequestPolicy = (
-            load_dispatch(card) if a == name else RoomFirst() if a == "room-first" else requests.load(a)
-        )
-        scores[f"{a} + {b}"] = _scores(evaluate(where, dispatch, orchestrate.load(b), validation))
-    return export_linear(weights, folder, name, about | {"scores": scores}, None)
+    for who, (dispatch, scale) in pairs.items():
+        step(f"validation: {who}")
+        scores[who] = _scores(evaluate(where, dispatch, scale, validation))
+    return scores
 
 
 def _scores(outcome: Outcome) -> list[float]:
     """Throughput rate and bytes of a world."""
     cost = float(outcome.cost_bytes.sum(axis=1).mean())
-    return [round(float(np.mean(outcome.throughput_rate)), 5), round(cost)]
+    return [round(float(np.nanmean(outcome.throughput_rate)), 5), round(cost)]
 
 
 def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:

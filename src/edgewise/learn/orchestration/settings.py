@@ -3,19 +3,20 @@
     edge-cloud           5 sites × 8 nodes (1-2 cores, 2-4 GB), cloud 15 × (4 cores, 16 GB), 30 services
     edge-cloud-complex   10 sites, 100 nodes in all
     edge-cloud-small     2 sites × 3 nodes, 12 services: minutes on one core, for trying things
+    scarce, scarce-complex, scarce-small   the same systems, in which orchestration is worth more
 
-Sizes, slot and frame are the paper's (section IV). Calibrated once, on a baseline only, before the first
-training: at these rates greedy dispatch with the initial replicas (every service as often, whatever its
-popularity) answers about 65 % of the requests in time, so that both halves have something to decide. A
-replica of a service holds the memory, and its requests use the cores, that the trace plans; images are
-those of the scenario, from the lightest service to the heaviest.
+Sizes, slot and frame are the paper's (section IV). A replica of a service holds the memory, and its requests
+use the cores, that the trace plans; images are those of the scenario, from the lightest service to the
+heaviest. docs/orchestration-learning.md says by which figures of baselines the terms were chosen.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from edgewise.config import load_orchestration
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
-from edgewise.model.orchestration import System
+from edgewise.model.orchestration import Floats, Ints, System
 from edgewise.model.orchestration_spec import (
     EdgeNodeSpec,
     EdgeSiteSpec,
@@ -34,10 +35,47 @@ from edgewise.model.orchestration_spec import (
 from edgewise.workloads.batch_task import BatchModel
 from edgewise.workloads.requests import RequestPattern, alibaba_2018, generate, pattern, service_needs
 
-RATES_QPS = {"edge-cloud": 12.0, "edge-cloud-complex": 28.0, "edge-cloud-small": 2.0}
 SMALL_SERVICES = 12
 FRAMES = 10
+GENEROUS_BYTES, SCARCE_BYTES = 1e9, 1.92e9  # of one unit of plan_mem
 Draw = Callable[[Sequence[int]], Requests]
+
+
+class Terms(NamedTuple):
+    """What sets settings of one size apart.
+
+    Attributes:
+        base: the scenario with its sites, cloud and images.
+        rate_qps: of all requests.
+        wan_bps: to the cloud and back; None as the scenario says.
+        payload_bytes: mean of a request.
+        share_bytes: one unit of plan_mem. In "scarce" a hundredth of 192 GB: 96 cores, as in the trace, with
+            the 2 GB a core that edge nodes have.
+        delay_least_s: the least delay that is required.
+        one_each: at first one replica of each service, as Kubernetes deploys; else as many as the share of
+            memory in the scenario lets in.
+    """
+
+    base: str
+    rate_qps: float
+    wan_bps: float | None = None
+    payload_bytes: float = 250e3
+    share_bytes: float = GENEROUS_BYTES
+    delay_least_s: float = 2.0
+    one_each: bool = False
+
+
+SETTINGS = {
+    "edge-cloud": Terms("edge-cloud", 12.0),
+    "edge-cloud-complex": Terms("edge-cloud-complex", 28.0),
+    "edge-cloud-small": Terms("edge-cloud-small", 2.0),
+    "scarce": Terms("edge-cloud", 8.0, 100e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "scarce-complex": Terms("edge-cloud-complex", 20.0, 250e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "scarce-small": Terms("edge-cloud-small", 1.5, 20e6, 3e6, SCARCE_BYTES, 6.0, True),
+}
+AUTOSCALER_TARGET = 4.0  # the best of 0.3, 0.6, 1.2, 2 and 4 on training seeds of "scarce", greedy and flow
+FIRST = ("edge-cloud", "edge-cloud-complex", "edge-cloud-small")  # frozen as "kais"
+SCARCE = ("scarce", "scarce-complex", "scarce-small")  # frozen as "kais-scarce"
 
 
 class Setting(NamedTuple):
@@ -68,34 +106,52 @@ def setting(
     Raises:
         ScenarioError: no such setting or pattern.
     """
-    if name not in RATES_QPS:
-        raise ScenarioError(f"scenario {name!r}: learned orchestration knows {', '.join(RATES_QPS)}")
-    spec = _spec(name).model_copy(update={"slot_s": slot_s, "frame_slots": frame_slots})
+    if name not in SETTINGS:
+        raise ScenarioError(f"scenario {name!r}: learned orchestration knows {', '.join(SETTINGS)}")
+    terms = SETTINGS[name]
+    spec = _spec(terms.base).model_copy(update={"slot_s": slot_s, "frame_slots": frame_slots})
     model = alibaba_2018()
-    if name == "edge-cloud-small":
+    if terms.base == "edge-cloud-small":
         model = first_services(model, SMALL_SERVICES)
     what = request_pattern(name, kind, frames * frame_slots * slot_s)
 
     def draw(seeds: Sequence[int]) -> Requests:
         return generate(what, seeds, model)
 
-    return Setting(name, _with_services(spec, what, model), draw, frames * frame_slots)
+    return Setting(name, _with_services(spec, what, model, terms), draw, frames * frame_slots)
 
 
 def request_pattern(name: str, kind: str, horizon_s: float) -> RequestPattern:
     """Arrivals of a setting."""
-    sites = sum(site.count for site in _spec(name).sites)
-    return pattern(kind, RequestPattern(horizon_s=horizon_s, rate_qps=RATES_QPS[name], sites=sites))
+    terms = SETTINGS[name]
+    sites = sum(site.count for site in _spec(terms.base).sites)
+    base = RequestPattern(
+        horizon_s=horizon_s,
+        rate_qps=terms.rate_qps,
+        sites=sites,
+        payload_bytes=terms.payload_bytes,
+        memory_bytes_per_share=terms.share_bytes,
+        delay_least_s=terms.delay_least_s,
+    )
+    return pattern(kind, base)
 
 
 def description(name: str) -> dict[str, object]:
-    """Everything that defines a setting, for freezing."""
+    """What defines a setting, as "kais" was frozen: arrays by their sums, the trace's model left out."""
     system = setting(name).system
     arrays = {key: np.asarray(part, dtype=np.float64) for key, part in system._asdict().items()}
     return {
         "pattern": json.loads(json.dumps(asdict(request_pattern(name, "P4", 250.0)))),
         "system": {key: [list(part.shape), round(float(part.sum()), 6)] for key, part in arrays.items()},
     }
+
+
+def whole_description(name: str) -> dict[str, object]:
+    """Everything that defines a setting: the hash of every array, and of the trace's model."""
+    arrays = {key: np.asarray(part, dtype=np.float64) for key, part in setting(name).system._asdict().items()}
+    hashes = {key: hashlib.sha256(part.round(9).tobytes()).hexdigest() for key, part in arrays.items()}
+    model = (files("edgewise") / "data/workloads/batch-task-2018.json").read_bytes()
+    return description(name) | {"arrays": hashes, "model": hashlib.sha256(model).hexdigest()}
 
 
 def first_services(model: BatchModel, services: int) -> BatchModel:
@@ -116,15 +172,33 @@ def _spec(name: str) -> OrchestrationSpec:
     return load_orchestration("edge-cloud").model_copy(update={"sites": sites})
 
 
-def _with_services(spec: OrchestrationSpec, what: RequestPattern, model: BatchModel) -> System:
+def _with_services(spec: OrchestrationSpec, what: RequestPattern, model: BatchModel, terms: Terms) -> System:
     """The scenario's system with the trace's services in place of its own."""
     system = build_system(spec)
     cores, memory_bytes = service_needs(what, model)
     images = np.argsort(np.argsort(memory_bytes)) * system.services // memory_bytes.size
     nodes = system.memory_bytes[-system.nodes :]
+    initial = one_each if terms.one_each else spread
     return system._replace(
         service_memory_bytes=memory_bytes,
         service_cpu_cores=cores,
         needs_layer=system.needs_layer[images],
-        initial=spread(nodes * spec.initial_share, memory_bytes),
+        initial=initial(nodes if terms.one_each else nodes * spec.initial_share, memory_bytes),
+        wan_bps=terms.wan_bps or system.wan_bps,
     )
+
+
+def one_each(room_bytes: Floats, service_memory_bytes: Floats) -> Ints:
+    """(N, S) one replica of each service, in turn on the node with most memory left.
+
+    Args:
+        room_bytes: (N,) memory of each node.
+        service_memory_bytes: (S,) of a replica.
+    """
+    room, placed = room_bytes.copy(), np.zeros((room_bytes.size, service_memory_bytes.size), dtype=np.int64)
+    for s, need in enumerate(service_memory_bytes.tolist()):
+        n = int(room.argmax())
+        if room[n] >= need:
+            placed[n, s] = 1
+            room[n] -= need
+    return placed

@@ -28,6 +28,7 @@ from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwa
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.learn.orchestration.settings import Setting
 from edgewise.model.orchestration import Floats, Ints
+from edgewise.policies.requests import KernelDispatch
 from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
@@ -134,6 +135,10 @@ class Training:
         learns = self.scaler is not None and not warm
         view = worlds.view
         worlds.scale(self.scaler.act(view) if self.scaler and learns else self._imitated_scale(view))
+        if self.dispatcher is None and isinstance(self.fixed.dispatch, KernelDispatch):
+            until = worlds.slot + self.setting.system.frame_slots
+            worlds.run(self.fixed.dispatch.decide, self.fixed.dispatch.memory, until)
+            return
         seen, shown = [], []
         for _ in range(self.setting.system.frame_slots):
             if self.dispatcher is not None and not warm:
@@ -229,5 +234,9 @@ def _state_of(half: Dispatcher | Scaler) -> dict[str, Any]:
 def evaluate(
     setting: Setting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
 ) -> Outcome:
-    """Worlds of these seeds under two policies."""
-    return simulate(ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds), dispatch, scale)
+    """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
+    drawn = setting.draw(seeds)
+    for policy in (dispatch, scale):
+        if hasattr(policy, "know"):
+            policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
+    return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)

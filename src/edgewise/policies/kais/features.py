@@ -17,32 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core.keyed import GAMMA, MIX1, MIX2, S11, S27, S30, S31
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.policies.kais.stations import STATION_FEATURES, fill_draws, fill_rows
 
 Floats32 = NDArray[np.float32]
 
-STATION_FEATURES = (
-    "station is the cloud",
-    "station belongs to the site",
-    "replicas of the service",
-    "of them, those that do not work",
-    "waiting requests of the service",
-    "waiting requests of all services",
-    "wait for a replica: waiting time of the service over its replicas",
-    "wait for cores: waiting core-seconds over the station's cores",
-    "free cores",
-    "free memory",
-    "delay from the site",
-    "time until the deadline",
-    "service time",
-    "room: deadline less delay, wait and service time",
-    "room is negative",
-    "cores that the request needs",
-    "requests that wait at the site",
-    "fits now: a free replica, cores and memory",
-)
 PAIR_FEATURES = (
     "replicas of the service on the node",
     "of them, those that do not work",
@@ -82,12 +62,6 @@ def squash(x: NDArray[Any]) -> Floats:
     return found
 
 
-def station_cores(system: System) -> Floats:
-    """(N + 1,) cores of each station, the cloud's machines together."""
-    total: Floats = np.add.reduceat(system.cpu_cores, system.first_machine[:-1])
-    return total
-
-
 def own_nodes(system: System) -> Ints:
     """(B, K) nodes of each site, -1 where it has fewer than the one with most."""
     lists = [np.flatnonzero(system.site_of == site) for site in range(system.sites)]
@@ -109,19 +83,10 @@ def node_resources(system: System, view: ReplicaView) -> Floats:
 
 
 def draws(view: ReplicaView, stations: int) -> Floats:
-    """(W, B, N + 1) uniform draws of each site's own, new in every slot.
-
-    Sites that see the same would else all choose the same station. Live, the seed is the gateway's.
-    """
-    w, b = view.head.shape
-    cell = np.arange(b * stations, dtype=np.uint64)[None]
-    slot = np.round(view.clock_s * 1e3).astype(np.uint64)[:, None]
-    word = (view.seed.astype(np.uint64)[:, None] * MIX1) ^ (slot * GAMMA)
-    word = (word ^ (word >> S30)) * MIX1 + cell * GAMMA
-    for shift, factor in ((S30, MIX1), (S27, MIX2)):
-        word = (word ^ (word >> shift)) * factor
-    found: Floats = (((word ^ (word >> S31)) >> S11).astype(np.float64) + 0.5) * 2.0**-53
-    return found.reshape(w, b, stations)
+    """(W, B, N + 1) uniform draws of each site's own, new in every slot."""
+    found = np.empty((*view.head.shape, stations))
+    fill_draws(view, found)
+    return found
 
 
 def local_state(system: System, view: ReplicaView) -> Floats32:
@@ -163,44 +128,11 @@ def station_rows(system: System, view: ReplicaView, allowed: Bools) -> Rows:
     Args:
         allowed: (W, B, N + 1).
     """
-    w, b, j = np.nonzero(allowed & (view.head >= 0)[:, :, None])
-    service = view.head_service[w, b]
-    ready, busy = view.ready[w, j, service], view.busy[w, j, service]
-    idle = np.maximum(ready - busy, 0)
-    waiting, cloud = view.waiting[w, j, service], j == 0
-    core_wait = (view.waiting_s * system.service_cpu_cores).sum(axis=2)[w, j] / station_cores(system)[j]
-    replica_wait = np.where(cloud, 0.0, view.waiting_s[w, j, service] / np.maximum(ready, 1))
-    left = view.head_deadline_s[w, b] - view.clock_s[w]
-    took = view.head_service_s[w, b]
-    delay = np.where(cloud, view.cloud_delay_s[w], system.delay_s[b, j])
-    room = left - delay - took - np.maximum(core_wait, replica_wait)
-    machine = system.first_machine[j]
-    cores, memory = view.free_cpu_cores[w, machine], view.free_memory_bytes[w, machine]
-    need = view.head_cpu_cores[w, b]
-    fits = (cores >= need) & (memory >= view.head_memory_bytes[w, b]) & ((idle > waiting) | cloud)
-    own = ~cloud & (system.site_of[np.maximum(j - 1, 0)] == b)
-    columns = (
-        cloud,
-        own,
-        np.where(cloud, 0.0, squash(ready)),
-        np.where(cloud, 0.0, squash(idle)),
-        squash(waiting),
-        squash(view.waiting.sum(axis=2)[w, j]),
-        squash(replica_wait),
-        squash(core_wait),
-        cores / system.cpu_cores.max(),
-        memory / system.memory_bytes.max(),
-        squash(10.0 * delay),
-        squash(left),
-        squash(took),
-        squash(room),
-        room < 0.0,
-        need,
-        squash(view.site_queue[w, b]),
-        fits,
-    )
-    cell = (w * system.sites + b) * system.stations + j
-    return Rows(cell, np.stack([np.asarray(c, dtype=np.float32) for c in columns], axis=1))
+    here = allowed & (view.head >= 0)[:, :, None]
+    cell = np.flatnonzero(here)
+    values = np.empty((cell.size, len(STATION_FEATURES)))
+    fill_rows(system, view, here, values)
+    return Rows(cell, values.astype(np.float32))
 
 
 def node_state(system: System, view: ReplicaView) -> Floats32:

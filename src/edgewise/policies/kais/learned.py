@@ -18,7 +18,6 @@ from edgewise.model.orchestration import Ints, System
 from edgewise.policies.kais.features import (
     Floats32,
     changes_possible,
-    draws,
     local_state,
     node_state,
     pair_rows,
@@ -37,13 +36,10 @@ class LearnedDispatch:
         scored: whether stations are scored one by one, so that any system will do.
         context: which stations may be chosen, "resources" or "hosts".
         inputs: length of a row that the network reads.
-        width: of Gumbel draws added to values, each site's own; 1 draws from π, 0 takes the most likely.
     """
 
-    def __init__(
-        self, name: str, infer: Infer, scored: bool, context: str, inputs: int, width: float = 0.0
-    ) -> None:
-        self.name, self._width = name, width
+    def __init__(self, name: str, infer: Infer, scored: bool, context: str, inputs: int) -> None:
+        self.name = name
         self._infer, self._scored, self._inputs = infer, scored, inputs
         self._mask = context_mask if context == "resources" else hosts
         self._system: System | None = None
@@ -76,8 +72,6 @@ class LearnedDispatch:
             site = np.broadcast_to(np.eye(system.sites, dtype=np.float32), (*local.shape[:2], system.sites))
             flat = np.concatenate([local, site], axis=2).reshape(-1, self._inputs)
             values = np.where(allowed.reshape(-1), self._infer(flat)[0].reshape(-1), -np.inf)
-        if self._width > 0.0:
-            values -= self._width * np.log(-np.log(draws(view, system.stations).reshape(-1)))
         best = values.reshape(allowed.shape).argmax(axis=2)
         return np.where(view.head >= 0, best, HOLD)
 

@@ -1,8 +1,9 @@
 """Policies that add and remove replicas on nodes."""
 
 from edgewise.policies.orchestrate import autoscale as _autoscale
+from edgewise.policies.orchestrate import marginal as _marginal
 from edgewise.policies.orchestrate import shadow as _shadow
 from edgewise.policies.orchestrate.base import load, names, replica_policy
 
 __all__ = ["load", "names", "replica_policy"]
-_registers = (_autoscale, _shadow)  # imported for their policies
+_registers = (_autoscale, _marginal, _shadow)  # imported for their policies

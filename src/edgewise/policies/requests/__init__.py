@@ -2,7 +2,8 @@
 
 from edgewise.policies.requests import flow as _flow
 from edgewise.policies.requests import rules as _rules
+from edgewise.policies.requests import shadow as _shadow
 from edgewise.policies.requests.base import KernelDispatch, load, names, request_policy
 
 __all__ = ["KernelDispatch", "load", "names", "request_policy"]
-_registers = (_flow, _rules)  # imported for their policies
+_registers = (_flow, _rules, _shadow)  # imported for their policies

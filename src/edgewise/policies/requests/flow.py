@@ -1,23 +1,43 @@
-"""Min-cost flow: the heads of all sites are assigned together (Firmament's flow network, by HiGHS).
+"""Minimum cost: the heads of all sites are assigned together (Firmament's flow network, solved exactly).
 
 Each head is a unit of flow. It goes to a station over the station's idle replicas of its service (cost:
-travel), over its queue (cost: travel and expected wait, one unit per slot), or it stays unscheduled (cost: a
-slot, and nothing gained). An arc that misses the deadline costs extra. Cores bound what a station takes
-without waiting. The matrix is totally unimodular but for the cores' rows, so solutions are rounded by taking
-each head's largest share; a tie goes to the nearer station.
+travel), over its queue (cost: travel and expected wait, one unit per slot), or it stays unscheduled. An arc
+that misses the deadline costs 100 s more. Idle replicas and free cores bound what a station takes at once.
+A slot has a handful of heads: all assignments are gone through, the cheapest arcs first, and cut off where
+even the cheapest arcs of the heads that are left cannot improve on the best one; after 5,000 steps that one
+counts.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix
+from typing import Any, NamedTuple
 
-from edgewise.core.orchestration import HOLD, ReplicaView, hosts
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+import numpy as np
+
+from edgewise.core.compiled import kernel
+from edgewise.core.orchestration import HOLD, ReplicaView
+from edgewise.model.orchestration import Floats, Ints, System
 from edgewise.policies.requests.base import request_policy
+from edgewise.policies.requests.rules import hosted, travel_s
 
 MISSED = 100.0  # cost in s of missing a deadline: above any wait
+STEPS = 5000
+
+
+class Arcs(NamedTuple):
+    """Of H heads to A = 2 (N + 1) + 1 ends: idle replicas of each station, its queue, unscheduled.
+
+    Attributes:
+        site: (H,) of each head.
+        cost: (H, A) in s; inf where there is no arc.
+        order: (H, A) ends of each head, the cheapest first.
+        least: (H + 1,) cheapest arcs of head h and all after it.
+    """
+
+    site: Ints
+    cost: Floats
+    order: Ints
+    least: Floats
 
 
 @request_policy("flow")
@@ -31,68 +51,112 @@ class MinCostFlow:
         self.system = system
 
     def dispatch(self, view: ReplicaView) -> Ints:
-        """(W, B) the assignment of each world; where there are no heads nothing is solved."""
+        """(W, B) the assignment of each world."""
         stations = np.full(view.site.shape, HOLD, dtype=np.int64)
-        allowed = hosts(view)
-        for w in range(view.worlds):
-            sites = np.flatnonzero(view.head[w] >= 0)
-            if sites.size:
-                stations[w, sites] = self._assign(view, w, sites, allowed[w])
+        assign_worlds(self.system, view, stations)
         return stations
 
-    def _assign(self, view: ReplicaView, w: int, sites: Ints, allowed: Bools) -> Ints:
-        """(len(sites),) stations."""
-        i, k = np.nonzero(allowed[sites])  # arcs from head i to station k
-        b, s = sites[i], view.head_service[w, sites[i]]
-        travel_s = self._travel_s(view, w, b, k)
-        wait_s = view.waiting_s[w, k, s] + 0.5 * view.busy[w, k, s] * view.head_service_s[w, b]
-        stays = np.maximum(view.ready[w, k, s] - view.removing[w, k, s], 1)
-        wait_s = np.where(k == 0, 0.0, wait_s / stays)
-        idle = np.where(k == 0, sites.size, view.ready[w, k, s] - view.busy[w, k, s] - view.waiting[w, k, s])
-        cost = np.concatenate([travel_s, travel_s + np.maximum(wait_s, self.system.slot_s)])
-        left_s = (view.head_deadline_s[w] - view.clock_s[w] - view.head_service_s[w])[b]
-        cost += MISSED * (cost > np.tile(left_s, 2))
-        heads, stations = np.tile(i, 2), np.tile(k, 2)
-        rows, bound = self._capacity(view, w, sites, i, k, s, np.maximum(idle, 0))
-        held = np.full(sites.size, 2 * MISSED)  # unscheduled
-        one = csr_matrix((np.ones(heads.size), (heads, np.arange(heads.size))))
-        unscheduled = csr_matrix((sites.size, sites.size))
-        unscheduled.setdiag(1.0)
-        found = linprog(
-            np.concatenate([cost, held]),
-            A_ub=np.concatenate([rows, np.zeros((rows.shape[0], sites.size))], axis=1),
-            b_ub=bound,
-            A_eq=np.concatenate([one.toarray(), unscheduled.toarray()], axis=1),
-            b_eq=np.ones(sites.size),
-            bounds=(0.0, 1.0),
-            method="highs",
-        )
-        share = np.zeros((sites.size, self.system.stations))
-        np.add.at(share, (heads, stations), found.x[: heads.size])
-        chosen: Ints = np.where(share.max(axis=1) > 1e-6, share.argmax(axis=1), HOLD)
-        return chosen
 
-    def _travel_s(self, view: ReplicaView, w: int, b: Ints, k: Ints) -> Floats:
-        bits = 8.0 * view.head_payload_bytes[w, b]
-        lan_s = self.system.delay_s[b, k] + bits / self.system.lan_bps
-        travel: Floats = np.where(k == 0, view.cloud_delay_s[w] + bits / self.system.wan_bps, lan_s)
-        return travel
+@kernel
+def assign_worlds(system: System, view: ReplicaView, stations: Ints) -> None:
+    """Fill (W, B) stations."""
+    for w in range(stations.shape[0]):
+        heads = 0
+        for b in range(stations.shape[1]):
+            heads += view.site[w, b].head >= 0
+        if heads > 0:
+            arcs = arcs_of(system, view, w, heads)
+            ends = cheapest(system, view, w, arcs)
+            for h in range(heads):
+                if ends[h] < arcs.cost.shape[1] - 1:
+                    stations[w, arcs.site[h]] = ends[h] // 2
 
-    def _capacity(
-        self, view: ReplicaView, w: int, sites: Ints, i: Ints, k: Ints, s: Ints, idle: Ints
-    ) -> tuple[Floats, Floats]:
-        """Rows over (idle, queue) arcs: idle replicas per (station, service), free cores per node."""
-        rows, bound, arcs = [], [], i.size
-        for station, service in {(int(x), int(y)) for x, y in zip(k, s, strict=True)}:
-            same = (k == station) & (s == service)
-            rows.append(np.concatenate([same, np.zeros(arcs, dtype=bool)]).astype(float))
-            bound.append(float(idle[same][0]))
-            if station > 0:
-                rows.append(np.concatenate([np.zeros(arcs, dtype=bool), same]).astype(float))
-                bound.append(1.0)
-        first = self.system.first_machine[1]
-        for station in np.unique(k[k > 0]):
-            cores = np.where(k == station, view.head_cpu_cores[w, sites[i]], 0.0)
-            rows.append(np.concatenate([cores, np.zeros(arcs)]))
-            bound.append(max(0.0, float(view.free_cpu_cores[w, first + station - 1])))
-        return np.array(rows), np.array(bound)
+
+@kernel
+def arcs_of(system: System, view: ReplicaView, w: int, heads: int) -> Arcs:
+    """Costs of all arcs in world w; end 2k are idle replicas of station k, 2k + 1 its queue."""
+    ends = 2 * view.replicas.shape[1] + 1
+    site, cost = np.zeros(heads, dtype=np.int64), np.full((heads, ends), np.inf)
+    order, least = np.zeros((heads, ends), dtype=np.int64), np.zeros(heads + 1)
+    h = 0
+    for b in range(view.site.shape[1]):
+        if view.site[w, b].head >= 0:
+            site[h] = b
+            for k in range(view.replicas.shape[1]):
+                if k == 0 or hosted(view, w, k, view.site[w, b].head_service):
+                    cost[h, 2 * k] = with_deadline(view, w, b, travel_s(system, view, w, b, k))
+                    cost[h, 2 * k + 1] = with_deadline(view, w, b, queue_s(system, view, w, b, k))
+            cost[h, ends - 1] = 2.0 * MISSED
+            order[h] = np.argsort(cost[h])
+            h += 1
+    for h in range(heads - 1, -1, -1):
+        least[h] = least[h + 1] + cost[h].min()
+    return Arcs(site, cost, order, least)
+
+
+@kernel
+def with_deadline(view: ReplicaView, w: int, b: int, begin_s: float) -> float:
+    """Cost of beginning the head of site b then."""
+    head = view.site[w, b]
+    left_s = head.head_deadline_s - view.world[w].clock_s - head.head_service_s
+    return begin_s + MISSED if begin_s > left_s else begin_s
+
+
+@kernel
+def queue_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
+    """Travel and expected wait, at least a slot; half of the work under way is left."""
+    head = view.site[w, b]
+    replicas, wait_s = view.replicas[w, k, head.head_service], 0.0
+    if k > 0:
+        ahead_s = replicas.waiting_s + 0.5 * replicas.busy * head.head_service_s
+        wait_s = ahead_s / max(replicas.ready - replicas.removing, 1)
+    return travel_s(system, view, w, b, k) + max(wait_s, system.slot_s)
+
+
+@kernel
+def takes(system: System, view: ReplicaView, w: int, arcs: Arcs, ends: Ints, h: int, end: int) -> bool:
+    """Whether `end` can take head h besides the heads before it."""
+    k = end // 2
+    if k == 0 or end == arcs.cost.shape[1] - 1:
+        return True
+    head = view.site[w, arcs.site[h]]
+    replicas = view.replicas[w, k, head.head_service]
+    idle = 1 if end % 2 else replicas.ready - replicas.busy - replicas.waiting
+    cores = view.machine[w, system.first_machine[k]].free_cpu_cores * (1 + 1e-9) - head.head_cpu_cores
+    for other in range(h):
+        if ends[other] == end:
+            before = view.site[w, arcs.site[other]]
+            idle -= before.head_service == head.head_service
+            cores -= before.head_cpu_cores
+    return idle > 0 and (end % 2 == 1 or cores >= 0.0)
+
+
+@kernel
+def cheapest(system: System, view: ReplicaView, w: int, arcs: Arcs) -> Any:
+    """(H,) ends of least total cost, depth first."""
+    heads, count = arcs.cost.shape
+    ends, best = np.zeros(heads, dtype=np.int64), np.full(heads, count - 1)
+    tried, spent = np.zeros(heads, dtype=np.int64), np.zeros(heads + 1)
+    most, h = np.inf, 0
+    for _ in range(STEPS):
+        if h < 0:
+            break
+        if tried[h] == count:
+            h -= 1
+            continue
+        end = arcs.order[h, tried[h]]
+        total = spent[h] + arcs.cost[h, end]
+        if total + arcs.least[h + 1] >= most - 1e-9:  # no dearer end is better either
+            h -= 1
+            continue
+        tried[h] += 1
+        if not takes(system, view, w, arcs, ends, h, end):
+            continue
+        ends[h], spent[h + 1] = end, total
+        if h == heads - 1:
+            most = total
+            best[:] = ends
+        else:
+            h += 1
+            tried[h] = 0
+    return best

@@ -12,7 +12,9 @@ import numpy as np
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
-from edgewise.model.orchestration import Ints, System
+from edgewise.errors import PolicyError
+from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.policies.kais.stations import STATION_FEATURES, by_weights
 from edgewise.policies.requests.base import KernelDispatch, request_policy
 
 POLICY = int(Purpose.POLICY)
@@ -175,7 +177,7 @@ def soonest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
     return best if best >= 0 else first
 
 
-RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-queue")
+RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-queue", "weighted")
 
 
 @kernel
@@ -192,6 +194,8 @@ def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
         return anywhere(system, view, w, b, memory)
     if rule == 5:
         return soonest(system, view, w, b, memory)
+    if rule == 6:
+        return by_weights(system, view, w, b, memory[1:])
     return 0
 
 
@@ -254,3 +258,18 @@ class Random(Rule):
 @request_policy("deadline-queue")
 class DeadlineQueue(Rule):
     """The nearest station that ends the request in time by its queue; where none does, the soonest."""
+
+
+class Weighted(Rule):
+    """The station with the largest linear score of its features; see `edgewise.policies.kais.stations`.
+
+    Args:
+        weights: (F + 1,) of STATION_FEATURES, and the log of the width of each site's own draw.
+        name: of the policy.
+    """
+
+    def __init__(self, weights: Floats, name: str = "weighted") -> None:
+        if weights.shape != (len(STATION_FEATURES) + 1,):
+            raise PolicyError(f"{name}: {weights.shape} weights, use ({len(STATION_FEATURES) + 1},)")
+        self.name = name
+        self.memory = np.concatenate([[float(RULES.index("weighted"))], weights])
