@@ -347,6 +347,11 @@ def test_every_request_policy_decides_on_live_services(name):
     rehearse(services_of(scenario()), load_request_policy(name))
 
 
+def test_a_policy_that_is_told_all_rates_does_not_run_live():
+    with pytest.raises(PolicyError, match="simulation only"):
+        load_request_policy("gsp-ss")
+
+
 @pytest.mark.parametrize("name", replica_policies())
 def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path):
     replicas, _, _ = controller(tmp_path)

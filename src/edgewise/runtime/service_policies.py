@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-from edgewise.errors import ProtocolError
+from edgewise.errors import PolicyError, ProtocolError
 from edgewise.policies import orchestrate, requests
 
 CARDS = Path(__file__).resolve().parents[1] / "data" / "policies" / "kais"
+SIMULATED = ("gsp-ss",)  # takes the rates of the whole system as known; a gateway sees its own requests
 LEARNED = "edgewise.learn.orchestration.export"  # lies above this layer: imported when a card is asked for
 
 
 def request_policies() -> list[str]:
     """Names of request policies, shipped cards among them."""
-    return sorted({*requests.names(), *_cards("dispatch")})
+    return sorted({*requests.names(), *_cards("dispatch")} - {*SIMULATED})
 
 
 def replica_policies() -> list[str]:
@@ -29,8 +30,12 @@ def load_request_policy(name: str) -> RequestPolicy:
     """A request policy by its name, or the dispatcher of a card.
 
     Raises:
-        PolicyError: there is none, or its files are wrong.
+        PolicyError: there is none, it does not run live, or its files are wrong.
     """
+    if name in SIMULATED:
+        raise PolicyError(
+            f"request policy {name!r} runs in simulation only; live: {', '.join(request_policies())}"
+        )
     if name in _cards("dispatch") or name.endswith(".json"):
         learned: RequestPolicy = _learned().load_dispatch(name)
         return learned
