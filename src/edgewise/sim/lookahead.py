@@ -19,7 +19,6 @@ from edgewise.sim.habits import Habits
 from edgewise.sim.rollout import Plan, Rollout, Slice
 
 PIECE_S = 0.6
-CANDIDATES = (*ALL, "slack-aware")
 
 
 @dispatch_policy("lookahead")
@@ -35,7 +34,7 @@ class Lookahead(MetaPolicy):
     name = "lookahead"
 
     def __init__(
-        self, actions: Sequence[str] = CANDIDATES, horizon_s: float = 75.0, samples: int = 1
+        self, actions: Sequence[str] = ALL, horizon_s: float = 75.0, samples: int = 1
     ) -> None:
         super().__init__(actions)
         self.horizon_s, self.samples = horizon_s, samples
@@ -79,5 +78,5 @@ class Lookahead(MetaPolicy):
             rollout.success(policy)
 
     def _fallback(self) -> int:
-        best = ("least-loaded-feasible", "load-balancing")
+        best = ("slack-aware", "least-loaded-feasible", "load-balancing")
         return next((self.actions.index(name) for name in best if name in self.actions), 0)

@@ -48,7 +48,7 @@ from edgewise.sim.simulate import Simulation
 
 Floats = NDArray[np.float64]
 LEARNED = ("aset", "lookahead", "bandit")
-EVERY = (*ALL, "slack-aware", *LEARNED)
+EVERY = (*ALL, *LEARNED)
 CHIEF = ("least-loaded-feasible", "slack-aware", "aset", "lookahead")  # with the rival, on every seed
 RATES = (20, 40, 80, 100)  # clients per minute, besides 60
 PATTERNS = ("full-edge-burst", "full-edge-steady")
