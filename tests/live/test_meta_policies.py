@@ -10,13 +10,13 @@ from live_system import dense_file, dense_world
 from running_system import System, infer, open_stream, small_scenario
 
 from edgewise import policies
+from edgewise.policies.dispatch.meta import ALL
 from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, encode_request
 from edgewise.runtime.session import Session
 from edgewise.runtime.worker import OnnxModel, Worker
-from edgewise.policies.dispatch.meta import ALL
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 5, "size_bytes": 256, "deadline_s": 5.0}
