@@ -97,7 +97,7 @@ def test_shipped_networks_keep_their_cards(name):
     assert trained.card["seeds"]["training"][1] <= 500_000
 
 
-@pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge"])
+@pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge", "full-edge-scarce"])
 def test_each_topology_has_the_papers_network_and_others_one_that_fits(kind):
     aset = Aset()
     aset.reset(World.build(*_parts(kind)), Key(1))
