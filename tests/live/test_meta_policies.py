@@ -10,13 +10,13 @@ from live_system import dense_file, dense_world
 from running_system import System, infer, open_stream, small_scenario
 
 from edgewise import policies
+from edgewise.policies.dispatch.meta import ALL
 from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, encode_request
 from edgewise.runtime.session import Session
 from edgewise.runtime.worker import OnnxModel, Worker
-from edgewise.sim.lookahead import CANDIDATES
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 5, "size_bytes": 256, "deadline_s": 5.0}
@@ -87,7 +87,7 @@ def test_a_meta_policy_takes_over_under_traffic(name, tmp_path):
     session, window = asyncio.run(under_traffic(dense_file(tmp_path), name))
     assert session.core.faults == {}
     active = [row["active"] for row in session.window_records()]
-    assert active[0] == "closest" and set(active[window + 1 :]) <= set(CANDIDATES)
+    assert active[0] == "closest" and set(active[window + 1 :]) <= set(ALL)
     rows = session.stream_records()
     assert sum(row["rejected"] for row in rows) == 0 and sum(row["ok"] for row in rows) > 10
     if name == "lookahead":  # it knows what the gateway measured and bound

@@ -19,7 +19,7 @@ from edgewise.policies.dispatch.meta import ALL, Chosen
 from edgewise.policies.dispatch.states import History, group_of, pooled_state
 from edgewise.sim.bound import hindsight_bound
 from edgewise.sim.habits import Habits
-from edgewise.sim.lookahead import CANDIDATES, Lookahead
+from edgewise.sim.lookahead import Lookahead
 from edgewise.sim.simulate import Simulation
 
 CARDS = sorted(path.stem for path in SHIPPED.glob("*.json"))
@@ -97,7 +97,7 @@ def test_shipped_networks_keep_their_cards(name):
     assert trained.card["seeds"]["training"][1] <= 500_000
 
 
-@pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge"])
+@pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge", "full-edge-scarce"])
 def test_each_topology_has_the_papers_network_and_others_one_that_fits(kind):
     aset = Aset()
     aset.reset(World.build(*_parts(kind)), Key(1))
@@ -137,7 +137,7 @@ def test_meta_policies_run_without_faults(name):
     simulation = Simulation(load_scenario("three-tier"), policies.load(name), seed=2)
     simulation.run()
     assert not simulation.core.faults
-    assert set(simulation.active) <= set(CANDIDATES)
+    assert set(simulation.active) <= set(ALL)
 
 
 def test_lookahead_does_not_peek():
@@ -176,7 +176,7 @@ def test_nothing_exceeds_the_bound(scenario):
         loaded = replace(loaded, timeline=())
     for seed in (1, 2):
         bound = hindsight_bound(loaded, seed)
-        for name in (*CANDIDATES, "lookahead"):
+        for name in (*ALL, "lookahead"):
             simulation = Simulation(loaded, policies.load(name), seed)
             simulation.run()
             ok, *lost = simulation.tally.queries.sum(axis=1)

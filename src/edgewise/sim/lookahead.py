@@ -11,15 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.core.keyed import Key, Purpose
-from edgewise.core.views import Bound, DispatchView, Rows
+from edgewise.core.views import DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
 from edgewise.policies.registry import dispatch_policy
 from edgewise.sim.habits import Habits
-from edgewise.sim.rollout import Plan, Rollout, Slice
+from edgewise.sim.rollout import Plan, Rollout, Slice, empty_view
 
 PIECE_S = 0.6
-CANDIDATES = (*ALL, "slack-aware")
 
 
 @dispatch_policy("lookahead")
@@ -34,9 +33,7 @@ class Lookahead(MetaPolicy):
 
     name = "lookahead"
 
-    def __init__(
-        self, actions: Sequence[str] = CANDIDATES, horizon_s: float = 75.0, samples: int = 1
-    ) -> None:
+    def __init__(self, actions: Sequence[str] = ALL, horizon_s: float = 75.0, samples: int = 1) -> None:
         super().__init__(actions)
         self.horizon_s, self.samples = horizon_s, samples
 
@@ -68,16 +65,12 @@ class Lookahead(MetaPolicy):
 
     def _compile(self) -> None:
         """Roll every candidate over nothing, so that no window of a gateway waits for the compiler."""
-        world = self.world
-        rows, none, zeros = Rows.of([]), np.zeros(0), np.zeros(world.workers)
-        view = DispatchView(
-            world, 0.0, 0, zeros, zeros.astype(np.int64), zeros == 0.0, zeros, zeros, zeros, zeros, 0.0,
-            bound=Bound(rows, none.astype(np.int64), none),
-        )  # fmt: skip
-        rollout = Rollout(view, Plan(rows, none, none), (Slice(0.0, PIECE_S),), 0)
+        none = np.zeros(0)
+        plan = Plan(Rows.of([]), none, none)
+        rollout = Rollout(empty_view(self.world), plan, (Slice(0.0, PIECE_S),), 0)
         for policy in self._policies:
             rollout.success(policy)
 
     def _fallback(self) -> int:
-        best = ("least-loaded-feasible", "load-balancing")
+        best = ("slack-aware", "least-loaded-feasible", "load-balancing")
         return next((self.actions.index(name) for name in best if name in self.actions), 0)

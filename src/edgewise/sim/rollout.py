@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgewise.core import choose
 from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import DispatchView, Rows
-from edgewise.core.world import Links
+from edgewise.core.views import Bound, DispatchView, Rows
+from edgewise.core.world import Links, World
 from edgewise.errors import RunError
 from edgewise.sim import streams as kernels
 from edgewise.sim import tables
@@ -37,6 +38,21 @@ class Slice(NamedTuple):
 
     at_s: float
     lasts_s: float
+
+
+class Bindings(NamedTuple):
+    """What is bound on the way: the load ledger, (N,) workers and refusals, how many events were played."""
+
+    load: choose.Load
+    worker: Ints
+    reason: NDArray[np.int8]
+    played: int
+
+    def copy(self) -> Bindings:
+        """The same, to go another way from here."""
+        load = self.load
+        load = load._replace(load_qps=load.load_qps.copy(), streams=load.streams.copy(), up=load.up.copy())
+        return Bindings(load, self.worker.copy(), self.reason.copy(), self.played)
 
 
 class Rollout:
@@ -76,30 +92,37 @@ class Rollout:
         Raises:
             RunError: numba cannot compile its score.
         """
-        score = choose.compiled(policy)
-        if score is None:
-            raise RunError(f"rollout: {policy.name!r} cannot be compiled, so it cannot be rolled forward")
-        view, worker = self._view, self._worker.copy()
-        held = self._load
-        load = held._replace(load_qps=held.load_qps.copy(), streams=held.streams.copy(), up=held.up.copy())
-        reason = np.zeros(worker.size, dtype=np.int8)
-        ok = total = 0.0
-        start = 0
+        at, ok, total = self.begin(), 0.0, 0.0
         for piece in self._slices:
-            end = int(np.searchsorted(self._events.time_s, piece.at_s, side="right"))
-            batch = _part(self._events, start, end)
-            choose.play(
-                score, view.world.tables, self._links, load, self._measured, view.measured_s - view.now_s,
-                self._seed, batch, self._plan.rows, worker, reason,
-            )  # fmt: skip
-            start = end
-            good, sent = self._serve(piece, worker)
+            at = self.play(at, policy, piece.at_s)
+            good, sent = self.serve(piece, at)
             ok, total = ok + good, total + sent
         return ok / max(total, 1.0)
 
-    def _serve(self, piece: Slice, worker: Ints) -> tuple[float, float]:
+    def begin(self) -> Bindings:
+        """As the view has it; nothing of the plan has happened."""
+        return Bindings(self._load, self._worker, np.zeros(self._worker.size, dtype=np.int8), 0).copy()
+
+    def play(self, at: Bindings, policy: ScorePolicy, until_s: float) -> Bindings:
+        """Open and close streams up to a time as `policy` decides; `at` is used up.
+
+        Raises:
+            RunError: numba cannot compile its score.
+        """
+        score = choose.compiled(policy)
+        if score is None:
+            raise RunError(f"rollout: {policy.name!r} cannot be compiled, so it cannot be rolled forward")
+        view = self._view
+        end = int(np.searchsorted(self._events.time_s, until_s, side="right"))
+        choose.play(
+            score, view.world.tables, self._links, at.load, self._measured, view.measured_s - view.now_s,
+            self._seed, _part(self._events, at.played, end), self._plan.rows, at.worker, at.reason,
+        )  # fmt: skip
+        return at._replace(played=end)
+
+    def serve(self, piece: Slice, at: Bindings) -> tuple[float, float]:
         """(answered in time, sent) of one slice; refused streams send in vain."""
-        plan, world = self._plan, self._view.world
+        plan, world, worker = self._plan, self._view.world, at.worker
         alive = (plan.open_s <= piece.at_s) & (plan.close_s > piece.at_s)
         refused = float(plan.rows.rate_qps[alive & (worker < 0)].sum()) * piece.lasts_s
         chosen = np.flatnonzero(alive & (worker >= 0))
@@ -126,6 +149,14 @@ class Rollout:
         s.sent_s = s.from_s = piece.at_s
         s.close_s = piece.at_s + piece.lasts_s
         return s
+
+
+def empty_view(world: World) -> DispatchView:
+    """What a policy sees before anything came."""
+    none, zeros = np.zeros(0), np.zeros(world.workers)
+    bound = Bound(Rows.of([]), none.astype(np.int64), none)
+    streams, up = zeros.astype(np.int64), zeros == 0.0
+    return DispatchView(world, 0.0, 0, zeros, streams, up, zeros, zeros, zeros, zeros, 0.0, bound=bound)
 
 
 def _part(events: choose.Batch, start: int, end: int) -> choose.Batch:

@@ -20,7 +20,7 @@ PAPER = (
     "random-by-load",
     "least-impedance",
 )  # the seven static policies of ASET: its actions, in this order
-ALL = (*PAPER, "least-loaded-feasible")  # with the strongest baseline that is not in the paper
+ALL = (*PAPER, "least-loaded-feasible", "slack-aware")  # with two that are not in the paper
 
 
 class MetaPolicy:
