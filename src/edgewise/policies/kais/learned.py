@@ -1,4 +1,4 @@
-"""Trained networks as a `RequestPolicy` and a `ReplicaPolicy`; drawn, or the most likely.
+"""Trained networks as a `RequestPolicy`, drawn from π, and a `ReplicaPolicy`, the most likely changes.
 
 How a network is run is handed in; `edgewise.learn.orchestration.export.load` does so with onnxruntime.
 Execution is decentralised: each site's decision uses that site's rows only, which the tests check.
@@ -18,6 +18,7 @@ from edgewise.model.orchestration import Ints, System
 from edgewise.policies.kais.features import (
     Floats32,
     changes_possible,
+    draws,
     local_state,
     node_state,
     pair_rows,
@@ -28,7 +29,7 @@ Infer = Callable[[Floats32], tuple[NDArray[Any], ...]]
 
 
 class LearnedDispatch:
-    """cMMAC's actors.
+    """cMMAC's actors: each site draws from its π, with draws of its own (as the paper's agents do).
 
     Args:
         name: of the policy.
@@ -59,7 +60,7 @@ class LearnedDispatch:
         self._system = system
 
     def dispatch(self, view: ReplicaView) -> Ints:
-        """The most likely station of each site's head."""
+        """A station for each site's head, drawn from π: argmax of log π + Gumbel noise."""
         assert self._system is not None, "reset comes first"
         system, allowed = self._system, self._mask(view)
         values = np.full(allowed.size, -np.inf)
@@ -72,6 +73,7 @@ class LearnedDispatch:
             site = np.broadcast_to(np.eye(system.sites, dtype=np.float32), (*local.shape[:2], system.sites))
             flat = np.concatenate([local, site], axis=2).reshape(-1, self._inputs)
             values = np.where(allowed.reshape(-1), self._infer(flat)[0].reshape(-1), -np.inf)
+        values -= np.log(-np.log(draws(view, system.stations).reshape(-1)))
         best = values.reshape(allowed.shape).argmax(axis=2)
         return np.where(view.head >= 0, best, HOLD)
 

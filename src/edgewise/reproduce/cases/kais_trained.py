@@ -25,7 +25,7 @@ from edgewise.reproduce.run import Run
 from edgewise.workloads.requests import KINDS
 
 Floats = NDArray[np.float64]
-BOTH = Config(worlds=8, episodes=10)  # K1, K4
+BOTH = Config(worlds=8, episodes=20)  # K1, K4
 GPG = Config(dispatch=None, worlds=8, episodes=24)  # K3, K6
 PATTERN_SEEDS, OTHER_SEEDS = 3, 2
 HELD_OUT = 10  # test worlds
@@ -56,16 +56,20 @@ def _trained(run: Run, name: str, where: str, config: Config, kind: str = "P4") 
 
 
 def _rates(run: Run, where: str, stem: str, config: Config, seeds: int = OTHER_SEEDS) -> Floats:
-    """(HELD_OUT,) rate of test worlds without exploration, mean over trainings."""
-    found = []
-    for seed in range(seeds):
-        name = f"{stem}-{seed}"
-        training = _trained(run, name, where, replace(config, seed=seed))
-        card = export(training, run.folder / "trained", name, {})
-        policies = runs.policies_of(training, card)
-        found.append(evaluate(training.setting, *policies, run.seeds[:HELD_OUT]).throughput_rate)
-    rates: Floats = np.mean(found, axis=0)
+    """(HELD_OUT,) rate of test worlds, mean over trainings; stations are drawn from π."""
+    trainings = [_trained(run, f"{stem}-{seed}", where, replace(config, seed=seed)) for seed in range(seeds)]
+    rates: Floats = np.mean([_judged(run, training, stem) for training in trainings], axis=0)
     return rates
+
+
+def _judged(run: Run, training: Training, stem: str) -> Floats:
+    """(HELD_OUT,) rate of a training's networks on test worlds."""
+    name = f"{stem}-{training.config.seed}"
+    run.step(f"test worlds: {name}")
+    card = export(training, run.folder / "trained", name, {})
+    policies = runs.policies_of(training, card)
+    rate: Floats = evaluate(training.setting, *policies, run.seeds[:HELD_OUT]).throughput_rate
+    return rate
 
 
 def _size(config: Config, seeds: int) -> str:
@@ -73,26 +77,22 @@ def _size(config: Config, seeds: int) -> str:
 
 
 def _patterns(run: Run) -> None:
-    """The mean of the last quarter of episodes against that of the first; one value per training seed."""
+    """On test worlds: trained networks against fresh ones, a value per world; patterns against each other."""
     drawn, axes = new_axes(6.4, 3.6, "Throughput rate in training, with exploration")
     gains, last, when = [], [], []
-    part = max(1, BOTH.episodes // 4)
     for kind in KINDS:
-        curves = np.array(
-            [
-                [
-                    line.rate
-                    for line in _trained(
-                        run, f"k1-{kind}-{seed}", "scarce-small", replace(BOTH, seed=seed), kind
-                    ).curve
-                ]
-                for seed in range(PATTERN_SEEDS)
-            ]
-        )
-        gains.append(curves[:, -part:].mean(axis=1) - curves[:, :part].mean(axis=1))
-        last.append(curves[:, -part:].mean(axis=1))
-        when.append(_settled(curves.mean(axis=0)))
-        axes.plot(curves.mean(axis=0), label=kind)
+        trainings = [
+            _trained(run, f"k1-{kind}-{seed}", "scarce-small", replace(BOTH, seed=seed), kind)
+            for seed in range(PATTERN_SEEDS)
+        ]
+        after = np.array([_judged(run, training, f"k1-{kind}") for training in trainings])
+        fresh = [Training(each.setting, each.config, each.fixed) for each in trainings]
+        before = np.array([_judged(run, training, f"k1-{kind}-fresh") for training in fresh])
+        gains.append((after - before).mean(axis=0))
+        last.append(after.mean(axis=1))
+        curve = np.mean([[line.rate for line in training.curve] for training in trainings], axis=0)
+        when.append(_settled(curve))
+        axes.plot(curve, label=kind)
     axes.legend(frameon=False)
     axes.set_xlabel("episode")
     run.figure("k1", drawn)
