@@ -13,7 +13,7 @@ pytest.importorskip("onnx", reason="export needs onnx")
 
 from edgewise.errors import EdgewiseError, RunError, ScenarioError  # noqa: E402
 from edgewise.learn.orchestration import run  # noqa: E402
-from edgewise.learn.orchestration.evolve import EvolveConfig, Search, first_vector  # noqa: E402
+from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector  # noqa: E402
 from edgewise.learn.orchestration.export import export_search, load_dispatch, load_scale  # noqa: E402
 from edgewise.learn.orchestration.settings import FIRST, Setting, description, setting  # noqa: E402
 from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
@@ -99,17 +99,21 @@ def test_a_stopped_search_goes_on_exactly_and_its_result_ships(small: Setting, t
 def test_one_half_is_searched_alone(small: Setting) -> None:
     search = Search(small, EvolveConfig("scale", generations=1, population=4, best=2, worlds=2))
     search.search()
-    assert np.allclose(search.mean[: search.weights], first_vector()[: search.weights])
-    assert not np.allclose(search.mean[search.weights :], first_vector()[search.weights :])
+    assert np.allclose(search.mean[:WEIGHTS], first_vector()[:WEIGHTS])
+    assert not np.allclose(search.mean[WEIGHTS:], first_vector()[WEIGHTS:])
 
 
-def test_wrong_choices_are_named(small: Setting) -> None:
+def test_wrong_choices_are_named(small: Setting, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="learned orchestration knows"):
         setting("nowhere")
     with pytest.raises(EdgewiseError, match="--method 'best'"):
         run.config_of("best", "both", 2, 2, 0)
     with pytest.raises(EdgewiseError, match="--half 'third'"):
         run.config_of("paper", "third", 2, 2, 0)
+    with pytest.raises(EdgewiseError, match="--half 'third'"):
+        run.carried_out(
+            run.Choice("evolved", "third", 1, 2, 0), small, tmp_path, "none", command="", validation=[]
+        )
     with pytest.raises(RunError, match="need seed 0 … 19"):
         Training(small, Config(seed=20), run.fixed())
 

@@ -6,9 +6,9 @@ has to come back, so delays are of both ways together. Forbidden here: I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,13 @@ class Services:
     cloud: tuple[tuple[str, ...], ...]
     service_s: Floats
     deadline_s: Floats
+
+    def place(self, settings: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Node and service of a replica, by the names in its settings; None when there are none such."""
+        service, node = settings["service"], settings["node"]
+        if service not in self.names or node not in self.nodes:
+            return None
+        return self.nodes.index(node), self.names.index(service)
 
 
 def services_of(scenario: Scenario) -> Services | None:

@@ -22,7 +22,7 @@ from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
-from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.store import Process, Store
 from edgewise.runtime.tracing import check_otlp
 
 DATABASE, SCENARIO, STAND_IN = "state.sqlite", "scenario.yaml", "stand-in.onnx"
@@ -154,7 +154,7 @@ def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[
     left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
     kept: list[Process] = []
     for running in store.processes("replica"):
-        old, place = running.process, place_of(services, running)
+        old, place = running.process, services.place(running.process.settings)
         if place is None or not old.wanted:
             continue
         n, s = place
@@ -169,14 +169,6 @@ def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[
         kept.append(replica(services, n, s, taken, kinds[services.names[s]], free_port()))
         taken.add(kept[-1].name)
     return kept
-
-
-def place_of(services: Services, running: Running) -> tuple[int, int] | None:
-    """Node and service of a replica; None when the scenario no longer has them."""
-    service, node = running.process.settings["service"], running.process.settings["node"]
-    if service not in services.names or node not in services.nodes:
-        return None
-    return services.nodes.index(node), services.names.index(service)
 
 
 def _core(number: int) -> tuple[int, ...]:

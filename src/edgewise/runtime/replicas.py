@@ -26,7 +26,7 @@ from edgewise.model.orchestration import Ints
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime.plan import MOST_PROCESSES, SCENARIO, free_port, place_of, replica
+from edgewise.runtime.plan import MOST_PROCESSES, SCENARIO, free_port, replica
 from edgewise.runtime.room import ledger_of
 from edgewise.runtime.service_policies import load_replica_policy
 from edgewise.runtime.store import Running, Store
@@ -143,9 +143,9 @@ class Replicas:
             for name in names
         ]
         for running in self._rows(services):
-            node, service = running.process.settings["node"], running.process.settings["service"]
-            station, s = services.nodes.index(node) + 1, services.names.index(service)
-            rows.append((station, s, self._held(running.process.name), self._state(running)))
+            place = services.place(running.process.settings)
+            assert place is not None  # `_rows` leaves out the others
+            rows.append((place[0] + 1, place[1], self._held(running.process.name), self._state(running)))
         count(system, view, known(rows), services.service_s)
         return view
 
@@ -209,7 +209,7 @@ class Replicas:
     def _rows(self, services: Services, n: int | None = None, s: int | None = None) -> list[Running]:
         """Replicas of these services, or those of one service on one node."""
         rows = self.store.processes("replica")
-        places = [(running, place_of(services, running)) for running in rows]
+        places = [(running, services.place(running.process.settings)) for running in rows]
         return [running for running, place in places if place == (n, s) or (n is None and place)]
 
     def _held(self, name: str) -> int:

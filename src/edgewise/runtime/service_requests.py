@@ -78,14 +78,14 @@ class ServiceRequests:
         services, replicas = self.core.services, self.core.replicas
         rows = {running.process.name: running.process for running in self.wanted()}
         for name, process in rows.items():
-            service, node = process.settings["service"], process.settings["node"]
-            if service not in services.names or node not in services.nodes:
+            place = services.place(process.settings)
+            if place is None:
                 continue  # of a scenario that this gateway is yet to be started with
+            n, s = place
             if name not in replicas:
-                s, station = services.names.index(service), services.nodes.index(node) + 1
-                replicas[name] = Replica(name, s, station)
+                replicas[name] = Replica(name, s, n + 1)
             if name not in self._targets or self._targets[name].client.url != process.url:
-                self._targets[name] = Upstream(http.Client.of_url(process.url), service)
+                self._targets[name] = Upstream(http.Client.of_url(process.url), services.names[s])
                 self._targets[name].up = False
             replicas[name].wanted = process.wanted
         for name in set(self._targets) - set(rows):

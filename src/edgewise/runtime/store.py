@@ -97,24 +97,39 @@ class OpenStream:
     opened_s: float
 
 
-class Store:
-    """The state of one live system.
+class Database:
+    """A database in WAL mode; every statement commits unless a transaction was begun.
 
     Args:
         file: created when missing.
+        schema: makes its tables where they are missing.
     Raises:
         RunError: it cannot be opened, or is no database.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, schema: str) -> None:
         self.file = file
-        self._db = open_database(file, SCHEMA)
-        with suppress(sqlite3.OperationalError):  # state of an earlier version; there already otherwise
-            self._db.execute("ALTER TABLE process ADD COLUMN started_as TEXT")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
+            self._db.executescript(schema)
+        except (OSError, sqlite3.Error) as error:
+            raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+class Store(Database):
+    """The state of one live system, see `Database`."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file, SCHEMA)
+        with suppress(sqlite3.OperationalError):  # state of an earlier version; there already otherwise
+            self._db.execute("ALTER TABLE process ADD COLUMN started_as TEXT")
 
     # settings
 
@@ -238,23 +253,6 @@ class Store:
             }
             for number, gateway, needs, opened_s, closed_s, worker, outcome in rows
         ]  # fmt: skip
-
-
-def open_database(file: Path, schema: str) -> sqlite3.Connection:
-    """A database in WAL mode whose tables exist; every statement commits unless a transaction was begun.
-
-    Raises:
-        RunError: it cannot be opened, or is no database.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
-        db.executescript(schema)
-    except (OSError, sqlite3.Error) as error:
-        raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
-    return db
 
 
 def as_json(process: Process) -> str:

@@ -137,11 +137,11 @@ class Search:
             )
         self.setting, self.config = setting, config
         self.rng = np.random.default_rng(config.seed)
-        self.mean, self.weights = first_vector(), WEIGHTS
+        self.mean = first_vector()
         self.width = np.full(self.mean.size, config.width)
         fixed = {"dispatch": slice(WEIGHTS, None), "scale": slice(0, WEIGHTS), "both": slice(0, 0)}
         self.width[fixed[config.half]] = 0.0
-        first = config.seed * SEEDS_OF_A_RUN
+        first = self.seeds(0).start
         self.known = known_beforehand(setting, range(first, first + KNOWN_WORLDS))
         self.curve: list[Generation] = []
 
@@ -155,10 +155,13 @@ class Search:
             tell(self.curve[-1])
         return self.curve
 
+    def seeds(self, number: int) -> range:
+        """Of a generation's worlds."""
+        first = self.config.seed * SEEDS_OF_A_RUN + number * self.config.worlds
+        return range(first, first + self.config.worlds)
+
     def _generation(self, number: int) -> Floats:
-        config = self.config
-        first = config.seed * SEEDS_OF_A_RUN + number * config.worlds
-        seeds = range(first, first + config.worlds)
+        config, seeds = self.config, self.seeds(number)
         drawn = self.setting.draw(seeds)
         candidates = self.mean + self.width * self.rng.standard_normal((config.population, self.mean.size))
         candidates[0] = self.mean

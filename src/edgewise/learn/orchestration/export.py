@@ -75,9 +75,10 @@ def export_search(search: Search, folder: Path, name: str, about: Mapping[str, A
     """
     import torch
 
+    from edgewise.learn.orchestration.evolve import WEIGHTS
     from edgewise.learn.orchestration.networks import Scorer
 
-    weights, terms = search.mean[: search.weights], np.exp(search.mean[search.weights :])
+    weights, terms = search.mean[:WEIGHTS], np.exp(search.mean[WEIGHTS:])
     network = Scorer(len(STATION_FEATURES), ())
     with torch.no_grad():
         weight, bias = network.parameters()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError
 from edgewise.learn.orchestration import cmmac, gpg
 from edgewise.learn.orchestration.evolve import (
-    SEEDS_OF_A_RUN,
     WEIGHTS,
     EvolveConfig,
     Generation,
@@ -66,29 +66,14 @@ def carried_out(
 ) -> Path:
     """`train`, or `evolved` for the method of that name; the card."""
     method, half, episodes, worlds, seed = choice
+    make: Callable[..., Path]
     if method == "evolved":
+        _check_half(half)
         search = EvolveConfig(half=half, generations=episodes, worlds=worlds, seed=seed)
-        return evolved(
-            where,
-            search,
-            folder,
-            name,
-            command=command,
-            validation=validation,
-            tensorboard=tensorboard,
-            step=step,
-        )
-    config = config_of(method, half, worlds, episodes, seed)
-    return train(
-        where,
-        config,
-        folder,
-        name,
-        command=command,
-        validation=validation,
-        tensorboard=tensorboard,
-        step=step,
-    )
+        make = partial(evolved, where, search)
+    else:
+        make = partial(train, where, config_of(method, half, worlds, episodes, seed))
+    return make(folder, name, command=command, validation=validation, tensorboard=tensorboard, step=step)
 
 
 def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> Config:
@@ -102,12 +87,16 @@ def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> 
     """
     if method not in METHODS:
         raise EdgewiseError(f"--method {method!r}: use one of {', '.join(METHODS)}, evolved")
-    if half not in ("both", "dispatch", "scale"):
-        raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
+    _check_half(half)
     config = replace(METHODS[method], worlds=worlds, episodes=episodes, seed=seed)
     if half == "dispatch":
         return replace(config, scale=None)
     return replace(config, dispatch=None) if half == "scale" else config
+
+
+def _check_half(half: str) -> None:
+    if half not in ("both", "dispatch", "scale"):
+        raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
 
 
 def train(
@@ -206,7 +195,7 @@ def evolved(
         "scenario": where.name,
         "config": asdict(config),
         "seeds": {
-            "training": [config.seed * SEEDS_OF_A_RUN, config.worlds * config.generations],
+            "training": [search.seeds(0).start, search.seeds(config.generations - 1).stop],
             "validation": list(validation),
         },
         "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],

@@ -20,7 +20,7 @@ from edgewise.errors import RunError
 from edgewise.model.jobs import StreamingJob
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.store import open_database
+from edgewise.runtime.store import Database
 from edgewise.runtime.streaming.job import LiveJob
 
 SCHEMA = """
@@ -102,22 +102,11 @@ class FlowStatus(NamedTuple):
     seen_s: float
 
 
-class MetaStore:
-    """The database of one test bed; each thread opens its own.
-
-    Args:
-        file: created when missing.
-    Raises:
-        RunError: it cannot be opened, or is no database.
-    """
+class MetaStore(Database):
+    """The database of one test bed, see `Database`; each thread opens its own."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
-        self._db = open_database(file, SCHEMA)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        super().__init__(file, SCHEMA)
 
     def put_bed(self, nodes: Iterable[NodeStatus], links: Iterable[LinkStatus]) -> None:
         """The status of all nodes and links; what was known of others goes."""
