@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -124,6 +125,16 @@ class System:
         self.store.close()
 
 
+@contextmanager
+def started(folder, scenario, **options):
+    """A system whose processes all answer; it is stopped in the end."""
+    system = System(folder, scenario, **options)
+    system.start()
+    asyncio.run(system.ready())
+    yield system
+    system.stop()
+
+
 async def open_stream(client, **changes):
     needs = {"task": "score", "rate_qps": 10, "size_bytes": 100, "deadline_s": 5.0} | changes
     answer = await ask(client, "POST", "/v1/streams", body=json.dumps(needs).encode(), patience_s=30)
@@ -134,3 +145,12 @@ async def infer(client, stream, patience_s=30.0):
     headers, body = encode_request(InferRequest({"x": np.ones((1, 4), np.float32)}))
     headers["edgewise-stream"] = str(stream)
     return await ask(client, "POST", "/v2/models/score/infer", headers, body, patience_s=patience_s)
+
+
+async def infer_until(client, stream, until, pause_s):
+    """A client that follows the retry rule; returns the statuses of its queries."""
+    statuses = []
+    while not until.is_set():
+        statuses.append((await infer(client, stream)).status)
+        await asyncio.sleep(pause_s)
+    return statuses

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from running_system import System, infer, open_stream, small_scenario
+from running_system import infer_until, open_stream, small_scenario, started
 
 from edgewise.config import dump_scenario
 from edgewise.model.scenario import parse_scenario
@@ -22,14 +22,6 @@ def slower(scenario, **changes):
     data["catalog"]["variants"][0]["profile"]["fixed_s"] = 0.004
     data["workers"][0]["count"] = changes.get("workers", data["workers"][0]["count"])
     return parse_scenario(data, "changed")
-
-
-async def load(client, stream, until):
-    statuses = []
-    while not until.is_set():
-        statuses.append((await infer(client, stream)).status)
-        await asyncio.sleep(0.01)
-    return statuses
 
 
 async def settled(system, pids):
@@ -51,7 +43,7 @@ async def change_under_load(system, scenario):
     opened = [(client, (await open_stream(client))[1]["stream"]) for client in clients for _ in range(3)]
     pids = {r.process.name: system.pid(r.process.name) for r in system.store.processes() if r.handle}
     until = asyncio.Event()
-    asking = [asyncio.create_task(load(client, stream, until)) for client, stream in opened]
+    asking = [asyncio.create_task(infer_until(client, stream, until, 0.01)) for client, stream in opened]
     await asyncio.sleep(0.3)
     prepare(system.folder, scenario, gateways=2).close()
     most_down = await asyncio.wait_for(settled(system, pids), HANG_S)
@@ -71,11 +63,8 @@ async def change_under_load(system, scenario):
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
-    made = System(tmp_path_factory.mktemp("changed"), small_scenario(), gateways=2)
-    made.start()
-    asyncio.run(made.ready())
-    yield made
-    made.stop()
+    with started(tmp_path_factory.mktemp("changed"), small_scenario(), gateways=2) as made:
+        yield made
 
 
 def test_changed_settings_replace_processes_one_by_one_under_load(system):

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
 from job_commands import HANG_S, shell, state, until, wish
-from running_system import System, infer, open_stream, small_scenario
+from running_system import infer, open_stream, small_scenario, started
 
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.runtime import asking, http, job_requests, job_runner
@@ -267,11 +267,8 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
-    made = System(tmp_path_factory.mktemp("live"), small_scenario())
-    made.start()
-    asyncio.run(made.ready())
-    yield made
-    made.stop()
+    with started(tmp_path_factory.mktemp("live"), small_scenario()) as made:
+        yield made
 
 
 async def submit(system, command, **changes):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running_system import System
+from running_system import started
 from test_up import edgewise
 
 from edgewise.config import load_scenario
@@ -28,11 +28,8 @@ MEMORY_BYTES, REPLICA_BYTES = 2.5e9, {"camera": 1e9, "plates": 1e9, "sorting": 0
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
     changes = {"orchestration.frame_s": FRAME_S, "orchestration.nodes_per_frame": 3}
-    made = System(tmp_path_factory.mktemp("services"), load_scenario("kais-live", changes))
-    made.start()
-    asyncio.run(made.ready())
-    yield made
-    made.stop()
+    with started(tmp_path_factory.mktemp("services"), load_scenario("kais-live", changes)) as made:
+        yield made
 
 
 async def request(client, service="camera", deadline_s=60.0, **headers):

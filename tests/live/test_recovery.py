@@ -6,7 +6,7 @@ import random
 import signal
 
 import pytest
-from running_system import System, infer, open_stream, small_scenario
+from running_system import System, infer, infer_until, open_stream, small_scenario, started
 
 from edgewise.runtime.backends import LocalBackend
 
@@ -17,20 +17,8 @@ HANG_S = 30.0  # a generous limit; recovery is reported, not asserted to the mil
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
-    made = System(tmp_path_factory.mktemp("live"), small_scenario(), gateways=2)
-    made.start()
-    asyncio.run(made.ready())
-    yield made
-    made.stop()
-
-
-async def load(client, stream, until):
-    """A client that follows the retry rule; returns the statuses of its queries."""
-    statuses = []
-    while not until.is_set():
-        statuses.append((await infer(client, stream)).status)
-        await asyncio.sleep(0.02)
-    return statuses
+    with started(tmp_path_factory.mktemp("live"), small_scenario(), gateways=2) as made:
+        yield made
 
 
 def test_kill_9_at_random_moments_loses_nothing(system, record_property):
@@ -43,7 +31,7 @@ def test_kill_9_at_random_moments_loses_nothing(system, record_property):
         streams = [(client, answer["stream"]) for client, (_, answer) in opened]
         assert len({stream for _, stream in streams}) == 8
         until = asyncio.Event()
-        asking = [asyncio.create_task(load(client, stream, until)) for client, stream in streams]
+        asking = [asyncio.create_task(infer_until(client, stream, until, 0.02)) for client, stream in streams]
         names = ["controller", *(r.process.name for r in system.store.processes())]
         took = {}
         for k in range(KILLS):
