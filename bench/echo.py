@@ -82,7 +82,7 @@ async def serve_worker(ready: Any, _: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "echo.onnx"
         write_stand_in(file)
-        server = await http.serve(Worker(OnnxModel("echo", file)).handle, at_once=True)
+        server = await http.serve(Worker(OnnxModel("echo", file), max_batch=16).handle, at_once=True)
         ready.put(server.port)
         await asyncio.Event().wait()
 
@@ -92,7 +92,7 @@ async def serve_gateway(ready: Any, worker_port: int) -> None:
     began_s = time.monotonic()
     session = Session(world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began_s)
     gateway = Gateway(session, [http.Client("127.0.0.1", worker_port)], ["echo"])
-    server = await http.serve(with_admin(gateway))
+    server = await http.serve(with_admin(gateway), at_once=True)
     ready.put(server.port)
     await asyncio.gather(gateway.keep_time(), gateway.watch())
 
