@@ -246,9 +246,13 @@ class _Connection(asyncio.Protocol):
             return self._hand_over(_rest(coming, waits_for), context, alive, head_only)
 
         def resume() -> None:
-            self._go_on(coming, context, alive, head_only)
-            if self._waiting and self._owed is None:
-                self._next()
+            try:
+                self._go_on(coming, context, alive, head_only)
+                if self._waiting and self._owed is None:
+                    self._next()
+            except Exception:  # whoever gave the answer has others to give
+                log.exception("an answer could not be sent")
+                self._transport.abort()
 
         self._owed, waits_for.then = waits_for, resume
 
