@@ -77,12 +77,12 @@ async def serve_bytes(ready: Any, _: int) -> None:
     await asyncio.Event().wait()
 
 
-async def serve_worker(ready: Any, _: int) -> None:
-    """A whole worker: queue, metrics, and ONNX Runtime running Identity."""
+async def serve_worker(ready: Any, max_batch: int) -> None:
+    """A whole worker: queue, metrics, and ONNX Runtime running Identity on up to `max_batch` rows."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "echo.onnx"
         write_stand_in(file)
-        server = await http.serve(Worker(OnnxModel("echo", file)).handle, at_once=True)
+        server = await http.serve(Worker(OnnxModel("echo", file), max_batch=max_batch).handle, at_once=True)
         ready.put(server.port)
         await asyncio.Event().wait()
 
@@ -92,7 +92,7 @@ async def serve_gateway(ready: Any, worker_port: int) -> None:
     began_s = time.monotonic()
     session = Session(world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began_s)
     gateway = Gateway(session, [http.Client("127.0.0.1", worker_port)], ["echo"])
-    server = await http.serve(with_admin(gateway))
+    server = await http.serve(with_admin(gateway), at_once=True)
     ready.put(server.port)
     await asyncio.gather(gateway.keep_time(), gateway.watch())
 

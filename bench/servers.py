@@ -2,8 +2,9 @@
 
     python -m bench servers [--mlserver-python FILE] [--kserve-python FILE]
 
-Ours: a whole worker (queue, metrics, ONNX Runtime running Identity), and a gateway in front of one. The peers
-run a Python function that copies, in environments of their own, each as one process without access log.
+Ours: a whole worker (queue, metrics, ONNX Runtime running Identity), with batches of what comes at once and
+without, and a gateway in front of one. The peers run a Python function that copies, in environments of their
+own, each as one process without access log.
 Two more rows are no contenders: fixed bytes, which show what the sockets cost alone, and our HTTP server with
 a handler that copies, which is what a worker would be without queue, checks, metrics and ONNX Runtime.
 Contenders take turns, round after round; the best round of each counts and all are kept.
@@ -32,7 +33,8 @@ from bench.load import cpu_s, load, query
 
 HERE = Path(__file__).resolve().parent
 PEERS = {"mlserver": "MLServer", "kserve": "KServe"}
-OURS = ("worker", "gateway and worker")
+OURS = ("worker", "worker without batches", "gateway and worker")
+MAX_BATCH = 16
 SHAPE, CONNECTIONS, TARGET = (1, 8), (1, 16), 5.0
 START_S = 60.0
 
@@ -69,7 +71,8 @@ def run(rounds: int, seconds: float, pythons: dict[str, Path]) -> dict[str, Any]
 def _ours() -> Iterator[list[Contender]]:
     fixed, to_fixed = process(serve_bytes)
     copying, to_copying = process(serve_echo)
-    worker, to_worker = process(serve_worker)
+    worker, to_worker = process(serve_worker, MAX_BATCH)
+    single, to_single = process(serve_worker, 1)
     gateway, to_gateway = process(serve_gateway, to_worker)
     try:
         stream = uvloop.run(open_stream(to_gateway))
@@ -77,10 +80,11 @@ def _ours() -> Iterator[list[Contender]]:
             Contender("fixed bytes", to_fixed, (fixed.pid,), _queries("echo")),
             Contender("copying handler", to_copying, (copying.pid,), _queries("echo")),
             Contender(OURS[0], to_worker, (worker.pid,), _queries("echo")),
-            Contender(OURS[1], to_gateway, (worker.pid, gateway.pid), _queries("copy", stream)),
+            Contender(OURS[1], to_single, (single.pid,), _queries("echo")),
+            Contender(OURS[2], to_gateway, (worker.pid, gateway.pid), _queries("copy", stream)),
         ]
     finally:
-        for one in (gateway, worker, copying, fixed):
+        for one in (gateway, single, worker, copying, fixed):
             one.terminate()
 
 

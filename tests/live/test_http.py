@@ -9,6 +9,7 @@ import pytest
 
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
+from edgewise.runtime.later import Later
 
 pytestmark = pytest.mark.live
 
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.live
 async def echo(request):
     if request.path == "/slow":
         await asyncio.sleep(0.2)
+    if request.path == "/later":
+        await soon()
     if request.path == "/raise":
         raise RuntimeError("broken handler")
     if request.path == "/header":
@@ -30,6 +33,15 @@ async def echo(request):
             "headers": request.headers,
         }
     )
+
+
+async def soon():
+    """Wait twice, and for a task's kind of wait in between."""
+    for _ in range(2):
+        answer = Later()
+        asyncio.get_running_loop().call_later(0.02, answer.set_result, None)
+        await answer
+        await asyncio.sleep(0.001)
 
 
 LOOPS = [asyncio.new_event_loop]
@@ -92,6 +104,7 @@ def test_pipelined_requests_keep_their_own_method_and_order():
         data = (
             b"POST /a HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc"
             b"GET /slow HTTP/1.1\r\n\r\n"
+            b"GET /later HTTP/1.1\r\n\r\n"
             b"PUT /c HTTP/1.1\r\ncontent-length: 1\r\n\r\nx"
             b"DELETE /d HTTP/1.1\r\nconnection: close\r\n\r\n"
             b"GET /never HTTP/1.1\r\n\r\n"
@@ -99,7 +112,8 @@ def test_pipelined_requests_keep_their_own_method_and_order():
         received, closed = await talk(server, data)
         seen = [json.loads(body) for _, _, body in answers(received)]
         assert [(a["method"], a["path"], a["size"]) for a in seen] == [
-            ("POST", "/a", 3), ("GET", "/slow", 0), ("PUT", "/c", 1), ("DELETE", "/d", 0),
+            ("POST", "/a", 3), ("GET", "/slow", 0), ("GET", "/later", 0), ("PUT", "/c", 1),
+            ("DELETE", "/d", 0),
         ]  # fmt: skip
         assert closed
 
@@ -149,15 +163,16 @@ def test_a_client_that_sends_many_requests_at_once_leaves_others_their_turn():
             runner.run(asyncio.wait_for(go(), 20))
 
 
+@pytest.mark.parametrize("pause", [lambda: asyncio.sleep(60), Later])
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_handler_ends_when_its_client_hangs_up(at_once):
+def test_a_handler_ends_when_its_client_hangs_up(at_once, pause):
     async def go():
         begun, ended = asyncio.Event(), asyncio.Event()
 
         async def wait(request):
             begun.set()
             try:
-                await asyncio.sleep(60)
+                await pause()
             except asyncio.CancelledError:
                 await asyncio.sleep(0.001)  # tidying up may wait, too
                 ended.set()
@@ -385,6 +400,29 @@ def test_client_reads_what_servers_send(raw, expected):
                 await client.request("GET", "/")
         else:
             assert (await client.request("GET", "/")).body == expected
+        server.close()
+
+    asyncio.run(go())
+
+
+def test_client_does_not_take_a_second_answer_for_the_next_request():
+    async def go():
+        asked = 0
+
+        async def twice(reader, writer):
+            nonlocal asked
+            while await reader.readline():
+                while (await reader.readline()).strip():
+                    pass
+                asked += 1
+                answer = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n%d" % asked
+                writer.write(answer + b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx")
+
+        server = await asyncio.start_server(twice, "127.0.0.1", 0)
+        client = http.Client(*server.sockets[0].getsockname())
+        bodies = [(await client.request("GET", "/", timeout_s=5)).body for _ in range(3)]
+        assert bodies == [b"1", b"2", b"3"]
+        client.close()
         server.close()
 
     asyncio.run(go())

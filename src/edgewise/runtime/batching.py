@@ -11,10 +11,12 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from edgewise.errors import ProtocolError
+from edgewise.runtime.later import Later
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.onnx_model import batch_key
 from edgewise.runtime.protocol import InferRequest, InferResponse
@@ -23,25 +25,33 @@ from edgewise.runtime.tracing import OFF, Tracing
 QUICK_S = 3e-4  # a run this short costs less than handing it to a thread and back
 LONG_S = 2e-3  # a run counts as at most this in the mean: one that the machine interrupts does not outweigh
 WEIGHT = 0.05  # of the last run in the mean
+TURN_S = 1e-3  # quick runs go on for this long before others have their turn
 EXPIRED = "deadline passed while waiting; not run"
 SMALL_BYTES = 16 * 2**10  # what was quick with small tensors need not be with large ones
-Run = Callable[[Sequence[InferRequest]], list[InferResponse | ProtocolError]]
+Answers = list[InferResponse | ProtocolError]
+Run = Callable[[Sequence[InferRequest]], Answers]
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
-    order: tuple[int, float, int]  # (-priority, deadline or 0, arrival): the heap's key
-    request: InferRequest = field(compare=False)
-    expires_s: float = field(compare=False)
-    queued_s: float = field(compare=False)
-    rows: int = field(compare=False)
-    key: tuple[object, ...] | None = field(compare=False)
-    answer: asyncio.Future[InferResponse] = field(compare=False)
-    span: Any = field(compare=False)
+    request: InferRequest
+    expires_s: float
+    queued_s: float
+    rows: int
+    small: bool
+    key: tuple[object, ...] | None
+    answer: Later[InferResponse]
+    span: Any
+
+
+_Entry = tuple[int, float, int, _Waiting]  # -priority, deadline or 0, arrival: the heap's order
 
 
 class Batcher:
-    """Runs queries one batch at a time in its own thread; quick and small ones without it.
+    """Runs queries one batch at a time: quick and small ones in place, the others in its own thread.
+
+    Queries that come in the same turn of the event loop are queued before any is run. A batch can so be
+    made of them without a wait, and their answers go out together.
 
     Args:
         run: runs a batch; called in the thread.
@@ -54,7 +64,7 @@ class Batcher:
         by_deadline: of one priority, the query that expires first is run first.
         tracing: records what a query did here: "queue", then "run".
     Attributes:
-        queued: queries waiting or running.
+        draining: whether no more queries are taken.
     """
 
     def __init__(
@@ -69,18 +79,20 @@ class Batcher:
         by_deadline: bool = False,
         tracing: Tracing = OFF,
     ) -> None:
-        self.queued = 0
         self.draining = False
         self._run, self._metrics, self._clock, self._tracing = run, metrics, clock, tracing
         self._by_deadline = by_deadline
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
-        self._fills_no_batch = max_batch == 1 or batch_timeout_s == 0.0
         self._run_s = QUICK_S  # mean of the last runs; which side it is on is yet to be seen
-        self._heap: list[_Waiting] = []
-        self._arrivals = 0
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._heap: list[_Entry] = []
+        self._arrivals = self._running = 0
+        self._turn: asyncio.Handle | None = None  # when the queue is looked at next
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onnx")
+
+    @property
+    def queued(self) -> int:
+        """Queries waiting or running."""
+        return len(self._heap) + self._running
 
     async def submit(self, request: InferRequest, expires_s: float, priority: int = 0) -> InferResponse:
         """Queue a query and wait for its answer.
@@ -94,137 +106,137 @@ class Batcher:
         """
         if self.draining:
             raise ProtocolError("draining", status=503)
-        if not self.queued and self._fills_no_batch and self._is_quick((request,)):
-            return self._run_at_once(request, expires_s)
         if self.queued >= self._max_queue:
             self._displace(priority)
         key = batch_key(request) if self._max_batch > 1 else None
         rows = len(next(iter(request.inputs.values()))) if key else self._max_batch
-        answer = asyncio.get_running_loop().create_future()
-        self._arrivals += 1
-        order = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals)
+        answer: Later[InferResponse] = Later()
+        small = sum([array.nbytes for array in request.inputs.values()]) <= SMALL_BYTES
         now_s, span = time.monotonic(), self._tracing.here()
-        heapq.heappush(self._heap, _Waiting(order, request, expires_s, now_s, rows, key, answer, span))
-        self.queued += 1
-        self._changed.set()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._work())
+        waiting = _Waiting(request, expires_s, now_s, rows, small, key, answer, span)
+        self._arrivals += 1
+        entry = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals, waiting)
+        heapq.heappush(self._heap, entry)
+        if self._turn is None or self._timeout_s > 0.0:
+            self._look()
         try:
-            return await answer  # type: ignore[no-any-return]
-        finally:
-            self.queued -= 1
+            return await answer
+        except asyncio.CancelledError:  # its client hung up
+            if entry in self._heap:
+                self._remove(entry)
+            raise
 
     async def drain(self) -> None:
         """Take no more queries and finish those accepted."""
         self.draining = True
-        self._changed.set()
+        self._look()
         while self.queued:
             await asyncio.sleep(0.002)
         self._thread.shutdown()
 
-    def _is_quick(self, requests: Sequence[InferRequest]) -> bool:
-        """Whether to run them in place; handing them to the thread would cost more."""
-        if self._run_s >= QUICK_S:
-            return False
-        arrays = (array for request in requests for array in request.inputs.values())
-        return sum([array.nbytes for array in arrays]) <= SMALL_BYTES
+    def _look(self) -> None:
+        """See to it that the queue is run when it is due; while the thread runs a batch, it is not."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        if self._running or not self._heap:
+            return
+        loop = asyncio.get_running_loop()
+        left_s = self._left_s()
+        self._turn = loop.call_later(left_s, self._go) if left_s > 0.0 else loop.call_soon(self._go)
 
-    def _run_at_once(self, request: InferRequest, expires_s: float) -> InferResponse:
-        began_s = time.monotonic()
-        if began_s > expires_s:
-            raise ProtocolError(EXPIRED, 504)
-        (answer,) = self._timed((request,), time.perf_counter)
-        self._noted(began_s, ((began_s, self._tracing.here()),))
-        if isinstance(answer, ProtocolError):
-            raise answer
-        return answer
+    def _left_s(self) -> float:
+        """Time until the queue is due: a batch is full, or its first query has waited long enough."""
+        if self._timeout_s == 0.0 or self.draining or self._max_batch == 1:
+            return 0.0
+        if sum([waiting.rows for *_, waiting in self._heap]) >= self._max_batch:
+            return 0.0
+        first_s = min([waiting.queued_s for *_, waiting in self._heap])
+        return first_s + self._timeout_s - time.monotonic()
 
-    def _timed(
-        self, requests: Sequence[InferRequest], clock: Callable[[], float]
-    ) -> list[InferResponse | ProtocolError]:
-        """Run them, and remember how long that takes."""
+    def _go(self) -> None:
+        """Run what is due."""
+        until_s = time.monotonic() + TURN_S
+        while self._heap and time.monotonic() < until_s and self._left_s() <= 0.0:
+            batch = self._take()
+            if batch and not self._is_quick(batch):
+                return self._hand_over(batch)
+            if batch:
+                self._running, began_s = len(batch), time.monotonic()
+                self._finish(batch, began_s, partial(self._timed, batch, time.perf_counter))
+        self._look()
+
+    def _hand_over(self, batch: list[_Waiting]) -> None:
+        """Run a batch in the thread."""
+
+        def ended(done: asyncio.Future[Answers]) -> None:
+            self._finish(batch, began_s, done.result)
+            self._look()
+
+        self._running, began_s, loop = len(batch), time.monotonic(), asyncio.get_running_loop()
+        loop.run_in_executor(self._thread, self._timed, batch, self._clock).add_done_callback(ended)
+
+    def _is_quick(self, batch: Sequence[_Waiting]) -> bool:
+        """Whether to run it in place; handing it to the thread would cost more."""
+        return self._run_s < QUICK_S and all([waiting.small for waiting in batch])
+
+    def _timed(self, batch: Sequence[_Waiting], clock: Callable[[], float]) -> Answers:
+        """Run it, and remember how long that takes."""
         began_s = clock()
         try:
-            return self._run(requests)
+            return self._run([waiting.request for waiting in batch])
         finally:
             self._run_s += WEIGHT * (min(clock() - began_s, LONG_S) - self._run_s)
 
-    def _noted(self, began_s: float, queries: Sequence[tuple[float, Any]]) -> None:
-        """Metrics and spans of a batch that has just run; when each query was queued, and in which span."""
+    def _finish(self, batch: Sequence[_Waiting], began_s: float, result: Callable[[], Answers]) -> None:
+        """Tell the askers; metrics and spans."""
+        try:
+            answers = result()
+        except Exception as error:  # a bug in `run` must not leave clients waiting
+            self._running = 0
+            for waiting in batch:
+                _fail(waiting, error)
+            return
+        self._running = 0
         ended_s = time.monotonic()
-        self._metrics.ran(ended_s - began_s, [began_s - queued_s for queued_s, _ in queries])
-        for queued_s, span in queries if self._tracing.on else ():
-            self._tracing.past("queue", span, queued_s, began_s)
-            self._tracing.past("run", span, began_s, ended_s)
+        self._metrics.ran(ended_s - began_s, [began_s - waiting.queued_s for waiting in batch])
+        for waiting in batch if self._tracing.on else ():
+            self._tracing.past("queue", waiting.span, waiting.queued_s, began_s)
+            self._tracing.past("run", waiting.span, began_s, ended_s)
+        for waiting, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, ProtocolError):
+                _fail(waiting, answer)
+            elif not waiting.answer.done():
+                waiting.answer.set_result(answer)
 
     def _displace(self, priority: int) -> None:
         last = max(self._heap, default=None)
-        if last is None or -last.order[0] >= priority:
+        if last is None or -last[0] >= priority:
             raise ProtocolError(f"queue full: {self._max_queue} queries wait or run", status=429)
-        self._heap.remove(last)
+        self._remove(last)
+        _fail(last[-1], ProtocolError("queue full: a query of higher priority took the place", status=429))
+
+    def _remove(self, entry: _Entry) -> None:
+        self._heap.remove(entry)
         heapq.heapify(self._heap)
-        _fail(last, ProtocolError("queue full: a query of higher priority took the place", status=429))
-
-    async def _work(self) -> None:
-        while self._heap:
-            await self._fill()
-            batch = self._take()
-            if batch:
-                await self._execute(batch)
-        self._task = None
-
-    async def _fill(self) -> None:
-        """Wait until a batch is full, or its first query has waited long enough."""
-        first = min(waiting.queued_s for waiting in self._heap)
-        until = first + self._timeout_s
-        while self._max_batch > 1 and not self.draining and self._heap:
-            left = until - time.monotonic()
-            if left <= 0 or sum(waiting.rows for waiting in self._heap) >= self._max_batch:
-                return
-            self._changed.clear()
-            timer = asyncio.get_running_loop().call_later(left, self._changed.set)
-            await self._changed.wait()
-            timer.cancel()
 
     def _take(self) -> list[_Waiting]:
         """The next batch: the head of the queue, and those right behind it that fit with it."""
         batch: list[_Waiting] = []
         rows, now_s = 0, time.monotonic()
         while self._heap:
-            head = self._heap[0]
-            if head.answer.done():
-                heapq.heappop(self._heap)  # its client hung up
-                continue
+            head = self._heap[0][-1]
             if now_s > head.expires_s:
-                _fail(heapq.heappop(self._heap), ProtocolError(EXPIRED, 504))
+                heapq.heappop(self._heap)
+                _fail(head, ProtocolError(EXPIRED, 504))
                 continue
-            fits = head.key is not None and head.key == batch[0].key if batch else True
+            fits = not batch or (head.key is not None and head.key == batch[0].key)
             if not fits or (batch and rows + head.rows > self._max_batch):
                 break
-            batch.append(heapq.heappop(self._heap))
+            heapq.heappop(self._heap)
+            batch.append(head)
             rows += head.rows
         return batch
-
-    async def _execute(self, batch: list[_Waiting]) -> None:
-        started_s = time.monotonic()
-        requests = [waiting.request for waiting in batch]
-        try:
-            if self._is_quick(requests):
-                await asyncio.sleep(0)  # others have their turn
-                answers = self._timed(requests, time.perf_counter)
-            else:
-                loop = asyncio.get_running_loop()
-                answers = await loop.run_in_executor(self._thread, self._timed, requests, self._clock)
-        except Exception as error:  # a bug in `run` must not leave clients waiting
-            for waiting in batch:
-                _fail(waiting, error)
-            return
-        self._noted(started_s, [(waiting.queued_s, waiting.span) for waiting in batch])
-        for waiting, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, ProtocolError):
-                _fail(waiting, answer)
-            elif not waiting.answer.done():
-                waiting.answer.set_result(answer)
 
 
 def _fail(waiting: _Waiting, error: Exception) -> None:

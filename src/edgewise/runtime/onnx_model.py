@@ -140,10 +140,10 @@ class OnnxModel:
 
 def batch_key(request: InferRequest) -> tuple[object, ...] | None:
     """What requests must share to run as one batch; None for a request that has to run alone."""
-    arrays = request.inputs.values()
-    if any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) != 1:
+    shapes = [array.shape for array in request.inputs.values()]
+    if () in shapes or len({shape[0] for shape in shapes}) != 1:
         return None
-    described = ((name, array.dtype.str, array.shape[1:]) for name, array in sorted(request.inputs.items()))
+    described = [(name, array.dtype, array.shape[1:]) for name, array in request.inputs.items()]
     return (request.outputs, *described)
 
 

@@ -119,7 +119,7 @@ async def run_gateway(
     ready: Callable[[Listening], None] | None = None,
 ) -> None:
     """Serve a gateway and its administration until the process is told to end."""
-    listening = await listen(with_admin(gateway), where)
+    listening = await listen(with_admin(gateway), where, at_once=True)
     chores = [asyncio.create_task(work) for work in (gateway.keep_time(telemetry_period_s), gateway.watch())]
     _tell(listening, ready)
     await _until_told(*chores)

@@ -16,6 +16,7 @@ import asyncio
 import math
 import time
 from typing import Any
+from urllib.parse import quote
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
@@ -75,6 +76,7 @@ class Worker:
             tracing=tracing,
         )
         self.metrics.watch_queue(lambda: self._batcher.queued)
+        self._infer_path = f"/v2/models/{quote(model.name, safe='')}/infer"
 
     @property
     def draining(self) -> bool:
@@ -88,6 +90,8 @@ class Worker:
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
+        if request.path == self._infer_path:  # nearly all of them
+            return await self._query(request)
         parts = request.parts
         if parts[:2] == ["v2", "models"] and len(parts) >= 3:
             return await self._model_request(request, parts[2:])
@@ -109,16 +113,7 @@ class Worker:
                 return http.failure(404, f"no version {rest[1]!r} of {name!r}; it has version '1'")
             rest = rest[2:]
         if rest == ["infer"]:
-            if request.method != "POST":
-                return not_allowed("infer needs POST", "POST")
-            with self.tracing.serve("infer", request.headers):
-                try:
-                    response = await self._infer(request)
-                except ProtocolError as error:
-                    response = http.failure(error.status, str(error))
-                self.tracing.note(model=name, status=response.status)
-            self.metrics.answered(response.status)
-            return response
+            return await self._query(request)
         if rest not in ([], ["ready"]):
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
@@ -129,6 +124,18 @@ class Worker:
             answer.headers[QUEUED] = str(self.queued)
             return answer
         return http.as_json(self.model.metadata())
+
+    async def _query(self, request: http.Request) -> http.Response:
+        if request.method != "POST":
+            return not_allowed("infer needs POST", "POST")
+        with self.tracing.serve("infer", request.headers):
+            try:
+                response = await self._infer(request)
+            except ProtocolError as error:
+                response = http.failure(error.status, str(error))
+            self.tracing.note(model=self.model.name, status=response.status)
+        self.metrics.answered(response.status)
+        return response
 
     async def _infer(self, request: http.Request) -> http.Response:
         coding = request.headers.get("content-encoding", "identity")

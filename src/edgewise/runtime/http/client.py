@@ -11,6 +11,7 @@ import httptools
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.http.messages import MAX_BODY_BYTES, Response, use_large_buffers, write_request
+from edgewise.runtime.later import Later
 
 MAX_IDLE = 256
 MAX_HEADER_BYTES = 64 * 2**10
@@ -20,15 +21,16 @@ class _Call(asyncio.Protocol):
     """One connection with at most one request under way; httptools calls the on_… methods."""
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[Response] | None = None
+        self.answer: Later[Response] | None = None
+        self._response: Response | None = None
         self.transport: asyncio.Transport
         self.heard = self.used = False
         self.alive = True
 
-    def send(self, data: list[bytes], timeout_s: float) -> asyncio.Future[Response]:
+    def send(self, data: list[bytes], timeout_s: float) -> Later[Response]:
         """Write a request; the future holds its answer."""
         loop = asyncio.get_running_loop()
-        self.answer = loop.create_future()
+        self.answer, self._response = Later(), None
         self._parser = httptools.HttpResponseParser(self)
         self.heard = False
         self._timer = loop.call_later(
@@ -50,11 +52,13 @@ class _Call(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(ConnectionError(f"not HTTP: {error}"))
+            return self._fail(ConnectionError(f"not HTTP: {error}"))
+        self._deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.heard and getattr(self, "_until_eof", False):
-            self._finish()
+            self.on_message_complete()
+            self._deliver()
         self._fail(ConnectionError("connection lost"))
 
     def on_message_begin(self) -> None:
@@ -81,14 +85,18 @@ class _Call(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        if self._parser.get_status_code() >= 200:  # 100 and 103 come before the answer
-            self._finish()
-
-    def _finish(self) -> None:
-        if self.answer and not self.answer.done():
-            self._timer.cancel()
+        status = self._parser.get_status_code()
+        if self._response is not None:
+            self.alive = False  # two answers to one request: the next would be taken for another's
+        elif status >= 200:  # 100 and 103 come before the answer
             body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            self.answer.set_result(Response(self._parser.get_status_code(), body, self._headers))
+            self._response = Response(status, body, self._headers)
+
+    def _deliver(self) -> None:
+        """Hand over a complete answer; only now, as whoever waits for it may send again from here."""
+        if self._response is not None and self.answer and not self.answer.done():
+            self._timer.cancel()
+            self.answer.set_result(self._response)
 
     def _fail(self, error: Exception) -> None:
         if self.answer and not self.answer.done():
@@ -202,6 +210,7 @@ class Client:
 
     async def _connect(self, timeout_s: float) -> _Call:
         loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)  # from here on in a task, which the time-out asks for
         try:
             async with asyncio.timeout(timeout_s):
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)

@@ -10,7 +10,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Generator
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from edgewise.runtime.http.messages import (
     use_large_buffers,
     write_response,
 )
+from edgewise.runtime.later import Later
 
 log = logging.getLogger("edgewise.http")
 
@@ -73,7 +74,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request | Response, bool, bool]] = deque()
         self._transport: asyncio.Transport
-        self._task: asyncio.Task[None] | None = None
+        self._owed: asyncio.Task[None] | Later[Any] | None = None  # what the answer waits for
         self._refused = False  # nothing more is read
         self._blocked = False  # the client does not read its answers
         self._ending = False  # close once nothing is owed
@@ -94,8 +95,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)
         self._waiting.clear()
-        if self._task:
-            self._task.cancel()  # nobody waits for the answer
+        if self._owed:
+            self._owed.cancel()  # nobody waits for the answer
 
     def eof_received(self) -> bool:
         self._ending = True
@@ -158,7 +159,7 @@ class _Connection(asyncio.Protocol):
         expect = self._headers.get("expect")
         if expect is not None and expect.lower() != "100-continue":
             raise ProtocolError(f"expect: {expect!r} is not supported", status=417)
-        if expect is not None and self._task is None and not self._waiting:
+        if expect is not None and self._owed is None and not self._waiting:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
@@ -212,13 +213,13 @@ class _Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Answer what waits: one now, and the next when other connections had their turn."""
-        if self._waiting and self._task is None and not self._blocked:
+        if self._waiting and self._owed is None and not self._blocked:
             work, alive, head_only = self._waiting.popleft()
             if isinstance(work, Response):
                 self._send(work, alive, head_only)
             else:
                 self._begin(_call(self._shared.handler, work), alive, head_only)
-            if self._waiting and self._task is None:
+            if self._waiting and self._owed is None:
                 asyncio.get_running_loop().call_soon(self._next)
         if len(self._waiting) <= self._shared.limits.pipelined // 2 and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -226,17 +227,44 @@ class _Connection(asyncio.Protocol):
     def _begin(self, coming: Coroutine[Any, Any, Response], alive: bool, head_only: bool) -> None:
         context = copy_context()
         if self._shared.at_once:
+            self._go_on(coming, context, alive, head_only)
+        else:
+            self._hand_over(coming, context, alive, head_only)
+
+    def _go_on(
+        self, coming: Coroutine[Any, Any, Response], context: Context, alive: bool, head_only: bool
+    ) -> None:
+        """Run a handler up to where it waits; for anything but a `Later`, a task does the rest."""
+        self._owed = None
+        try:
+            waits_for = context.run(coming.send, None)
+        except StopIteration as done:
+            return self._send(done.value, alive, head_only)
+        except asyncio.CancelledError:  # the client hung up
+            return
+        if not isinstance(waits_for, Later):
+            return self._hand_over(_rest(coming, waits_for), context, alive, head_only)
+
+        def resume() -> None:
             try:
-                waits_for = context.run(coming.send, None)
-            except StopIteration as done:
-                return self._send(done.value, alive, head_only)
-            coming = _rest(coming, waits_for)
+                self._go_on(coming, context, alive, head_only)
+                if self._waiting and self._owed is None:
+                    self._next()
+            except Exception:  # whoever gave the answer has others to give
+                log.exception("an answer could not be sent")
+                self._transport.abort()
+
+        self._owed, waits_for.then = waits_for, resume
+
+    def _hand_over(
+        self, coming: Coroutine[Any, Any, Response], context: Context, alive: bool, head_only: bool
+    ) -> None:
         answering = self._answer(coming, alive, head_only)
-        self._task = asyncio.get_running_loop().create_task(answering, context=context)
+        self._owed = asyncio.get_running_loop().create_task(answering, context=context)
 
     async def _answer(self, coming: Awaitable[Response], alive: bool, head_only: bool) -> None:
         response = await coming
-        self._task = None
+        self._owed = None
         self._send(response, alive, head_only)
         if self._waiting:
             self._next()
@@ -267,7 +295,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
         elif self._reading and waited_s > limits.request_s and not self._refused:
             self._refuse(failure(408, f"the request did not arrive within {limits.request_s:g} s"))
-        elif not (self._reading or self._task or self._waiting) and waited_s > limits.idle_s:
+        elif not (self._reading or self._owed or self._waiting) and waited_s > limits.idle_s:
             self._transport.close()
 
     def finish(self) -> None:
@@ -279,7 +307,7 @@ class _Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether an answer is owed."""
-        return self._task is not None or bool(self._waiting)
+        return self._owed is not None or bool(self._waiting)
 
 
 async def _call(handler: Handler, request: Request) -> Response:
