@@ -25,13 +25,14 @@ def test_compiled_equals_interpreted():
             assert values == compiled[name], name
 
 
-def test_cache_folder_changes_when_an_imported_kernel_changes(tmp_path):
-    (tmp_path / "a.py").write_text("@kernel\ndef f(): return 1\n")
+@pytest.mark.parametrize("decorator", ["kernel", "inner"])
+def test_cache_folder_changes_when_an_imported_kernel_changes(tmp_path, decorator):
+    (tmp_path / "a.py").write_text(f"@{decorator}\ndef f(): return 1\n")
     (tmp_path / "plain.py").write_text("x = 1\n")
     before = kernel_hash(tmp_path)
     (tmp_path / "plain.py").write_text("x = 2\n")
     assert kernel_hash(tmp_path) == before
-    (tmp_path / "a.py").write_text("@kernel\ndef f(): return 2\n")
+    (tmp_path / "a.py").write_text(f"@{decorator}\ndef f(): return 2\n")
     assert kernel_hash(tmp_path) != before
     assert kernel_hash(PACKAGE) == kernel_hash(PACKAGE)
 
