@@ -82,6 +82,7 @@ class Gateway:
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
     metrics: GatewayMetrics = field(init=False)
+    _tasks: frozenset[str] = field(init=False)  # and services: looking over all workers takes long
     _by_needs: dict[Key, int] = field(default_factory=dict)
     _used_s: dict[int, float] = field(default_factory=dict)  # last query of each stream opened by headers
     _in_flight: int = 0
@@ -91,6 +92,8 @@ class Gateway:
         pairs = zip(self.clients, self.models, strict=True)
         self.upstreams = [Upstream(client, model) for client, model in pairs]
         self.metrics = GatewayMetrics(self.session)
+        services = self.services.names if self.services is not None else ()
+        self._tasks = frozenset((*self.session.world.task_names, *services))
         if self.name is not None:
             self.granting = Granting(
                 self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
@@ -272,8 +275,7 @@ class Gateway:
     # queries
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
-        targets = self._targets(task)
-        if targets is None:
+        if task not in self._tasks:
             return http.failure(404, f"no worker implements the task {task!r}")
         if rest == ["infer"]:
             if request.method != "POST":
@@ -286,7 +288,7 @@ class Gateway:
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
             return not_allowed(f"{request.path} needs GET", "GET")
-        up = [target for target in targets if target.up]
+        up = [target for target in self._targets(task) if target.up]
         if rest:
             ready = bool(up) and not self.draining
             return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
@@ -378,11 +380,9 @@ class Gateway:
         name = self.session.world.worker_names[worker]
         return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
-    def _targets(self, task: str) -> list[Upstream] | None:
-        """Who serves a task, or a service; None when neither is called so."""
+    def _targets(self, task: str) -> list[Upstream]:
+        """Who serves a task, or a service."""
         if self.services is not None and task in self.services.names:
             return self.services.targets(task)
         world = self.session.world
-        if task not in world.task_names:
-            return None
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]
