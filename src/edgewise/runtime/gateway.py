@@ -82,7 +82,7 @@ class Gateway:
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
     metrics: GatewayMetrics = field(init=False)
-    _tasks: frozenset[str] = field(init=False)  # and services: looking over all workers takes long
+    _tasks: frozenset[str] = field(init=False)
     _by_needs: dict[Key, int] = field(default_factory=dict)
     _used_s: dict[int, float] = field(default_factory=dict)  # last query of each stream opened by headers
     _in_flight: int = 0
@@ -92,8 +92,7 @@ class Gateway:
         pairs = zip(self.clients, self.models, strict=True)
         self.upstreams = [Upstream(client, model) for client, model in pairs]
         self.metrics = GatewayMetrics(self.session)
-        services = self.services.names if self.services is not None else ()
-        self._tasks = frozenset((*self.session.world.task_names, *services))
+        self._tasks = frozenset(self.session.world.task_names)
         if self.name is not None:
             self.granting = Granting(
                 self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
@@ -275,7 +274,7 @@ class Gateway:
     # queries
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
-        if task not in self._tasks:
+        if task not in self._tasks and not self._is_service(task):
             return http.failure(404, f"no worker implements the task {task!r}")
         if rest == ["infer"]:
             if request.method != "POST":
@@ -300,7 +299,7 @@ class Gateway:
     async def _infer(self, request: http.Request, task: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
-        if self.services is not None and task in self.services.names:
+        if self.services is not None and self._is_service(task):
             self._in_flight += 1
             try:
                 return await self.services.infer(request, task)
@@ -380,9 +379,12 @@ class Gateway:
         name = self.session.world.worker_names[worker]
         return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
+    def _is_service(self, task: str) -> bool:
+        return self.services is not None and task in self.services.names
+
     def _targets(self, task: str) -> list[Upstream]:
         """Who serves a task, or a service."""
-        if self.services is not None and task in self.services.names:
+        if self.services is not None and self._is_service(task):
             return self.services.targets(task)
         world = self.session.world
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]
