@@ -106,8 +106,7 @@ class Batcher:
         """
         if self.draining:
             raise ProtocolError("draining", status=503)
-        if self.queued >= self._max_queue:
-            self._displace(priority)
+        last = self._displace(priority) if self.queued >= self._max_queue else None
         key = batch_key(request) if self._max_batch > 1 else None
         rows = len(next(iter(request.inputs.values()))) if key else self._max_batch
         answer: Later[InferResponse] = Later()
@@ -117,6 +116,8 @@ class Batcher:
         self._arrivals += 1
         entry = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals, waiting)
         heapq.heappush(self._heap, entry)
+        if last is not None:  # only now: whoever hears it may ask again from here
+            _fail(last, ProtocolError("queue full: a query of higher priority took the place", status=429))
         if self._turn is None or self._timeout_s > 0.0:
             self._look()
         try:
@@ -160,11 +161,12 @@ class Batcher:
         while self._heap and time.monotonic() < until_s and self._left_s() <= 0.0:
             batch = self._take()
             if batch and not self._is_quick(batch):
-                return self._hand_over(batch)
+                self._hand_over(batch)
+                break
             if batch:
                 self._running, began_s = len(batch), time.monotonic()
                 self._finish(batch, began_s, partial(self._timed, batch, time.perf_counter))
-        self._look()
+        self._look()  # in any case: whoever got an answer may have asked again, and set another turn
 
     def _hand_over(self, batch: list[_Waiting]) -> None:
         """Run a batch in the thread."""
@@ -209,12 +211,13 @@ class Batcher:
             elif not waiting.answer.done():
                 waiting.answer.set_result(answer)
 
-    def _displace(self, priority: int) -> None:
+    def _displace(self, priority: int) -> _Waiting:
+        """Take the last query out of a full queue, where its priority is lower."""
         last = max(self._heap, default=None)
         if last is None or -last[0] >= priority:
             raise ProtocolError(f"queue full: {self._max_queue} queries wait or run", status=429)
         self._remove(last)
-        _fail(last[-1], ProtocolError("queue full: a query of higher priority took the place", status=429))
+        return last[-1]
 
     def _remove(self, entry: _Entry) -> None:
         self._heap.remove(entry)
