@@ -46,14 +46,14 @@ class System:
 
     async def __aenter__(self):
         self.workers = [Worker(self.model) for _ in range(2)]
-        self.servers = [await http.serve(worker.handle) for worker in self.workers]
+        self.servers = [await http.serve(worker.handle, at_once=True) for worker in self.workers]
         began = time.monotonic()
         self.session = Session(
             dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
         )
         clients = [http.Client(server.host, server.port) for server in self.servers]
         self.gateway = Gateway(self.session, clients, ["dense"] * 2, patience=QUICK, **self.options)
-        self.front = await http.serve(with_admin(self.gateway))
+        self.front = await http.serve(with_admin(self.gateway), at_once=True)
         self.client = http.Client(self.front.host, self.front.port)
         self.watching = asyncio.create_task(self.gateway.watch())
         return self

@@ -140,11 +140,11 @@ def test_a_lost_worker_shows_as_a_second_forward(tmp_path):
     kept, worker, tracing = traced_pair(tmp_path)
 
     async def run():
-        servers = [await http.serve(worker.handle) for _ in range(2)]
+        servers = [await http.serve(worker.handle, at_once=True) for _ in range(2)]
         session = Session(dense_world(), policies.load("least-impedance"), 0, time.monotonic)
         clients = [http.Client(server.host, server.port) for server in servers]
         gateway = Gateway(session, clients, ["dense"] * 2, tracing=tracing)
-        front = await http.serve(gateway.handle)
+        front = await http.serve(gateway.handle, at_once=True)
         client = http.Client(front.host, front.port)
         needs = {"task": "score", "rate_qps": 1, "size_bytes": 100, "deadline_s": 5}
         opened = json.loads(
