@@ -14,6 +14,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from connections import LOOPS
 from live_system import dense_file, dense_world
 
 from edgewise import policies
@@ -403,6 +404,32 @@ def test_tls_and_tokens_over_http_and_grpc(model, certificate):
         await serving.close(0.1)
 
     asyncio.run(run())
+
+
+def test_a_client_that_ends_tls_ends_its_handler_without_a_word(certificate, caplog):
+    async def run():
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def wait(request):
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.set()
+
+        server = await http.serve(wait, tls=http.tls_server(*certificate), at_once=True)
+        trust = http.tls_client(certificate[0])
+        _, writer = await asyncio.open_connection(server.host, server.port, ssl=trust)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await begun.wait()
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 20)
+        await server.close()
+
+    for new_loop in LOOPS:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(run())
+    assert caplog.text == ""
 
 
 def test_listening_is_checked():
