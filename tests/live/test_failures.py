@@ -360,6 +360,14 @@ def test_logs_are_json_lines(model):
     assert "accurate" in refused["reason"]
 
 
+def test_what_other_libraries_warn_of_is_a_json_line_too():
+    code = "from edgewise.runtime.logs import log_json; import logging; log_json(); "
+    code += "logging.getLogger('asyncio').error('odd'); logging.getLogger('asyncio').info('fine')"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (line,) = map(json.loads, seen.stderr.splitlines())
+    assert (line["level"], line["logger"], line["message"]) == ("error", "asyncio", "odd")
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     if shutil.which("openssl") is None:
