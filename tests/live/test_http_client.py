@@ -37,7 +37,7 @@ async def answering(answer):
 
 def calls():
     gc.collect()
-    return sum(isinstance(each, _Call) for each in gc.get_objects())
+    return sum(type(each) is _Call for each in gc.get_objects())
 
 
 def test_who_gives_up_takes_the_query_back_and_leaves_nothing_behind():

@@ -150,9 +150,20 @@ class Gateway:
         if self.granting is not None:
             self.granting.settle_all()
 
+    def move(self, worker: int, url: str, model: str) -> None:
+        """Take another server for a worker from now on; ValueError where the address is none."""
+        old = self.upstreams[worker]
+        self.upstreams[worker] = old.moved(http.Client.of_url(url), model)
+        old.client.close()
+        if self.granting is not None:
+            self.granting.moved(worker)
+
     def restore(self) -> int:
-        """Open the streams of the book again, under their numbers; returns how many."""
+        """Take over the book: where workers moved, and streams under their numbers; returns how many."""
         session, kept = self.session, self.book.kept()
+        for name, where in self.book.moves().items():
+            if name in session.world.worker_names:
+                self.move(session.world.worker_names.index(name), *where)
         for opened in kept:
             try:
                 stream = needs.to_stream(opened.needs, opened.id, session.world, session.clock())

@@ -67,6 +67,10 @@ class Granting:
         """Give a closed stream's share back, in the background."""
         self._later(self._give_back(stream_id, None))
 
+    def moved(self, worker: int) -> None:
+        """Another server stands for a worker: it may know reservations."""
+        self._without.discard(worker)
+
     async def renew(self) -> None:
         """Tell every worker all that is bound to it, and hear what others have there."""
         await asyncio.gather(*(self._renew(worker) for worker in range(len(self.upstreams))))

@@ -152,9 +152,15 @@ class Client:
         Raises:
             ValueError: not such an address.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"url: {url!r} is not http://host:port or https://host:port")
+        wrong = ValueError(f"url: {url!r} is not http://host:port or https://host:port, in ASCII")
+        try:
+            parts = urlsplit(url)
+            write_request("GET", parts.path or "/", str(parts.port), {}, b"")
+        except ValueError:
+            raise wrong from None
+        odd = parts.query or parts.fragment or not url.isascii()
+        if parts.scheme not in ("http", "https") or not parts.hostname or odd:
+            raise wrong
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -234,6 +240,6 @@ class Client:
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
         except TimeoutError:
             raise ConnectionError(f"cannot reach {self._address} within {timeout_s:.3g} s") from None
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ssl.SSLError, ValueError) as error:  # the last: no name of a machine
             raise ConnectionError(f"cannot reach {self._address}: {error}") from error
         return call
