@@ -116,3 +116,28 @@ def test_a_server_without_reservations_may_be_followed_by_one_with_them(tmp_path
 
     asyncio.run(asyncio.wait_for(go(), 30))
     store.close()
+
+
+@pytest.mark.parametrize("status", [200, 409])
+@pytest.mark.parametrize(
+    "said", ["[]", "1", '{"refused": [[]], "others_qps": 0}', '{"others_qps": "x"}', '{"others_qps": NaN}',
+             '{"refused": 7, "others_qps": 0}', '{"refused": ["x"], "others_qps": 0}', "{}"],
+)  # fmt: skip
+def test_a_server_that_says_anything_to_any_path_is_one_without_reservations(tmp_path, status, said):
+    store = Store(tmp_path / "state.sqlite")
+
+    async def say(request):
+        return http.Response(status, said.encode())
+
+    async def go():
+        server = await http.serve(say, at_once=True)
+        front = gateway(store, server.url)
+        needs = {"task": "score", "rate_qps": 5, "size_bytes": 100, "deadline_s": 5}
+        asked = http.Request("POST", "/v1/streams", {}, json.dumps(needs).encode())
+        assert (await front.handle(asked)).status == 201
+        await front.granting.renew()
+        front.session.core.validate()
+        await server.close(0.1)
+
+    asyncio.run(asyncio.wait_for(go(), 30))
+    store.close()
