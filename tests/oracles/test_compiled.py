@@ -1,5 +1,8 @@
 """Compiled and interpreted kernels agree to the last bit, and the cache notices edits."""
 
+import math
+
+import pytest
 from interpreter import run
 
 from edgewise.core.compiled import PACKAGE, kernel_hash
@@ -22,12 +25,25 @@ def test_compiled_equals_interpreted():
             assert values == compiled[name], name
 
 
-def test_cache_folder_changes_when_an_imported_kernel_changes(tmp_path):
-    (tmp_path / "a.py").write_text("@kernel\ndef f(): return 1\n")
+@pytest.mark.parametrize("decorator", ["kernel", "inner"])
+def test_cache_folder_changes_when_an_imported_kernel_changes(tmp_path, decorator):
+    (tmp_path / "a.py").write_text(f"@{decorator}\ndef f(): return 1\n")
     (tmp_path / "plain.py").write_text("x = 1\n")
     before = kernel_hash(tmp_path)
     (tmp_path / "plain.py").write_text("x = 2\n")
     assert kernel_hash(tmp_path) == before
-    (tmp_path / "a.py").write_text("@kernel\ndef f(): return 2\n")
+    (tmp_path / "a.py").write_text(f"@{decorator}\ndef f(): return 2\n")
     assert kernel_hash(tmp_path) != before
     assert kernel_hash(PACKAGE) == kernel_hash(PACKAGE)
+
+
+INNER = """
+import json
+from edgewise.policies.kais.stations import squashed
+print(json.dumps([squashed(x) for x in (0.0, 3.0, -3.0)]))
+"""
+
+
+def test_python_may_call_what_is_compiled_for_kernels():
+    for jit in (True, False):
+        assert run(INNER, jit=jit) == pytest.approx([0.0, math.log(4.0), -math.log(4.0)])

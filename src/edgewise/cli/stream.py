@@ -99,8 +99,8 @@ def resume(
     if not meta.unfinished():
         out.print(f"{state}: no job is left to take up")
         return
-    nodes = meta.network()
-    with StreamSession(open_backend(backend, nodes), load_placement(policy), meta=meta) as session:
+    nodes, chosen = meta.network(), load_placement(policy)  # before namespaces are made
+    with StreamSession(open_backend(backend, nodes), chosen, meta=meta) as session:
         names = session.resume()
         err.print(f"taken up: {', '.join(names)}; measuring for {seconds:g} s")
         rates = session.measure(seconds, settle_s=min(seconds, 3.0))

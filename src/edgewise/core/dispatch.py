@@ -37,12 +37,12 @@ from edgewise.core.events import (
     WorkerChanged,
 )
 from edgewise.core.feasibility import TOLERANCE, share_of
+from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
-from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, broken
+from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import (
     REASONS,
     Bound,
-    Decisions,
     DispatchView,
     Item,
     Items,
@@ -69,7 +69,6 @@ class DispatchCore:
     Attributes:
         bindings: stream id → worker index.
         refused: stream id → reason.
-        faults: what made the fallback decide, and how often.
     """
 
     def __init__(
@@ -88,14 +87,10 @@ class DispatchCore:
         self.seed = seed
         self.bindings: dict[int, int] = {}
         self.refused: dict[int, str] = {}
-        self.faults: dict[str, int] = {}
         # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
         self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
         self._retry = retry_refused
-        default: DispatchPolicy = LeastImpedanceFallback()
-        self._fallback = fallback or default
-        self._timer, self._budget_s = timer, budget_s
-        self._suspended = False
+        self._guard = Guard(fallback, timer, budget_s)
         workers = world.workers
         counts, up = np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
         self._load = Load(np.zeros(workers), counts, up, np.zeros(workers))
@@ -108,10 +103,13 @@ class DispatchCore:
     def use(self, policy: DispatchPolicy) -> None:
         """Switch the policy; bindings stay."""
         self.policy = policy
-        policy.reset(self.world, Key(self.seed))
-        self._fallback.reset(self.world, Key(self.seed))
-        self._suspended = False
+        self._guard.use(policy, self.world, Key(self.seed))
         self._score = _score_of(policy)
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """What made the fallback decide, and how often."""
+        return self._guard.faults
 
     def view(self, with_bound: bool = False) -> DispatchView:
         """What the policy may see now. Ledger arrays are copies: a view never changes later.
@@ -182,9 +180,8 @@ class DispatchCore:
             self.bindings[i] = worker
 
     def _compiled_until(self, batch: Batch) -> bool:
-        max_age_s = getattr(self.policy, "max_age_s", None)
-        fresh = max_age_s is None or batch.time_s[-1] - self._measured_s <= max_age_s
-        return self._score is not None and fresh and not self._suspended and self._timer is None
+        guard, age_s = self._guard, float(batch.time_s[-1]) - self._measured_s
+        return self._score is not None and guard.fresh(age_s) and not (guard.suspended or guard.timed)
 
     def _play_compiled(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> int:
         self._reach(float(batch.time_s[0]))
@@ -257,8 +254,8 @@ class DispatchCore:
 
     @_on.register
     def _ticked(self, event: Tick) -> list[Command]:
-        self._suspended = False
-        self._tell(self.policy.tick, with_bound=True)
+        self._guard.suspended = False
+        self._guard.tell(self.policy.tick, self.view(with_bound=True))
         self._score = _score_of(self.policy)
         if not self._retry:
             return []
@@ -302,16 +299,8 @@ class DispatchCore:
         self._measured_s = t.measured_s
         observe = getattr(self.policy, "observe", None)
         if observe is not None:
-            self._tell(observe)
+            self._guard.tell(observe, self.view())
         return []
-
-    def _tell(self, listen: Callable[[DispatchView], None], with_bound: bool = False) -> None:
-        """Show the policy the view; until the next tick the fallback decides when that raises."""
-        try:
-            listen(self.view(with_bound))
-        except Exception as error:  # a policy is foreign code: whatever it raises must not stop dispatch
-            self._fault(f"{listen.__name__} raised {type(error).__name__}")
-            self._suspended = True
 
     def _open(self, item: Item) -> tuple[int, int]:
         """Take a new stream in and decide it: (worker, 0) or (-1, reason)."""
@@ -350,7 +339,7 @@ class DispatchCore:
         return commands + [c for stream in streams for c in self._again(stream)]
 
     def _place(self, item: Item) -> tuple[int, int]:
-        worker, reason = self._decide(item)
+        worker, reason = self._guard.decide(item, self.view, self.now_s - self._measured_s)
         if worker < 0:
             self.refused[item.id] = REASONS[Violation(reason) or Violation.POLICY]
             return -1, reason or int(Violation.POLICY)
@@ -365,38 +354,6 @@ class DispatchCore:
             return []
         choose.release(self.world.tables, self._load, worker, self._item(stream_id))
         return [Release(stream_id, worker)]
-
-    def _decide(self, item: Item) -> tuple[int, int]:
-        why = self._why_not()
-        if why is None:
-            started = self._timer() if self._timer else 0.0
-            try:
-                worker, reason, why = self._ask(item)
-            except Exception as error:  # see _ticked
-                why = f"raised {type(error).__name__}"
-            if self._timer and self._budget_s is not None and self._timer() - started > self._budget_s:
-                self._fault("over budget")
-                self._suspended = True
-            if why is None:
-                return worker, reason
-        self._fault(why)
-        return _first(self._fallback.decide(self.view(), Items((item,))))
-
-    def _ask(self, item: Item) -> tuple[int, int, str | None]:
-        """The policy's answer, and what it breaks, if anything."""
-        view, items = self.view(), Items((item,))
-        decisions = self.policy.decide(view, items)
-        why = broken(view, items, decisions)
-        return (*_first(decisions), None) if why is None else (-1, 0, why)
-
-    def _why_not(self) -> str | None:
-        if self._suspended:
-            return "suspended until the next tick"
-        max_age_s = getattr(self.policy, "max_age_s", None)
-        return "stale view" if max_age_s is not None and self.now_s - self._measured_s > max_age_s else None
-
-    def _fault(self, why: str) -> None:
-        self.faults[why] = self.faults.get(why, 0) + 1
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
@@ -423,7 +380,3 @@ def _score_of(policy: DispatchPolicy) -> Any | None:
     A meta-policy names the policy that decides for it in `current`.
     """
     return choose.compiled(getattr(policy, "current", policy))
-
-
-def _first(decisions: Decisions) -> tuple[int, int]:
-    return int(decisions.worker[0]), int(decisions.reason[0]) if decisions.reason.size else 0

@@ -82,6 +82,7 @@ class Gateway:
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
     metrics: GatewayMetrics = field(init=False)
+    _tasks: frozenset[str] = field(init=False)
     _by_needs: dict[Key, int] = field(default_factory=dict)
     _used_s: dict[int, float] = field(default_factory=dict)  # last query of each stream opened by headers
     _in_flight: int = 0
@@ -91,6 +92,7 @@ class Gateway:
         pairs = zip(self.clients, self.models, strict=True)
         self.upstreams = [Upstream(client, model) for client, model in pairs]
         self.metrics = GatewayMetrics(self.session)
+        self._tasks = frozenset(self.session.world.task_names)
         if self.name is not None:
             self.granting = Granting(
                 self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
@@ -283,8 +285,7 @@ class Gateway:
     # queries
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
-        targets = self._targets(task)
-        if targets is None:
+        if task not in self._tasks and not self._is_service(task):
             return http.failure(404, f"no worker implements the task {task!r}")
         if rest == ["infer"]:
             if request.method != "POST":
@@ -297,7 +298,7 @@ class Gateway:
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
             return not_allowed(f"{request.path} needs GET", "GET")
-        up = [target for target in targets if target.up]
+        up = [target for target in self._targets(task) if target.up]
         if rest:
             ready = bool(up) and not self.draining
             return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
@@ -309,7 +310,7 @@ class Gateway:
     async def _infer(self, request: http.Request, task: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
-        if self.services is not None and task in self.services.names:
+        if self.services is not None and self._is_service(task):
             self._in_flight += 1
             try:
                 return await self.services.infer(request, task)
@@ -389,11 +390,12 @@ class Gateway:
         name = self.session.world.worker_names[worker]
         return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
-    def _targets(self, task: str) -> list[Upstream] | None:
-        """Who serves a task, or a service; None when neither is called so."""
-        if self.services is not None and task in self.services.names:
+    def _is_service(self, task: str) -> bool:
+        return self.services is not None and task in self.services.names
+
+    def _targets(self, task: str) -> list[Upstream]:
+        """Who serves a task, or a service."""
+        if self.services is not None and self._is_service(task):
             return self.services.targets(task)
         world = self.session.world
-        if task not in world.task_names:
-            return None
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner
 from edgewise.core.keyed import Purpose, normal_pair_of
 from edgewise.model.orchestration import System
 from edgewise.sim.replica_state import (
@@ -36,13 +36,13 @@ from edgewise.sim.replica_state import (
 NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
 
 
-@kernel
+@inner
 def too_late(system: System, request: Any, begin_s: float) -> bool:
     """Whether a request begun at `begin_s` would miss its deadline (and is dropped for it)."""
     return system.drops and begin_s + request.service_s > request.deadline_s + SLACK
 
 
-@kernel
+@inner
 def drop(x: Worlds, w: int, request: Any, now_s: float, frame: int) -> None:
     """A request ends without being served."""
     request.state = DROPPED
@@ -51,7 +51,7 @@ def drop(x: Worlds, w: int, request: Any, now_s: float, frame: int) -> None:
     x.truth.ended[w, 1] += 1
 
 
-@kernel
+@inner
 def arrive(system: System, x: Worlds, w: int, now_s: float, frame: int) -> None:
     """Requests that arrived until now join their site; those that cannot end in time leave it."""
     requests = x.truth.request
@@ -79,7 +79,7 @@ def arrive(system: System, x: Worlds, w: int, now_s: float, frame: int) -> None:
         show_head(x, w, b)
 
 
-@kernel
+@inner
 def show_head(x: Worlds, w: int, b: int) -> None:
     """Put the head of site b into the view."""
     seen, site = x.seen.site[w, b], x.truth.waiting[w, b]
@@ -103,7 +103,7 @@ def show_head(x: Worlds, w: int, b: int) -> None:
     seen.head_payload_bytes = request.payload_bytes
 
 
-@kernel
+@inner
 def cloud_noise_s(system: System, x: Worlds, w: int, slot: int) -> float:
     """What this slot's delay to the cloud differs from its mean."""
     if system.wan_deviation_s == 0.0:
@@ -111,7 +111,7 @@ def cloud_noise_s(system: System, x: Worlds, w: int, slot: int) -> float:
     return system.wan_deviation_s * normal_pair_of(x.truth.links[w].seed, NETWORK, 0, slot)[0]
 
 
-@kernel
+@inner
 def send(system: System, x: Worlds, w: int, b: int, k: int, slot: int) -> None:
     """Site b sends its head to station k: link queue (bandwidth), then delay, then the station's queue."""
     site, links, now_s = x.truth.waiting[w, b], x.truth.links[w], slot * system.slot_s
@@ -135,7 +135,7 @@ def send(system: System, x: Worlds, w: int, b: int, k: int, slot: int) -> None:
     enqueue(x, w, k, r)
 
 
-@kernel
+@inner
 def enqueue(x: Worlds, w: int, k: int, r: int) -> None:
     """Insert request r by deadline; the lower id first among equal deadlines."""
     request, places, station = x.truth.request[w, r], x.truth.place[w, k], x.truth.station[w, k]
@@ -154,7 +154,7 @@ def enqueue(x: Worlds, w: int, k: int, r: int) -> None:
     replicas.waiting_s += request.service_s
 
 
-@kernel
+@inner
 def leave_queue(replicas: Any, request: Any) -> None:
     """Count a request out of its station's queue."""
     replicas.waiting -= 1
@@ -163,7 +163,7 @@ def leave_queue(replicas: Any, request: Any) -> None:
         replicas.waiting_s = 0.0  # not the rounding errors of what was there
 
 
-@kernel
+@inner
 def machine_for(system: System, x: Worlds, w: int, k: int, request: Any) -> int:
     """The first machine of station k on which a request can begin now, or -1."""
     memory_bytes = request.memory_bytes
@@ -180,7 +180,7 @@ def machine_for(system: System, x: Worlds, w: int, k: int, request: Any) -> int:
     return -1
 
 
-@kernel
+@inner
 def begin(system: System, x: Worlds, w: int, k: int, r: int, m: int, now_s: float) -> None:
     """Work on request r on machine m from now on."""
     request, station, machine = x.truth.request[w, r], x.truth.station[w, k], x.seen.machine[w, m]
@@ -204,7 +204,7 @@ def begin(system: System, x: Worlds, w: int, k: int, r: int, m: int, now_s: floa
     request.state = WORKED_ON
 
 
-@kernel
+@inner
 def begin_all(system: System, x: Worlds, w: int, k: int, now_s: float, frame: int) -> None:
     """Drop what cannot end in time; begin what can begin, by deadline."""
     places, station, kept = x.truth.place[w, k], x.truth.station[w, k], 0
@@ -226,7 +226,7 @@ def begin_all(system: System, x: Worlds, w: int, k: int, now_s: float, frame: in
     station.queued = kept
 
 
-@kernel
+@inner
 def finish(system: System, x: Worlds, w: int, k: int, at: int, frame: int) -> None:
     """The request in a place ends; its replica is idle, or goes if it was to be removed."""
     place, station = x.truth.place[w, k, at], x.truth.station[w, k]
@@ -253,7 +253,7 @@ def finish(system: System, x: Worlds, w: int, k: int, at: int, frame: int) -> No
     place.machine = last.machine
 
 
-@kernel
+@inner
 def wake(system: System, x: Worlds, w: int, k: int, at: int) -> None:
     """A starting replica is ready, or goes at once if it was to be removed."""
     start, station = x.truth.start[w, k, at], x.truth.station[w, k]
@@ -271,7 +271,7 @@ def wake(system: System, x: Worlds, w: int, k: int, at: int) -> None:
     start.ready_s = last.ready_s
 
 
-@kernel
+@inner
 def next_event_s(x: Worlds, w: int, k: int, now_s: float) -> float:
     """When something happens next at station k by itself; inf for never."""
     station, soonest_s = x.truth.station[w, k], np.inf
@@ -286,7 +286,7 @@ def next_event_s(x: Worlds, w: int, k: int, now_s: float) -> float:
     return soonest_s
 
 
-@kernel
+@inner
 def work(system: System, x: Worlds, w: int, k: int, begin_s: float, end_s: float, frame: int) -> None:
     """Station k works through [begin_s, end_s)."""
     now_s, station = begin_s, x.truth.station[w, k]
@@ -301,7 +301,7 @@ def work(system: System, x: Worlds, w: int, k: int, begin_s: float, end_s: float
         now_s = next_event_s(x, w, k, now_s)
 
 
-@kernel
+@inner
 def imbalance(system: System, x: Worlds, w: int) -> float:
     """ξ: standard deviation of CPU and memory use of all nodes, as fractions, pooled."""
     begin_m, total, squares = system.first_machine[1], 0.0, 0.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner
 from edgewise.model.orchestration import System
 from edgewise.sim.replica_state import IMAGE_BYTES, SLACK, Worlds
 
 
-@kernel
+@inner
 def scale_one(system: System, x: Worlds, w: int, node: int, change: int, slot: int) -> bool:
     """Carry out one command, see `ReplicaPolicy.scale`; False if it was not possible."""
     service = abs(change) - 1
@@ -18,7 +18,7 @@ def scale_one(system: System, x: Worlds, w: int, node: int, change: int, slot: i
     return add(system, x, w, node + 1, service, slot)
 
 
-@kernel
+@inner
 def remove(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
     """Delete an idle replica, or mark that one goes when it is idle."""
     replicas = x.seen.replicas[w, k, service]
@@ -32,7 +32,7 @@ def remove(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def add(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> bool:
     """Keep a replica that was to go, or start one: pull the layers that lack, then the start delay."""
     m, station, replicas = system.first_machine[k], x.truth.station[w, k], x.seen.replicas[w, k, service]
@@ -53,7 +53,7 @@ def add(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> b
     return True
 
 
-@kernel
+@inner
 def pull(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> float:
     """Pull the layers that station k lacks over the shared way from the cloud; when the image is there."""
     links, now_s = x.truth.links[w], slot * system.slot_s
@@ -73,7 +73,7 @@ def pull(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> 
     return there_s
 
 
-@kernel
+@inner
 def make_room(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
     """Delete layers that no replica on station k needs, lowest first, until the image fits on its disk."""
     lack_bytes, idle_bytes, slack_bytes = -x.seen.free_disk_bytes[w, k], 0.0, SLACK * system.disk_bytes[k]
@@ -94,7 +94,7 @@ def make_room(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def deletable(system: System, x: Worlds, w: int, k: int, service: int, layer: int) -> bool:
     """Whether a layer is on station k, and neither `service` nor any replica there needs it."""
     if x.seen.layer[w, k, layer].on_disk == 0 or system.needs_layer[service, layer]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from edgewise.core.compiled import kernel, numba
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import Bools, Ints, System
 from edgewise.policies.requests.base import at_sites
@@ -19,7 +19,7 @@ from edgewise.sim.replica_scaling import scale_one
 from edgewise.sim.replica_state import Truth, Worlds
 
 
-@kernel
+@inner
 def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
     """Whether site b may send its head to station k (or hold it, k = -1)."""
     if k == -1:
@@ -30,7 +30,7 @@ def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
     return bool(k == 0 or replicas.ready > replicas.removing)
 
 
-@kernel
+@kernel(allocates=False)
 def first_impossible(seen: ReplicaView, stations: Ints) -> int:
     """w * B + b of the first decision that cannot be carried out, or -1."""
     for w in range(stations.shape[0]):
@@ -40,7 +40,7 @@ def first_impossible(seen: ReplicaView, stations: Ints) -> int:
     return -1
 
 
-@kernel
+@inner
 def has_room(truth: Truth, w: int) -> bool:
     """Whether no queue of world w can overflow in one slot."""
     for k in range(truth.station.shape[1]):
@@ -50,7 +50,7 @@ def has_room(truth: Truth, w: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
     """What is seen at the start of a slot: arrivals, drops at sites, the measured delay to the cloud."""
     now_s, world = slot * system.slot_s, x.seen.world[w]
@@ -64,7 +64,7 @@ def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
     world.cloud_delay_s = max(0.0, mean_s + noise_s) + max(0.0, x.truth.links[w].up_free_s - now_s)
 
 
-@kernel
+@inner
 def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> None:
     """Dispatch (B,) `stations` of world w, work through the slot, and begin the next one."""
     if slot % system.frame_slots == 0:
@@ -83,27 +83,21 @@ def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> N
     x.truth.links[w].imbalance = imbalance(system, x, w)
 
 
-@kernel(parallel=True)
-def begin_all_worlds(system: System, seen: ReplicaView, truth: Truth) -> None:
-    """Slot 0 of every world (`Worlds` in parts: threads take no nested tuples)."""
-    for w in numba.prange(seen.world.size):
-        begin_slot(system, Worlds(seen, truth), w, 0)
+@kernel(allocates=False)
+def begin_all_worlds(system: System, seen: ReplicaView, truth: Truth, slot: int) -> None:
+    """Begin a slot of every world."""
+    for w in range(seen.world.size):
+        begin_slot(system, Worlds(seen, truth), w, slot)
 
 
-@kernel(parallel=True)
-def pass_all(
-    system: System,
-    seen: ReplicaView,
-    truth: Truth,
-    stations: Ints,
-    slot: int,
-) -> None:
+@kernel(allocates=False)
+def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int) -> None:
     """One slot of every world under (W, B) stations."""
-    for w in numba.prange(stations.shape[0]):
+    for w in range(stations.shape[0]):
         pass_slot(system, Worlds(seen, truth), w, stations[w], slot)
 
 
-@kernel
+@inner
 def goes_on(system: System, x: Worlds, w: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
     """Pass one slot of world w under (B,) stations; False, and `wrong` 1, where they are not possible."""
     for b in range(stations.size):
@@ -115,53 +109,73 @@ def goes_on(system: System, x: Worlds, w: int, stations: Ints, slots: Ints, wron
     return True
 
 
-@kernel(parallel=True)
-def pass_all_by_rule(
-    system: System, seen: ReplicaView, truth: Truth, slots: Ints, until: int, memory: Any, wrong: Ints
+@kernel(allocates=False, nogil=True)
+def pass_by_rule(
+    system: System,
+    seen: ReplicaView,
+    truth: Truth,
+    first: int,
+    end: int,
+    slots: Ints,
+    until: int,
+    memory: Any,
+    stations: Ints,
+    wrong: Ints,
 ) -> None:
     """`passing` for the shipped rules, cached on disk.
 
     Args:
+        first, end: worlds first … end - 1 pass.
         slots: (W,) next slot of each world; advanced.
         until: the first slot not to pass; a world also stops where a queue may overflow.
         memory: of the rule.
+        stations: (W, B) for its decisions.
         wrong: (W,) 1 where a decision was not possible; that world stops.
     """
-    for w in numba.prange(slots.size):
-        x = Worlds(seen, truth)
+    x = Worlds(seen, truth)
+    for w in range(first, end):
         while slots[w] < until and has_room(truth, w):
-            stations = rule_at_sites(system, seen, w, memory)
-            if not goes_on(system, x, w, stations, slots, wrong):
+            rule_at_sites(system, seen, w, memory, stations[w])
+            if not goes_on(system, x, w, stations[w], slots, wrong):
                 break
 
 
 def passing(decide: Callable[..., int]) -> Callable[..., None]:
-    """Kernel that passes slots of all worlds, each deciding for itself, see `pass_all_by_rule`.
+    """Kernel that passes slots of some worlds, each deciding for itself, see `pass_by_rule`.
 
     A kernel that is not shipped is compiled once in every process.
     """
-    return pass_all_by_rule if decide is by_rule else _passing(decide)
+    return pass_by_rule if decide is by_rule else _passing(decide)
 
 
 @cache
 def _passing(decide: Callable[..., int]) -> Callable[..., None]:
     decide_at_sites = at_sites(decide)
 
-    @kernel(parallel=True, cache=False)
-    def pass_all_deciding(
-        system: System, seen: ReplicaView, truth: Truth, slots: Ints, until: int, memory: Any, wrong: Ints
+    @kernel(allocates=False, nogil=True, cache=False)
+    def pass_deciding(
+        system: System,
+        seen: ReplicaView,
+        truth: Truth,
+        first: int,
+        end: int,
+        slots: Ints,
+        until: int,
+        memory: Any,
+        stations: Ints,
+        wrong: Ints,
     ) -> None:
-        for w in numba.prange(slots.size):
-            x = Worlds(seen, truth)
+        x = Worlds(seen, truth)
+        for w in range(first, end):
             while slots[w] < until and has_room(truth, w):
-                stations = decide_at_sites(system, seen, w, memory)
-                if not goes_on(system, x, w, stations, slots, wrong):
+                decide_at_sites(system, seen, w, memory, stations[w])
+                if not goes_on(system, x, w, stations[w], slots, wrong):
                     break
 
-    return pass_all_deciding
+    return pass_deciding
 
 
-@kernel
+@kernel(allocates=False)
 def scale_all(
     system: System, seen: ReplicaView, truth: Truth, commands: Ints, slot: int, valid: Bools
 ) -> None:

@@ -16,6 +16,7 @@ head to a station; stations work through [T, T + slot), event by event.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +92,7 @@ class ReplicaWorlds:
         requests: W worlds of them.
         slots: how many; a multiple of `system.frame_slots`.
         seeds: (W,) key of each world's own draws (delays, service times).
-        threads: how many to use; None for all that numba has.
+        threads: how many `run` uses; None for all that numba has.
     Raises:
         ScenarioError: requests break a rule (order, range, sign), or slots is no multiple of a frame.
     """
@@ -106,7 +107,8 @@ class ReplicaWorlds:
     ) -> None:
         if slots <= 0 or slots % system.frame_slots:
             raise ScenarioError(f"slots is {slots}; use a multiple of frame_slots, {system.frame_slots}")
-        self.system, self.slots, self._threads = system, slots, threads
+        self.system, self.slots = system, slots
+        self._threads = threads or numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         self.reset(requests, seeds)
 
     def reset(self, requests: Requests | None = None, seeds: Sequence[int] | None = None) -> ReplicaView:
@@ -125,7 +127,7 @@ class ReplicaWorlds:
         self.slot = 0
         frames = self.slots // self.system.frame_slots
         self.state = k.new_worlds(self.system, self._requests, frames, self._seeds)
-        self._with_threads(begin_all_worlds)
+        begin_all_worlds(self.system, *self.state, self.slot)
         return self.view
 
     @property
@@ -152,7 +154,7 @@ class ReplicaWorlds:
         if commands.ndim != 3 or commands.shape[0] != len(self._seeds) or commands.shape[2] != 2:
             raise PolicyError(f"commands must be of shape ({len(self._seeds)}, C, 2), got {commands.shape}")
         valid = np.zeros(commands.shape[:2], dtype=np.bool_)
-        scale_all(self.system, *self.state, np.asarray(commands, dtype=np.int64), self.slot, valid)
+        scale_all(self.system, *self.state, np.ascontiguousarray(commands, dtype=np.int64), self.slot, valid)
         return valid
 
     def step(self, stations: Ints) -> SlotResult:
@@ -162,7 +164,7 @@ class ReplicaWorlds:
             PolicyError: a station does not exist, or does not host the service; nothing has changed then.
         """
         self._refuse_end()
-        stations = np.asarray(stations, dtype=np.int64)
+        stations = np.ascontiguousarray(stations, dtype=np.int64)
         if stations.shape != self.view.head.shape:
             raise PolicyError(f"stations must be of shape {self.view.head.shape}, got {stations.shape}")
         wrong = first_impossible(self.view, stations)
@@ -171,7 +173,7 @@ class ReplicaWorlds:
                 self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
             )
         self._grow()
-        self._with_threads(pass_all, stations, self.slot)
+        pass_all(self.system, *self.state, stations, self.slot)
         self.slot += 1
         truth = self.state.truth
         return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
@@ -188,9 +190,10 @@ class ReplicaWorlds:
         self._refuse_end()
         slots = np.full(len(self._seeds), self.slot)
         wrong = np.zeros(len(self._seeds), dtype=np.int64)
+        stations = np.empty(self.view.site.shape, dtype=np.int64)
         while slots.min() < until:
             self._grow()
-            self._with_threads(passing(decide), slots, until, memory, wrong)
+            self._in_threads(passing(decide), slots, until, memory, stations, wrong)
             if wrong.any():
                 w = int(np.flatnonzero(wrong)[0])
                 raise PolicyError(
@@ -225,10 +228,16 @@ class ReplicaWorlds:
             t = k.enlarged(t)
         self.state = self.state._replace(truth=t)
 
-    def _with_threads(self, run: Any, *arguments: Any) -> None:
-        if self._threads is not None:
-            numba.set_num_threads(self._threads)
-        run(self.system, *self.state, *arguments)
+    def _in_threads(self, run: Any, *arguments: Any) -> None:
+        """Each thread passes as many worlds; worlds share nothing that is written."""
+        worlds = len(self._seeds)
+        ends = np.linspace(0, worlds, min(self._threads, worlds) + 1).astype(np.int64).tolist()
+
+        def pass_some(first: int, end: int) -> None:
+            run(self.system, *self.state, first, end, *arguments)
+
+        with ThreadPoolExecutor(len(ends)) as pool:
+            list(pool.map(pass_some, ends[:-1], ends[1:]))
 
 
 def simulate(

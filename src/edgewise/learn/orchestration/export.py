@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 GOLDEN = 16
 CLOSE = 1e-3
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policies" / "kais"
+NO_NETWORK = (
+    "parameters of the algorithm in policies/orchestrate/marginal.py, not of a network: there is no ONNX file"
+)
 STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S; version 1"
 
 
@@ -90,7 +93,11 @@ def export_search(search: Search, folder: Path, name: str, about: Mapping[str, A
     card["dispatch"] = part | {"inputs": len(STATION_FEATURES), "weights": weights.round(9).tolist()}
     if search.config.half != "dispatch":
         known = {key: value.round(9).tolist() for key, value in search.known._asdict().items()}
-        card["scale"] = {"terms": dict(zip(TERMS, terms.round(9).tolist(), strict=True)), **known}
+        card["scale"] = {
+            "note": NO_NETWORK,
+            "terms": dict(zip(TERMS, terms.round(9).tolist(), strict=True)),
+            **known,
+        }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from edgewise.learn.run import events
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.requests.rules import Weighted
-from edgewise.sim.replicas import Outcome
 
 Step = Callable[[str], None]
 BASELINES = (
@@ -53,6 +52,25 @@ class Choice(NamedTuple):
     seed: int
 
 
+class Output(NamedTuple):
+    """Where a training goes, and who hears of it.
+
+    Attributes:
+        folder, name: of its files.
+        command: that the card names.
+        validation: seeds on which the result and baselines are compared.
+        write: told the figures of each episode.
+        step: told what goes on.
+    """
+
+    folder: Path
+    name: str
+    command: str
+    validation: Sequence[int]
+    write: Callable[[dict[str, float]], None]
+    step: Step
+
+
 def carried_out(
     choice: Choice,
     where: Setting,
@@ -64,16 +82,24 @@ def carried_out(
     tensorboard: bool = False,
     step: Step = lambda text: None,
 ) -> Path:
-    """`train`, or `evolved` for the method of that name; the card."""
+    """Train, or search for the method "evolved", or go on with what the folder holds; the card.
+
+    Args:
+        command, validation, step: see `Output`.
+        tensorboard: write events into the folder.
+    Raises:
+        EdgewiseError: no such method or half.
+        RunError: the folder holds another training of that name, or tensorboard is not installed.
+    """
     method, half, episodes, worlds, seed = choice
-    make: Callable[..., Path]
+    run: Callable[[Output], Path]
     if method == "evolved":
         _check_half(half)
-        search = EvolveConfig(half=half, generations=episodes, worlds=worlds, seed=seed)
-        make = partial(evolved, where, search)
+        run = partial(_evolved, where, EvolveConfig(half, episodes, worlds=worlds, seed=seed))
     else:
-        make = partial(train, where, config_of(method, half, worlds, episodes, seed))
-    return make(folder, name, command=command, validation=validation, tensorboard=tensorboard, step=step)
+        run = partial(_trained, where, config_of(method, half, worlds, episodes, seed))
+    write = events(folder / name) if tensorboard else lambda figures: None
+    return run(Output(folder, name, command, validation, write, step))
 
 
 def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> Config:
@@ -99,44 +125,24 @@ def _check_half(half: str) -> None:
         raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
 
 
-def train(
-    where: Setting,
-    config: Config,
-    folder: Path,
-    name: str,
-    *,
-    command: str,
-    validation: Sequence[int],
-    tensorboard: bool = False,
-    step: Step = lambda text: None,
-) -> Path:
-    """Train as configured, or go on with NAME.pt in the folder; returns the path of the card.
-
-    Args:
-        command: that the card names.
-        validation: seeds on which the result and baselines are compared.
-        tensorboard: write events into the folder.
-        step: told what goes on.
-    Raises:
-        RunError: NAME.pt is of another training, or tensorboard is not installed.
-    """
-    saved = folder / f"{name}.pt"
+def _trained(where: Setting, config: Config, to: Output) -> Path:
+    """Train as configured, or go on with NAME.pt in the folder; the card."""
+    saved = to.folder / f"{to.name}.pt"
     training = Training(where, config, fixed())
     if saved.exists():
         training.load(saved)
-    write = events(folder / name) if tensorboard else lambda figures: None
 
     def tell(line: Line) -> None:
-        step(
+        to.step(
             f"episode {line.episode + 1} of {config.episodes}, {100 * line.rate:.1f} % in time, "
             f"{line.elapsed_s:.0f} s"
         )
-        write({"episode": line.episode, "rate": line.rate, "cost_bytes": line.cost_bytes})
+        to.write({"episode": line.episode, "rate": line.rate, "cost_bytes": line.cost_bytes})
         training.save(saved)
 
     training.train(tell)
     training.save(saved)
-    return judged(training, folder, name, command, validation, step)
+    return _exported(training, to)
 
 
 def fixed() -> Fixed:
@@ -144,65 +150,43 @@ def fixed() -> Fixed:
     return Fixed(Weighted(first_vector()[:WEIGHTS]), orchestrate.load("marginal"))
 
 
-def judged(
-    training: Training, folder: Path, name: str, command: str, validation: Sequence[int], step: Step
-) -> Path:
-    """Export the networks, with their scores and those of baselines on validation seeds."""
+def _exported(training: Training, to: Output) -> Path:
+    """The networks and their card, with their scores and those of baselines on validation seeds."""
     about: dict[str, Any] = {
-        "command": command,
+        "command": to.command,
         "scenario": training.setting.name,
         "config": asdict(training.config),
-        "seeds": {"training": list(_span(training)), "validation": list(validation)},
+        "seeds": {"training": list(_span(training)), "validation": list(to.validation)},
         "curve": [[line.episode, round(line.rate, 5), round(line.elapsed_s, 1)] for line in training.curve],
     }
-    card = export(training, folder, name, about)
-    pairs: dict[str, tuple[RequestPolicy, ReplicaPolicy]] = {name: policies_of(training, card)}
-    pairs |= _baselines()
-    scores = _judged(training.setting, pairs, validation, step)
-    return export(training, folder, name, about | {"scores": scores})
+    card = export(training, to.folder, to.name, about)
+    scores = _scores(training.setting, policies_of(training, card), to)
+    return export(training, to.folder, to.name, about | {"scores": scores})
 
 
-def evolved(
-    where: Setting,
-    config: EvolveConfig,
-    folder: Path,
-    name: str,
-    *,
-    command: str,
-    validation: Sequence[int],
-    tensorboard: bool = False,
-    step: Step = lambda text: None,
-) -> Path:
-    """Search, or go on with NAME.search.json in the folder; judge and export what was found; the card.
-
-    Raises:
-        RunError: NAME.search.json is of another search, or tensorboard is not installed.
-    """
-    saved = folder / f"{name}.search.json"
+def _evolved(where: Setting, config: EvolveConfig, to: Output) -> Path:
+    """Search, or go on with NAME.search.json in the folder; what was found and its card, with scores."""
+    saved = to.folder / f"{to.name}.search.json"
     search = Search(where, config)
     if saved.exists():
         search.load(saved)
-    write = events(folder / name) if tensorboard else lambda figures: None
 
     def tell(line: Generation) -> None:
-        step(f"generation {line.number + 1} of {config.generations}, goal {line.goal:.4f}")
-        write({"episode": line.number, "goal": line.goal, "best": line.best})
+        to.step(f"generation {line.number + 1} of {config.generations}, goal {line.goal:.4f}")
+        to.write({"episode": line.number, "goal": line.goal, "best": line.best})
         search.save(saved)
 
     found = search.search(tell)
+    first, last = search.seeds(0).start, search.seeds(config.generations - 1).stop
     about: dict[str, Any] = {
-        "command": command,
+        "command": to.command,
         "scenario": where.name,
         "config": asdict(config),
-        "seeds": {
-            "training": [search.seeds(0).start, search.seeds(config.generations - 1).stop],
-            "validation": list(validation),
-        },
+        "seeds": {"training": [first, last], "validation": list(to.validation)},
         "curve": [[line.number, round(line.goal, 5), round(line.elapsed_s, 1)] for line in found],
     }
-    pairs = {name: search.policies(search.mean)}
-    pairs |= _baselines()
-    return export_search(search, folder, name, about | {"scores": _judged(where, pairs, validation, step)})
+    scores = _scores(where, search.policies(search.mean), to)
+    return export_search(search, to.folder, to.name, about | {"scores": scores})
 
 
 def _baselines() -> dict[str, tuple[RequestPolicy, ReplicaPolicy]]:
@@ -211,23 +195,15 @@ def _baselines() -> dict[str, tuple[RequestPolicy, ReplicaPolicy]]:
     return {f"{a} + {b}": (requests.load(a), tuned.get(b) or orchestrate.load(b)) for a, b in BASELINES}
 
 
-def _judged(
-    where: Setting,
-    pairs: Mapping[str, tuple[RequestPolicy, ReplicaPolicy]],
-    validation: Sequence[int],
-    step: Step,
-) -> dict[str, list[float]]:
+def _scores(where: Setting, ours: tuple[RequestPolicy, ReplicaPolicy], to: Output) -> dict[str, list[float]]:
+    """By name: throughput rate and bytes of a world, of what was trained and of baselines."""
     scores = {}
-    for who, (dispatch, scale) in pairs.items():
-        step(f"validation: {who}")
-        scores[who] = _scores(evaluate(where, dispatch, scale, validation))
+    for who, (dispatch, scale) in ({to.name: ours} | _baselines()).items():
+        to.step(f"validation: {who}")
+        outcome = evaluate(where, dispatch, scale, to.validation)
+        cost = float(outcome.cost_bytes.sum(axis=1).mean())
+        scores[who] = [round(float(np.nanmean(outcome.throughput_rate)), 5), round(cost)]
     return scores
-
-
-def _scores(outcome: Outcome) -> list[float]:
-    """Throughput rate and bytes of a world."""
-    cost = float(outcome.cost_bytes.sum(axis=1).mean())
-    return [round(float(np.nanmean(outcome.throughput_rate)), 5), round(cost)]
 
 
 def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:

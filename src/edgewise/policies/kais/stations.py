@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import Bools, Floats, System
@@ -46,20 +46,29 @@ STATION_FEATURES = (
 CLOUD, OWN, ROOM, FITS = 0, 1, 13, 17
 
 
-@kernel
+@inner
 def squashed(x: float) -> float:
     """sign(x) log(1 + |x|)."""
     return math.copysign(math.log1p(abs(x)), x)
 
 
-@kernel
+@inner
+def largest(values: Floats) -> float:
+    """The largest of values >= 0."""
+    found = 0.0
+    for value in values:
+        found = max(found, value)
+    return found
+
+
+@inner
 def stays(view: ReplicaView, w: int, k: int, s: int) -> bool:
     """Whether station k has a replica of service s that stays; the cloud always."""
     replicas = view.replicas[w, k, s]
     return bool(k == 0 or replicas.ready > replicas.removing)
 
 
-@kernel
+@inner
 def fill_row(system: System, view: ReplicaView, w: int, b: int, k: int, row: Floats) -> None:
     """(F,) features of station k for the head of site b; see STATION_FEATURES."""
     head, m, s = view.site[w, b], system.first_machine[k], view.site[w, b].head_service
@@ -84,8 +93,8 @@ def fill_row(system: System, view: ReplicaView, w: int, b: int, k: int, row: Flo
     row[2], row[3] = (0.0, 0.0) if cloud else (squashed(replicas.ready), squashed(idle))
     row[4], row[5] = squashed(replicas.waiting), squashed(waiting)
     row[6], row[7] = squashed(replica_wait_s), squashed(core_s / cores)
-    row[8] = machine.free_cpu_cores / system.cpu_cores.max()
-    row[9] = machine.free_memory_bytes / system.memory_bytes.max()
+    row[8] = machine.free_cpu_cores / largest(system.cpu_cores)
+    row[9] = machine.free_memory_bytes / largest(system.memory_bytes)
     row[10], row[11], row[12] = squashed(10.0 * way_s), squashed(left_s), squashed(took_s)
     row[13], row[14], row[15] = squashed(room_s), room_s < 0.0, head.head_cpu_cores
     row[16], row[17] = squashed(head.site_queue), fits
@@ -94,7 +103,7 @@ def fill_row(system: System, view: ReplicaView, w: int, b: int, k: int, row: Flo
     row[21] = fits and own
 
 
-@kernel
+@inner
 def _hosting(view: ReplicaView, w: int, s: int) -> float:
     count = 0
     for k in range(1, view.replicas.shape[1]):
@@ -102,7 +111,7 @@ def _hosting(view: ReplicaView, w: int, s: int) -> float:
     return float(count / (view.replicas.shape[1] - 1))
 
 
-@kernel
+@inner
 def draw_of(view: ReplicaView, w: int, b: int, k: int) -> float:
     """Uniform draw of site b for station k, new in every slot; live, the seed is the gateway's.
 
@@ -112,7 +121,7 @@ def draw_of(view: ReplicaView, w: int, b: int, k: int) -> float:
     return float(uniform_of(view.world[w].seed, POLICY, cell, int(1e3 * view.world[w].clock_s + 0.5)))
 
 
-@kernel
+@inner(allocates=True)
 def by_weights(system: System, view: ReplicaView, w: int, b: int, weights: Any) -> int:
     """The station with most weights · features + width · Gumbel draw; the width's log is the last weight."""
     row, best, most = np.zeros(weights.size - 1), HOLD, -np.inf
@@ -129,7 +138,7 @@ def by_weights(system: System, view: ReplicaView, w: int, b: int, weights: Any) 
     return best
 
 
-@kernel
+@kernel(allocates=False)
 def fill_rows(system: System, view: ReplicaView, allowed: Bools, rows: Floats) -> None:
     """`fill_row` for every allowed (W, B, N + 1) station of a head, in their order."""
     at = 0
@@ -141,7 +150,7 @@ def fill_rows(system: System, view: ReplicaView, allowed: Bools, rows: Floats) -
                     at += 1
 
 
-@kernel
+@kernel(allocates=False)
 def fill_draws(view: ReplicaView, found: Floats) -> None:
     """`draw_of` for every (W, B, N + 1)."""
     for w in range(found.shape[0]):

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import Floats, Ints, System
@@ -121,7 +121,7 @@ class MarginalValue:
         return found
 
 
-@kernel
+@kernel(allocates=False)
 def at_least(count: int, mean: float, dispersion: float) -> float:
     """P(N >= count) of a negative binomial N; Poisson's limit for a small dispersion."""
     size = 1.0 / max(dispersion, 1e-3)
@@ -179,7 +179,7 @@ def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, term
     return count
 
 
-@kernel
+@inner(allocates=True)
 def as_it_is(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, terms: Any) -> Plan:
     """The plan of world w before any command."""
     nodes, services, first = system.site_of.size, load.size, system.first_machine[1]
@@ -199,7 +199,7 @@ def as_it_is(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, 
     return Plan(load, time_s, terms, there, total, used, room, planned)
 
 
-@kernel
+@inner
 def note(system: System, x: Plan, n: int, change: int) -> None:
     """Count a command in."""
     s, sign = abs(change) - 1, 1 if change > 0 else -1
@@ -214,13 +214,13 @@ def note(system: System, x: Plan, n: int, change: int) -> None:
                 x.planned[n, i] = True
 
 
-@kernel
+@inner
 def worth(s: int, x: Plan, more: int) -> float:
     """Value of the last replica of service s, or with more = 1 of the next."""
     return float(at_least(x.total[s] + more, x.terms[0] * x.load[s], x.terms[1]) / x.time_s[s])
 
 
-@kernel
+@inner
 def least_worth(view: ReplicaView, w: int, n: int, x: Plan) -> int:
     """The service with an idle replica on node n whose last one is worth least; -1 for none."""
     found, least = -1, np.inf
@@ -232,7 +232,7 @@ def least_worth(view: ReplicaView, w: int, n: int, x: Plan) -> int:
     return found
 
 
-@kernel
+@inner
 def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, planned: Any) -> float:
     """Bytes of the image of service s that node n has neither on disk nor planned."""
     lack = 0.0
@@ -242,7 +242,7 @@ def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, pla
     return lack
 
 
-@kernel
+@inner
 def best_addition(system: System, view: ReplicaView, w: int, x: Plan, budget: float) -> Any:
     """(node, service, bytes to pull) of the largest positive score; node -1 for none."""
     found, service, lacking, most = -1, -1, 0.0, 0.0

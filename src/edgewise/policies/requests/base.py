@@ -56,22 +56,19 @@ class KernelDispatch:
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) what the kernel decides for each head."""
-        stations = np.full(view.site.shape, HOLD, dtype=np.int64)
+        stations = np.empty(view.site.shape, dtype=np.int64)
         in_worlds(self.decide)(self.system, view, self.memory, stations)
         return stations
 
 
 @cache
-def at_sites(decide: Callable[..., int]) -> Callable[..., Ints]:
-    """Kernel (system, view, w, memory) -> (B,) decisions of `decide` for all sites of a world."""
+def at_sites(decide: Callable[..., int]) -> Callable[..., None]:
+    """Kernel (system, view, w, memory, stations) that fills (B,) with what `decide` says for world w."""
 
-    @kernel(cache=False)
-    def decide_at_sites(system: System, view: ReplicaView, w: int, memory: Any) -> Ints:
-        stations = np.full(view.site.shape[1], HOLD)
+    @kernel(allocates=False, cache=False)
+    def decide_at_sites(system: System, view: ReplicaView, w: int, memory: Any, stations: Ints) -> None:
         for b in range(stations.size):
-            if view.site[w, b].head >= 0:
-                stations[b] = decide(system, view, w, b, memory)
-        return stations
+            stations[b] = decide(system, view, w, b, memory) if view.site[w, b].head >= 0 else HOLD
 
     return decide_at_sites
 
@@ -79,11 +76,11 @@ def at_sites(decide: Callable[..., int]) -> Callable[..., Ints]:
 @cache
 def in_worlds(decide: Callable[..., int]) -> Callable[..., None]:
     """Kernel (system, view, memory, stations) that fills (W, B) stations."""
-    sites = at_sites(decide)
+    decide_at_sites = at_sites(decide)
 
-    @kernel(cache=False)
+    @kernel(allocates=False, cache=False)
     def decide_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
         for w in range(stations.shape[0]):
-            stations[w] = sites(system, view, w, memory)
+            decide_at_sites(system, view, w, memory, stations[w])
 
     return decide_in_worlds

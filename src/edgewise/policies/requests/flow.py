@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import Floats, Ints, System
 from edgewise.policies.requests.base import request_policy
@@ -61,9 +61,7 @@ class MinCostFlow:
 def assign_worlds(system: System, view: ReplicaView, stations: Ints) -> None:
     """Fill (W, B) stations."""
     for w in range(stations.shape[0]):
-        heads = 0
-        for b in range(stations.shape[1]):
-            heads += view.site[w, b].head >= 0
+        heads = count_heads(view, w)
         if heads > 0:
             arcs = arcs_of(system, view, w, heads)
             ends = cheapest(system, view, w, arcs)
@@ -72,7 +70,16 @@ def assign_worlds(system: System, view: ReplicaView, stations: Ints) -> None:
                     stations[w, arcs.site[h]] = ends[h] // 2
 
 
-@kernel
+@inner
+def count_heads(view: ReplicaView, w: int) -> int:
+    """Sites of world w with a request to send."""
+    count = 0
+    for b in range(view.site.shape[1]):
+        count += view.site[w, b].head >= 0
+    return count
+
+
+@inner(allocates=True)
 def arcs_of(system: System, view: ReplicaView, w: int, heads: int) -> Arcs:
     """Costs of all arcs in world w; end 2k are idle replicas of station k, 2k + 1 its queue."""
     ends = 2 * view.replicas.shape[1] + 1
@@ -87,14 +94,16 @@ def arcs_of(system: System, view: ReplicaView, w: int, heads: int) -> Arcs:
                     cost[h, 2 * k] = with_deadline(view, w, b, travel_s(system, view, w, b, k))
                     cost[h, 2 * k + 1] = with_deadline(view, w, b, queue_s(system, view, w, b, k))
             cost[h, ends - 1] = 2.0 * MISSED
-            order[h] = np.argsort(cost[h])
+            ends_of = np.argsort(cost[h])
+            for i in range(ends):  # an assignment of slices would take two seconds to compile
+                order[h, i] = ends_of[i]
             h += 1
     for h in range(heads - 1, -1, -1):
-        least[h] = least[h + 1] + cost[h].min()
+        least[h] = least[h + 1] + cost[h, order[h, 0]]
     return Arcs(site, cost, order, least)
 
 
-@kernel
+@inner
 def with_deadline(view: ReplicaView, w: int, b: int, begin_s: float) -> float:
     """Cost of beginning the head of site b then."""
     head = view.site[w, b]
@@ -102,7 +111,7 @@ def with_deadline(view: ReplicaView, w: int, b: int, begin_s: float) -> float:
     return begin_s + MISSED if begin_s > left_s else begin_s
 
 
-@kernel
+@inner
 def queue_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
     """Travel and expected wait, at least a slot; half of the work under way is left."""
     head = view.site[w, b]
@@ -113,7 +122,7 @@ def queue_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
     return travel_s(system, view, w, b, k) + max(wait_s, system.slot_s)
 
 
-@kernel
+@inner
 def takes(system: System, view: ReplicaView, w: int, arcs: Arcs, ends: Ints, h: int, end: int) -> bool:
     """Whether `end` can take head h besides the heads before it."""
     k = end // 2
@@ -131,7 +140,7 @@ def takes(system: System, view: ReplicaView, w: int, arcs: Arcs, ends: Ints, h: 
     return idle > 0 and (end % 2 == 1 or cores >= 0.0)
 
 
-@kernel
+@inner(allocates=True)
 def cheapest(system: System, view: ReplicaView, w: int, arcs: Arcs) -> Any:
     """(H,) ends of least total cost, depth first."""
     heads, count = arcs.cost.shape
@@ -155,7 +164,8 @@ def cheapest(system: System, view: ReplicaView, w: int, arcs: Arcs) -> Any:
         ends[h], spent[h + 1] = end, total
         if h == heads - 1:
             most = total
-            best[:] = ends
+            for other in range(heads):
+                best[other] = ends[other]
         else:
             h += 1
             tried[h] = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.errors import PolicyError
@@ -20,14 +20,14 @@ from edgewise.policies.requests.base import KernelDispatch, request_policy
 POLICY = int(Purpose.POLICY)
 
 
-@kernel
+@inner
 def hosted(view: ReplicaView, w: int, k: int, s: int) -> bool:
     """Whether node k has a replica of service s that stays."""
     replicas = view.replicas[w, k, s]
     return bool(replicas.ready > replicas.removing)
 
 
-@kernel
+@inner
 def fits(system: System, view: ReplicaView, w: int, b: int, k: int) -> bool:
     """Whether node k has the cores and memory for the head of site b now."""
     head, m = view.site[w, b], system.first_machine[k]
@@ -36,7 +36,7 @@ def fits(system: System, view: ReplicaView, w: int, b: int, k: int) -> bool:
     return bool(cores and machine.free_memory_bytes >= head.head_memory_bytes * (1 - 1e-9))
 
 
-@kernel
+@inner
 def use(system: System, view: ReplicaView, w: int, k: int) -> float:
     """Mean of the shares of cores and memory in use on node k."""
     m = system.first_machine[k]
@@ -45,7 +45,7 @@ def use(system: System, view: ReplicaView, w: int, k: int) -> float:
     return float(0.5 * (cpu + memory))
 
 
-@kernel
+@inner
 def travel_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
     """Time for the head of site b to reach station k, the wait for the WAN as last measured."""
     size_bits = 8.0 * view.site[w, b].head_payload_bytes
@@ -54,7 +54,7 @@ def travel_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float
     return float(system.delay_s[b, k] + size_bits / system.lan_bps)
 
 
-@kernel
+@inner
 def wait_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
     """Expected time until the head of site b begins on node k.
 
@@ -75,32 +75,31 @@ def wait_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
     return float(max(by_replica_s, core_s / system.cpu_cores[system.first_machine[k]]))
 
 
-@kernel
+@inner
 def nearest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
     """The nearest node that hosts the service and has room; of equal ones the least used; else the cloud."""
-    best, s = 0, view.site[w, b].head_service
+    best, best_s, least, s = 0, np.inf, np.inf, view.site[w, b].head_service
     for k in range(1, view.replicas.shape[1]):
-        if hosted(view, w, k, s) and fits(system, view, w, b, k):
-            nearer = best == 0 or system.delay_s[b, k] < system.delay_s[b, best]
-            same = best > 0 and system.delay_s[b, k] == system.delay_s[b, best]
-            if nearer or (same and use(system, view, w, k) < use(system, view, w, best)):
-                best = k
+        if system.delay_s[b, k] <= best_s and hosted(view, w, k, s) and fits(system, view, w, b, k):
+            used = use(system, view, w, k)
+            if system.delay_s[b, k] < best_s or used < least:
+                best, best_s, least = k, system.delay_s[b, k], used
     return best
 
 
-@kernel
+@inner
 def least_used(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
     """The least used node that hosts the service and has room, else the cloud."""
-    best, s = 0, view.site[w, b].head_service
+    best, least, s = 0, np.inf, view.site[w, b].head_service
     for k in range(1, view.replicas.shape[1]):
-        if not (hosted(view, w, k, s) and fits(system, view, w, b, k)):
-            continue
-        if best == 0 or use(system, view, w, k) < use(system, view, w, best):
-            best = k
+        if hosted(view, w, k, s) and fits(system, view, w, b, k):
+            used = use(system, view, w, k)
+            if used < least:
+                best, least = k, used
     return best
 
 
-@kernel
+@inner
 def draw_hosted(view: ReplicaView, w: int, s: int, count: int, draw: float) -> int:
     """The node at `draw` in (0, 1) among `count` that host service s."""
     left = int(draw * count)
@@ -112,7 +111,7 @@ def draw_hosted(view: ReplicaView, w: int, s: int, count: int, draw: float) -> i
     return 0
 
 
-@kernel
+@inner
 def count_hosted(view: ReplicaView, w: int, s: int) -> int:
     """Nodes that host service s."""
     count = 0
@@ -121,13 +120,13 @@ def count_hosted(view: ReplicaView, w: int, s: int) -> int:
     return count
 
 
-@kernel
+@inner
 def slot_of(system: System, view: ReplicaView, w: int) -> int:
     """Number of the slot."""
     return int(view.world[w].clock_s / system.slot_s + 0.5)
 
 
-@kernel
+@inner
 def better_of_two(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
     """Of two random nodes that host the service, where it begins first; the cloud where none does."""
     s, slot, seed = view.site[w, b].head_service, slot_of(system, view, w), view.world[w].seed
@@ -139,7 +138,7 @@ def better_of_two(system: System, view: ReplicaView, w: int, b: int, memory: Any
     return two if wait_s(system, view, w, b, two) < wait_s(system, view, w, b, one) else one
 
 
-@kernel
+@inner
 def anywhere(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
     """A random node that hosts the service and has room, or the cloud, all as likely (the context mask)."""
     s, count = view.site[w, b].head_service, 1
@@ -155,7 +154,7 @@ def anywhere(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> 
     return 0
 
 
-@kernel
+@inner
 def soonest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
     """The nearest station where it ends in time: own nodes, other nodes, the cloud; else where it ends first.
 
@@ -163,24 +162,25 @@ def soonest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
     """
     head = view.site[w, b]
     left_s = head.head_deadline_s - view.world[w].clock_s - head.head_service_s
-    best, best_s, first, first_s = -1, np.inf, 0, travel_s(system, view, w, b, 0)
-    if first_s <= left_s:
-        best, best_s = 0, 1e6
-    for k in range(1, view.replicas.shape[1]):
-        if hosted(view, w, k, head.head_service):
-            begin_s = travel_s(system, view, w, b, k) + wait_s(system, view, w, b, k)
+    best, best_s, first, first_s = -1, np.inf, 0, np.inf
+    for k in range(view.replicas.shape[1]):
+        if k > 0 and not hosted(view, w, k, head.head_service):
+            continue
+        begin_s, rank_s = travel_s(system, view, w, b, k), 1e6
+        if k > 0:
+            begin_s += wait_s(system, view, w, b, k)
             rank_s = begin_s if system.site_of[k - 1] == b else begin_s + 1e3
-            if begin_s <= left_s and rank_s < best_s:
-                best, best_s = k, rank_s
-            if begin_s < first_s:
-                first, first_s = k, begin_s
+        if begin_s <= left_s and rank_s < best_s:
+            best, best_s = k, rank_s
+        if begin_s < first_s:
+            first, first_s = k, begin_s
     return best if best >= 0 else first
 
 
 RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-queue", "weighted")
 
 
-@kernel
+@inner
 def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
     """The rule that `memory[0]` numbers; one kernel for all, so that the engine is compiled once."""
     rule = int(memory[0])
@@ -199,20 +199,17 @@ def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
     return 0
 
 
-@kernel
-def rule_at_sites(system: System, view: ReplicaView, w: int, memory: Any) -> Ints:
-    """(B,) the rule's decisions for all sites of world w, HOLD without a head."""
-    stations = np.full(view.site.shape[1], HOLD)
+@inner
+def rule_at_sites(system: System, view: ReplicaView, w: int, memory: Any, stations: Ints) -> None:
+    """Fill (B,) with the rule's decisions for all sites of world w, HOLD without a head."""
     for b in range(stations.size):
-        if view.site[w, b].head >= 0:
-            stations[b] = by_rule(system, view, w, b, memory)
-    return stations
+        stations[b] = by_rule(system, view, w, b, memory) if view.site[w, b].head >= 0 else HOLD
 
 
-@kernel
+@kernel(allocates=False)
 def _rule_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
     for w in range(stations.shape[0]):
-        stations[w] = rule_at_sites(system, view, w, memory)
+        rule_at_sites(system, view, w, memory, stations[w])
 
 
 class Rule(KernelDispatch):
@@ -225,7 +222,7 @@ class Rule(KernelDispatch):
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) what the rule decides for each head; compiled code comes from the disk."""
-        stations = np.full(view.site.shape, HOLD, dtype=np.int64)
+        stations = np.empty(view.site.shape, dtype=np.int64)
         _rule_in_worlds(self.system, view, self.memory, stations)
         return stations
 
