@@ -10,7 +10,9 @@ from edgewise import policies
 from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
 from edgewise.runtime.books import Stored
+from edgewise.runtime.forwarding import took_s
 from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.later import Later
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.session import Session
 from edgewise.runtime.store import Store
@@ -141,3 +143,44 @@ def test_a_server_that_says_anything_to_any_path_is_one_without_reservations(tmp
 
     asyncio.run(asyncio.wait_for(go(), 30))
     store.close()
+
+
+@pytest.mark.parametrize("by_headers", [False, True])
+def test_a_stream_that_is_closed_while_its_worker_is_asked_is_not_there(tmp_path, by_headers):
+    store = Store(tmp_path / "state.sqlite")
+    needs = {"task": "score", "rate_qps": 5, "size_bytes": 100, "deadline_s": 5}
+    headers = {"edgewise-rate-qps": "5", "edgewise-deadline-s": "5"}
+
+    async def go():
+        asked, granted = asyncio.Event(), Later()
+
+        async def grant(request):
+            if request.method == "PUT":
+                asked.set()
+                await granted
+            return http.as_json({"others_qps": 0.0})
+
+        behind = await http.serve(grant, at_once=True)
+        front = await http.serve(gateway(store, behind.url).handle, at_once=True)
+        client = http.Client(front.host, front.port)
+        opening = client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+        if by_headers:
+            opening.close()
+            opening = client.request("POST", "/v2/models/score/infer", headers, b"{}")
+        opening = asyncio.create_task(opening)
+        await asked.wait()
+        assert (await client.request("DELETE", "/v1/streams/1")).status == 200
+        granted.set_result(None)
+        answer = await opening
+        assert answer.status == 404 and b"no open stream" in answer.body
+        client.close()
+        for server in (front, behind):
+            await server.close(0.1)
+
+    asyncio.run(asyncio.wait_for(go(), 30))
+    store.close()
+
+
+@pytest.mark.parametrize("said", ["inf", "nan", "-1", "soon", "1e9"])
+def test_a_time_at_a_worker_that_cannot_be_counts_as_none(said):
+    assert took_s(http.Response(200, b"", {"edgewise-worker-s": said})) == 0.0

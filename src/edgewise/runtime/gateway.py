@@ -220,7 +220,7 @@ class Gateway:
             except asyncio.CancelledError:  # its client hung up and does not know its number
                 self._close(stream_id)
                 raise
-        return stream_id
+        return self._id(str(stream_id))  # it may have been closed in the meantime
 
     def _opened(self, stream_id: int) -> http.Response:
         """What became of a new stream."""
@@ -342,13 +342,8 @@ class Gateway:
         """Send a query over the emulated way to its worker and back."""
         assert self.ways is not None
         self._travelled += 1
-        there_s, back_s = self.ways.delays_s(
-            stream.site,
-            self.session.world.cluster[worker],
-            stream.size_bytes,
-            query.stream_id,
-            self._travelled,
-        )
+        where = stream.site, int(self.session.world.cluster[worker])
+        there_s, back_s = self.ways.delays_s(*where, stream.size_bytes, query.stream_id, self._travelled)
         await pass_time(there_s)
         now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
         query.ways_s = there_s + back_s - self.ways.client_s
