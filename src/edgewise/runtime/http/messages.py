@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -140,7 +141,8 @@ def hang_up(transport: asyncio.Transport) -> None:
     """End a connection by a reset: after a mere FIN the other side would think that its answer is wanted."""
     sock = transport.get_extra_info("socket")
     if sock is not None and not transport.is_closing():
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with contextlib.suppress(OSError):  # some systems have none for a connection that was reset already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
 
