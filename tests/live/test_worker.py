@@ -93,6 +93,19 @@ def test_batch_time_out_bounds_the_wait_and_a_full_batch_does_not_wait():
     asyncio.run(go())
 
 
+def test_a_query_does_not_spend_its_whole_time_waiting_for_others():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4, batch_timeout_s=60)
+        patient = asyncio.create_task(batcher.submit(item(0), FOREVER))
+        await asyncio.sleep(0)
+        urgent = batcher.submit(item(1), time.monotonic() + 2.0)
+        answers = await asyncio.wait_for(asyncio.gather(patient, urgent), 20)
+        assert [answer.id for answer in answers] == ["0", "1"] and run.batches == [[0, 1]]
+
+    asyncio.run(go())
+
+
 def test_higher_priority_goes_first_and_takes_the_last_place():
     async def go():
         run = Recorder(held=True)

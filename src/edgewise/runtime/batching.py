@@ -58,7 +58,7 @@ class Batcher:
         metrics: told about waiting, batches and runs.
         max_queue: queries that may wait or run.
         max_batch: rows run together; 1 runs every query alone.
-        batch_timeout_s: how long the first query waits for others to fill a batch.
+        batch_timeout_s: how long a query waits for others to fill a batch; at most half of its time.
         clock: tells how long a run takes in the thread: the thread's CPU time, where runs do nothing but
             compute. It leaves out the wait for the interpreter, which a run in place does not have.
         by_deadline: of one priority, the query that expires first is run first.
@@ -147,13 +147,17 @@ class Batcher:
         self._turn = loop.call_later(left_s, self._go) if left_s > 0.0 else loop.call_soon(self._go)
 
     def _left_s(self) -> float:
-        """Time until the queue is due: a batch is full, or its first query has waited long enough."""
+        """Time until the queue is due: a batch is full, or a query has waited long enough.
+
+        That is `batch_timeout_s`, or half of the time that it had: the other half is for its run.
+        """
         if self._timeout_s == 0.0 or self.draining or self._max_batch == 1:
             return 0.0
         if sum([waiting.rows for *_, waiting in self._heap]) >= self._max_batch:
             return 0.0
-        first_s = min([waiting.queued_s for *_, waiting in self._heap])
-        return first_s + self._timeout_s - time.monotonic()
+        limit_s = 2.0 * self._timeout_s
+        due_s = [w.queued_s + 0.5 * min(limit_s, w.expires_s - w.queued_s) for *_, w in self._heap]
+        return min(due_s) - time.monotonic()
 
     def _go(self) -> None:
         """Run what is due."""
