@@ -94,14 +94,14 @@ class Running:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         dense = Worker(OnnxModel("dense", dense_file(self._folder)), max_batch=8)
         echo = Worker(OnnxModel("echo", echo_file(self._folder)))
-        servers = [await http.serve(dense.handle), await http.serve(echo.handle)]
+        servers = [await http.serve(dense.handle, at_once=True), await http.serve(echo.handle, at_once=True)]
         began = time.monotonic()
         session = Session(
             dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
         )
         clients = [http.Client(servers[0].host, servers[0].port) for _ in range(2)]
         self.gateway = Gateway(session, clients, ["dense", "dense"])
-        front = await http.serve(with_admin(self.gateway))
+        front = await http.serve(with_admin(self.gateway), at_once=True)
         store = Store(self._folder / "state.sqlite")
         store.put("policy", "closest")
         controller = await http.serve(Controller(store, LocalBackend(self._folder)).handle)

@@ -14,6 +14,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from connections import LOOPS
 from live_system import dense_file, dense_world
 
 from edgewise import policies
@@ -46,14 +47,14 @@ class System:
 
     async def __aenter__(self):
         self.workers = [Worker(self.model) for _ in range(2)]
-        self.servers = [await http.serve(worker.handle) for worker in self.workers]
+        self.servers = [await http.serve(worker.handle, at_once=True) for worker in self.workers]
         began = time.monotonic()
         self.session = Session(
             dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
         )
         clients = [http.Client(server.host, server.port) for server in self.servers]
         self.gateway = Gateway(self.session, clients, ["dense"] * 2, patience=QUICK, **self.options)
-        self.front = await http.serve(with_admin(self.gateway))
+        self.front = await http.serve(with_admin(self.gateway), at_once=True)
         self.client = http.Client(self.front.host, self.front.port)
         self.watching = asyncio.create_task(self.gateway.watch())
         return self
@@ -359,6 +360,14 @@ def test_logs_are_json_lines(model):
     assert "accurate" in refused["reason"]
 
 
+def test_what_other_libraries_warn_of_is_a_json_line_too():
+    code = "from edgewise.runtime.logs import log_json; import logging; log_json(); "
+    code += "logging.getLogger('asyncio').error('odd'); logging.getLogger('asyncio').info('fine')"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (line,) = map(json.loads, seen.stderr.splitlines())
+    assert (line["level"], line["logger"], line["message"]) == ("error", "asyncio", "odd")
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     if shutil.which("openssl") is None:
@@ -403,6 +412,32 @@ def test_tls_and_tokens_over_http_and_grpc(model, certificate):
         await serving.close(0.1)
 
     asyncio.run(run())
+
+
+def test_a_client_that_ends_tls_ends_its_handler_without_a_word(certificate, caplog):
+    async def run():
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def wait(request):
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.set()
+
+        server = await http.serve(wait, tls=http.tls_server(*certificate), at_once=True)
+        trust = http.tls_client(certificate[0])
+        _, writer = await asyncio.open_connection(server.host, server.port, ssl=trust)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await begun.wait()
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 20)
+        await server.close()
+
+    for new_loop in LOOPS:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(run())
+    assert caplog.text == ""
 
 
 def test_listening_is_checked():

@@ -27,11 +27,11 @@ def onnx_file(tmp_path_factory):
 
 async def with_gateway(file, scenario, max_queue=64):
     worker = Worker(OnnxModel("dense", file), max_queue)
-    behind = await http.serve(worker.handle)
+    behind = await http.serve(worker.handle, at_once=True)
     started = time.monotonic()
     session = Session(dense_world(1), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
     gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"])
-    front = await http.serve(gateway.handle)
+    front = await http.serve(gateway.handle, at_once=True)
     client = http.Client(front.host, front.port)
     try:
         await scenario(client, gateway, worker)

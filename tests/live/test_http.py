@@ -2,10 +2,9 @@
 
 import asyncio
 import json
-import socket
-import struct
 
 import pytest
+from connections import LOOPS, answers, reset
 
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
@@ -44,15 +43,6 @@ async def soon():
         await asyncio.sleep(0.001)
 
 
-LOOPS = [asyncio.new_event_loop]
-try:
-    import uvloop
-
-    LOOPS.append(uvloop.new_event_loop)
-except ImportError:
-    pass
-
-
 def with_server(scenario, **limits):
     async def go(at_once):
         server = await http.serve(echo, limits=http.Limits(**limits), at_once=at_once)
@@ -84,19 +74,6 @@ async def talk(server, *chunks, pause_s=0.0):
         pass
     writer.close()
     return received, closed
-
-
-def answers(received):
-    """Split a byte stream into (status, headers, body)."""
-    found = []
-    while received:
-        head, _, rest = received.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
-        size = int(headers.get("content-length", 0))
-        found.append((int(first.split()[1]), headers, rest[:size]))
-        received = rest[size:]
-    return found
 
 
 def test_pipelined_requests_keep_their_own_method_and_order():
@@ -182,9 +159,7 @@ def test_a_handler_ends_when_its_client_hangs_up(at_once, pause):
         _, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         await begun.wait()
-        linger = struct.pack("ii", 1, 0)  # a reset: after a mere FIN the answer may still be wanted
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        writer.close()
+        reset(writer)
         await asyncio.wait_for(ended.wait(), 20)
         await server.close()
 

@@ -36,7 +36,7 @@ class Shared:
     async def __aenter__(self):
         self.books = [Reservations(CAPACITY) if grant else None for grant in self.grant]
         self.workers = [Worker(self.model, reservations=book) for book in self.books]
-        self.servers = [await http.serve(worker.handle) for worker in self.workers]
+        self.servers = [await http.serve(worker.handle, at_once=True) for worker in self.workers]
         began = time.monotonic()
         self.gateways, self.fronts, self.clients = [], [], []
         for name in ("north", "south"):
@@ -45,7 +45,7 @@ class Shared:
             )
             clients = [http.Client(server.host, server.port) for server in self.servers]
             self.gateways.append(Gateway(session, clients, ["dense"] * 2, name=name))
-            self.fronts.append(await http.serve(self.gateways[-1].handle))
+            self.fronts.append(await http.serve(self.gateways[-1].handle, at_once=True))
             self.clients.append(http.Client(self.fronts[-1].host, self.fronts[-1].port))
         return self
 

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from connections import LOOPS, reset
 from live_system import dense_file, dense_world
 from running_system import System, open_stream, small_scenario
 
@@ -75,6 +76,10 @@ WHOLE = [
 ]  # fmt: skip
 
 
+PARENTS = {"decide": "infer", "forward": "infer", "queue": "infer", "run": "infer"}
+NAMES = ("infer", *PARENTS)
+
+
 def check_tree(spans):
     front, decide, forward, worker, queue, run = (spans[name] for name in WHOLE)
     assert front.parent_span_id.hex() == PARENT
@@ -140,11 +145,11 @@ def test_a_lost_worker_shows_as_a_second_forward(tmp_path):
     kept, worker, tracing = traced_pair(tmp_path)
 
     async def run():
-        servers = [await http.serve(worker.handle) for _ in range(2)]
+        servers = [await http.serve(worker.handle, at_once=True) for _ in range(2)]
         session = Session(dense_world(), policies.load("least-impedance"), 0, time.monotonic)
         clients = [http.Client(server.host, server.port) for server in servers]
         gateway = Gateway(session, clients, ["dense"] * 2, tracing=tracing)
-        front = await http.serve(gateway.handle)
+        front = await http.serve(gateway.handle, at_once=True)
         client = http.Client(front.host, front.port)
         needs = {"task": "score", "rate_qps": 1, "size_bytes": 100, "deadline_s": 5}
         opened = json.loads(
@@ -164,6 +169,60 @@ def test_a_lost_worker_shows_as_a_second_forward(tmp_path):
     assert len({span.attributes["edgewise.worker"] for span in forwards}) == 2
     assert len({span.context.trace_id for span in spans}) == 1
     assert [span.name for span in spans].count("run") == 1
+
+
+def test_spans_of_queries_that_resume_one_another_stay_apart(tmp_path, caplog):
+    """Many connections, several queries on each at once, some that hang up; one answer resumes another."""
+    kept, worker, tracing = traced_pair(tmp_path)
+
+    async def run():
+        behind = await http.serve(worker.handle, at_once=True)
+        session = Session(dense_world(1), policies.load("least-impedance"), 0, time.monotonic)
+        gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"], tracing=tracing)
+        front = await http.serve(gateway.handle, at_once=True)
+        stated = {"edgewise-rate-qps": "1", "edgewise-deadline-s": "20"}
+        headers, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))
+        headers |= stated | {"content-length": str(len(body))}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+        def query(number):
+            parent = f"traceparent: 00-{number:032x}-{PARENT}-01\r\n"
+            return f"POST /v2/models/score/infer HTTP/1.1\r\n{parent}{lines}\r\n".encode() + body
+
+        async def ask(k):
+            reader, writer = await asyncio.open_connection(front.host, front.port)
+            writer.write(b"".join(query(10 * k + i) for i in range(1, 6)))
+            if k % 4 == 3:
+                await asyncio.sleep(0.001 * (k % 3))
+                return reset(writer)
+            for _ in range(5):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200")
+                await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
+            writer.close()
+
+        await asyncio.gather(*(ask(k) for k in range(16)))
+        for server in (front, behind):
+            await server.close()
+
+    for new_loop in LOOPS:
+        kept.clear()
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.wait_for(run(), 30))
+        traces = {}
+        for span in kept.get_finished_spans():
+            traces.setdefault(span.context.trace_id, []).append(span)
+        asked = {10 * k + i for k in range(16) for i in range(1, 6)}
+        whole = {number for number in asked if number // 10 % 4 != 3}
+        assert whole <= traces.keys() <= asked
+        for number, spans in traces.items():
+            names = [span.name for span in spans]
+            assert sorted(names) == sorted([*NAMES, "infer"]) or number not in whole
+            by_id = {span.context.span_id: span for span in spans}
+            for name, parent in PARENTS.items():
+                for span in spans:
+                    assert span.name != name or by_id[span.parent.span_id].name == parent
+    assert "context" not in caplog.text
 
 
 def test_off_there_is_nothing_and_a_wrong_address_is_refused():

@@ -15,9 +15,12 @@ from running_system import infer, small_scenario
 from typer.testing import CliRunner
 
 from edgewise.cli import app
+from edgewise.cli.live import DEFAULT
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError
 from edgewise.runtime import http
+from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.store import Store
 from edgewise.workloads import read_streams_csv
 
 pytestmark = pytest.mark.live
@@ -153,6 +156,13 @@ def test_without_a_system_there_is_one_line_of_help(tmp_path):
     for command in (("status",), ("drain", "x")):
         assert "edgewise up" in edgewise(*command, folder=tmp_path, code=2)
     assert "--state" in edgewise("record", "y", folder=tmp_path, code=2)
+    Store(tmp_path / DEFAULT / DATABASE).close()  # where the first start was cut off
+    assert "edgewise up" in edgewise("status", folder=tmp_path, code=2)
+    assert "token" in edgewise("up", "tiny", "--token", "grün", folder=tmp_path, code=2)
+    prepare(tmp_path / DEFAULT, small_scenario()).close()  # no bytes of a shell are too odd for a name
+    assert "does not answer" in edgewise(
+        "drain", b"\xff".decode(errors="surrogateescape"), folder=tmp_path, code=2
+    )
     message = edgewise("gateway", "tiny", "--worker", "x", folder=tmp_path, code=2)
     assert "1 given, the scenario has 2" in message
 

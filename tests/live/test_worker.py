@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import threading
 import time
 
 import numpy as np
 import pytest
 from live_system import dense_file
+from recorded_runs import Recorder, Where, item
 
 from edgewise.errors import ProtocolError
 from edgewise.model.catalog import Profile
@@ -15,7 +15,7 @@ from edgewise.runtime import batching, http
 from edgewise.runtime.batching import Batcher
 from edgewise.runtime.emulation import SlowModel
 from edgewise.runtime.metrics import WorkerMetrics
-from edgewise.runtime.protocol import InferRequest, InferResponse, decode_response, encode_request
+from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.worker import OnnxModel, Worker
 
 pytestmark = pytest.mark.live
@@ -34,28 +34,6 @@ def query(x, headers=None, **options):
 
 def rows(n, seed=0):
     return np.random.default_rng(seed).normal(size=(n, 8)).astype(np.float32)
-
-
-class Recorder:
-    """Runs batches and remembers them; with `held` the first one runs until it is let go."""
-
-    def __init__(self, held=False):
-        self.batches, self.go = [], threading.Event()
-        if not held:
-            self.go.set()
-
-    async def begun(self):
-        while not self.batches:
-            await asyncio.sleep(0.001)
-
-    def __call__(self, requests):
-        self.batches.append([int(request.id) for request in requests])
-        assert self.go.wait(20)
-        return [InferResponse("m", dict(request.inputs), request.id) for request in requests]
-
-
-def item(number, n=1, width=8):
-    return InferRequest({"x": np.full((n, width), number, np.float32)}, id=str(number))
 
 
 def test_batched_answers_equal_single_ones_and_go_to_their_askers(model):
@@ -111,6 +89,19 @@ def test_batch_time_out_bounds_the_wait_and_a_full_batch_does_not_wait():
         patient = Batcher(run, WorkerMetrics("m"), max_batch=2, batch_timeout_s=60)
         await asyncio.wait_for(asyncio.gather(*(patient.submit(item(i), FOREVER) for i in range(2, 4))), 20)
         assert run.batches[-1] == [2, 3]
+
+    asyncio.run(go())
+
+
+def test_a_query_does_not_spend_its_whole_time_waiting_for_others():
+    async def go():
+        run = Recorder()
+        batcher = Batcher(run, WorkerMetrics("m"), max_batch=4, batch_timeout_s=60)
+        patient = asyncio.create_task(batcher.submit(item(0), FOREVER))
+        await asyncio.sleep(0)
+        urgent = batcher.submit(item(1), time.monotonic() + 2.0)
+        answers = await asyncio.wait_for(asyncio.gather(patient, urgent), 20)
+        assert [answer.id for answer in answers] == ["0", "1"] and run.batches == [[0, 1]]
 
     asyncio.run(go())
 
@@ -246,18 +237,6 @@ def test_versions_and_wrong_methods(model):
         assert await status("GET", "/v2/models/%64ense") == 200
 
     asyncio.run(go())
-
-
-class Where:
-    """Runs queries and remembers whether that was in the event loop's thread."""
-
-    def __init__(self, takes_s=0.0):
-        self.in_place, self.takes_s = [], takes_s
-
-    def __call__(self, requests):
-        self.in_place.append(threading.current_thread() is threading.main_thread())
-        time.sleep(self.takes_s)
-        return [InferResponse("m", dict(request.inputs), request.id) for request in requests]
 
 
 def test_quick_runs_leave_the_thread_also_while_others_wait():

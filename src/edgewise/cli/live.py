@@ -332,7 +332,7 @@ def demo(
 def _want(folder: Path, name: str, wanted: bool) -> None:
     from urllib.parse import quote
 
-    _call(folder, "PUT", f"/v1/workers/{quote(name, safe='')}", {"wanted": wanted})
+    _call(folder, "PUT", f"/v1/workers/{quote(name, '', errors='surrogateescape')}", {"wanted": wanted})
     out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
 
 
@@ -343,10 +343,10 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
         RunError: there is no controller, or it refuses.
     """
     plan, store_module, http, asking = (_import(name) for name in ("plan", "store", "http", "asking"))
-    if not (folder / plan.DATABASE).is_file():
+    store = store_module.Store(folder / plan.DATABASE) if (folder / plan.DATABASE).is_file() else None
+    about = store.get("controller") if store is not None else None
+    if store is None or about is None:
         raise RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
-    store = store_module.Store(folder / plan.DATABASE)
-    about = store.get("controller")
     port, token = about["port"], about["admin_token"] if path.startswith("/v1/admin") else store.get("token")
     store.close()
     data = b"" if body is None else json.dumps(body).encode()

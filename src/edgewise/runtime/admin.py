@@ -28,6 +28,7 @@ from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
 from edgewise.runtime.session import rehearse
+from edgewise.runtime.store import is_text
 
 log = logging.getLogger("edgewise.admin")
 NO_SERVICES = "the scenario has no orchestration; add services to it"
@@ -166,16 +167,12 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     if name not in world.worker_names:
         raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
     url, model = field(body, "url"), field(body, "model")
+    worker = world.worker_names.index(name)
     try:
-        client = http.Client.of_url(url)
+        gateway.move(worker, url, model)
     except ValueError as error:
         raise ProtocolError(str(error)) from None
-    worker = world.worker_names.index(name)
-    old = gateway.upstreams[worker]
-    fresh = old.moved(client, model)
-    fresh.up = old.up  # the next health check tells
-    gateway.upstreams[worker] = fresh
-    old.client.close()
+    gateway.book.moved(name, url, model)
     log.info("worker moved", extra={"worker": name, "url": url, "model": model})
     return http.as_json(_worker(gateway, worker))
 
@@ -191,6 +188,6 @@ def field(body: bytes, name: str, empty: bool = False) -> str:
     except (ValueError, RecursionError):
         stated = None
     value = stated.get(name) if isinstance(stated, dict) else None
-    if not isinstance(value, str) or not (value or empty):
+    if not isinstance(value, str) or not (value or empty) or not is_text(value):
         raise ProtocolError(f"{name}: a JSON object with this field, a string, is needed")
     return value

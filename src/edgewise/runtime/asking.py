@@ -42,7 +42,7 @@ async def ask(
     while True:
         left_s = until_s - time.monotonic()
         try:
-            answer = await client.request(method, path, headers, body, max(left_s, 0.001))
+            answer = await client.request(method, path, headers, body, max(left_s, 0.001), not opening)
             if answer.status not in AGAIN or time.monotonic() > until_s:
                 return answer
         except ConnectionError as error:

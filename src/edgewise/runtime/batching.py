@@ -58,7 +58,7 @@ class Batcher:
         metrics: told about waiting, batches and runs.
         max_queue: queries that may wait or run.
         max_batch: rows run together; 1 runs every query alone.
-        batch_timeout_s: how long the first query waits for others to fill a batch.
+        batch_timeout_s: how long a query waits for others to fill a batch; at most half of its time.
         clock: tells how long a run takes in the thread: the thread's CPU time, where runs do nothing but
             compute. It leaves out the wait for the interpreter, which a run in place does not have.
         by_deadline: of one priority, the query that expires first is run first.
@@ -106,8 +106,7 @@ class Batcher:
         """
         if self.draining:
             raise ProtocolError("draining", status=503)
-        if self.queued >= self._max_queue:
-            self._displace(priority)
+        last = self._displace(priority) if self.queued >= self._max_queue else None
         key = batch_key(request) if self._max_batch > 1 else None
         rows = len(next(iter(request.inputs.values()))) if key else self._max_batch
         answer: Later[InferResponse] = Later()
@@ -117,6 +116,8 @@ class Batcher:
         self._arrivals += 1
         entry = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals, waiting)
         heapq.heappush(self._heap, entry)
+        if last is not None:  # only now: whoever hears it may ask again from here
+            _fail(last, ProtocolError("queue full: a query of higher priority took the place", status=429))
         if self._turn is None or self._timeout_s > 0.0:
             self._look()
         try:
@@ -146,13 +147,17 @@ class Batcher:
         self._turn = loop.call_later(left_s, self._go) if left_s > 0.0 else loop.call_soon(self._go)
 
     def _left_s(self) -> float:
-        """Time until the queue is due: a batch is full, or its first query has waited long enough."""
+        """Time until the queue is due: a batch is full, or a query has waited long enough.
+
+        That is `batch_timeout_s`, or half of the time that it had: the other half is for its run.
+        """
         if self._timeout_s == 0.0 or self.draining or self._max_batch == 1:
             return 0.0
         if sum([waiting.rows for *_, waiting in self._heap]) >= self._max_batch:
             return 0.0
-        first_s = min([waiting.queued_s for *_, waiting in self._heap])
-        return first_s + self._timeout_s - time.monotonic()
+        limit_s = 2.0 * self._timeout_s
+        due_s = [w.queued_s + 0.5 * min(limit_s, w.expires_s - w.queued_s) for *_, w in self._heap]
+        return min(due_s) - time.monotonic()
 
     def _go(self) -> None:
         """Run what is due."""
@@ -160,11 +165,12 @@ class Batcher:
         while self._heap and time.monotonic() < until_s and self._left_s() <= 0.0:
             batch = self._take()
             if batch and not self._is_quick(batch):
-                return self._hand_over(batch)
+                self._hand_over(batch)
+                break
             if batch:
                 self._running, began_s = len(batch), time.monotonic()
                 self._finish(batch, began_s, partial(self._timed, batch, time.perf_counter))
-        self._look()
+        self._look()  # in any case: whoever got an answer may have asked again, and set another turn
 
     def _hand_over(self, batch: list[_Waiting]) -> None:
         """Run a batch in the thread."""
@@ -209,12 +215,13 @@ class Batcher:
             elif not waiting.answer.done():
                 waiting.answer.set_result(answer)
 
-    def _displace(self, priority: int) -> None:
+    def _displace(self, priority: int) -> _Waiting:
+        """Take the last query out of a full queue, where its priority is lower."""
         last = max(self._heap, default=None)
         if last is None or -last[0] >= priority:
             raise ProtocolError(f"queue full: {self._max_queue} queries wait or run", status=429)
         self._remove(last)
-        _fail(last[-1], ProtocolError("queue full: a query of higher priority took the place", status=429))
+        return last[-1]
 
     def _remove(self, entry: _Entry) -> None:
         self._heap.remove(entry)

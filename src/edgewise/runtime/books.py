@@ -1,4 +1,4 @@
-"""Where a gateway notes its open streams: in memory, or in a store that survives it."""
+"""Where a gateway notes its open streams and moved workers: in memory, or in a store that survives it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = tuple[str | None, ...]
 
 
 class Book(Protocol):
-    """Numbers streams and keeps them."""
+    """Numbers streams and keeps them, and where workers moved."""
 
     def opened(self, stated: dict[str, Any], key: Key | None) -> int:
         """A new stream's number; once this returns the stream is kept."""
@@ -20,6 +20,12 @@ class Book(Protocol):
 
     def kept(self) -> list[OpenStream]:
         """Streams that are open, of this gateway's earlier life."""
+
+    def moved(self, worker: str, url: str, model: str) -> None:
+        """A worker is at another address."""
+
+    def moves(self) -> dict[str, tuple[str, str]]:
+        """Address and model of each worker that moved in this gateway's earlier life."""
 
 
 class Counting:
@@ -39,6 +45,13 @@ class Counting:
     def kept(self) -> list[OpenStream]:
         """See `Book`."""
         return []
+
+    def moved(self, worker: str, url: str, model: str) -> None:
+        """See `Book`."""
+
+    def moves(self) -> dict[str, tuple[str, str]]:
+        """See `Book`."""
+        return {}
 
 
 class Stored:
@@ -63,3 +76,13 @@ class Stored:
     def kept(self) -> list[OpenStream]:
         """See `Book`."""
         return self._store.open_streams(self._gateway)
+
+    def moved(self, worker: str, url: str, model: str) -> None:
+        """See `Book`."""
+        self._store.put(f"moved {self._gateway}", self.moves() | {worker: (url, model)})
+
+    def moves(self) -> dict[str, tuple[str, str]]:
+        """See `Book`."""
+        return {
+            name: (url, model) for name, (url, model) in self._store.get(f"moved {self._gateway}", {}).items()
+        }

@@ -156,8 +156,8 @@ class Controller:
         handle = running.handle
         if handle is None or running.outdated or time.time() - running.started_s < 5.0:
             return
-        answered = await self._ask(running, "GET", "/v2/health/live") is not None
-        self._misses[handle] = 0 if answered else self._misses.get(handle, 0) + 1
+        answer = await self._answer(running, "GET", "/v2/health/live")
+        self._misses[handle] = 0 if answer is not None else self._misses.get(handle, 0) + 1
         if self._misses[handle] >= MISSES:
             log.warning("does not answer", extra={"who": running.process.name})
             self.backend.stop(handle, force=True)
@@ -165,13 +165,20 @@ class Controller:
     async def _ask(
         self, running: Running, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
     ) -> Any:
-        """JSON of a process's answer, None when it gives none."""
+        """JSON of a process's answer, None when it gives none or refuses."""
+        answer = await self._answer(running, method, path, body, timeout_s)
+        with suppress(ValueError):
+            return json.loads(answer.body) if answer is not None and answer.status == 200 else None
+        return None
+
+    async def _answer(
+        self, running: Running, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+    ) -> http.Response | None:
         url = running.process.url
         if url not in self._clients:
             self._clients[url] = http.Client.of_url(url, self.store.get("controller")["admin_token"])
-        with suppress(ConnectionError, TimeoutError, ValueError):
-            answer = await self._clients[url].request(method, path, body=body, timeout_s=timeout_s)
-            return json.loads(answer.body)
+        with suppress(ConnectionError, TimeoutError):
+            return await self._clients[url].request(method, path, body=body, timeout_s=timeout_s)
         return None
 
     # administration
@@ -331,9 +338,14 @@ async def _run(controller: Controller) -> None:
     where = Listen(port=about["port"], token=token, admin_token=about["admin_token"])
     listening = await listen(controller.handle, where)
     when_told(controller.ending.set)
-    work = (controller.check(), controller.roll(), controller.jobs.keep(), controller.replicas.keep())
+    work = (
+        controller.keep(), controller.check(), controller.roll(), controller.jobs.keep(),
+        controller.replicas.keep(),
+    )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]
-    await controller.keep()
+    done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
+    for chore in done:
+        chore.result()  # `keep` has come to its end; where another one failed, the successor goes on
     for chore in chores:
         chore.cancel()
     await controller.jobs.end()

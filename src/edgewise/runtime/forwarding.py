@@ -89,9 +89,10 @@ async def forward(
 def took_s(answer: http.Response) -> float:
     """Time at the worker, as it says; what really passed beyond it counts as part of the emulated ways."""
     try:
-        return float(answer.headers.get(TOOK, 0.0))
+        stated_s = float(answer.headers.get(TOOK, 0.0))
     except ValueError:
         return 0.0
+    return stated_s if 0.0 <= stated_s <= LONGEST_S else 0.0  # whatever a foreign server sent
 
 
 def write_parameters(answer: http.Response, parameters: dict[str, str]) -> None:

@@ -152,9 +152,20 @@ class Gateway:
         if self.granting is not None:
             self.granting.settle_all()
 
+    def move(self, worker: int, url: str, model: str) -> None:
+        """Take another server for a worker from now on; ValueError where the address is none."""
+        old = self.upstreams[worker]
+        self.upstreams[worker] = old.moved(http.Client.of_url(url), model)
+        old.client.close()
+        if self.granting is not None:
+            self.granting.moved(worker)
+
     def restore(self) -> int:
-        """Open the streams of the book again, under their numbers; returns how many."""
+        """Take over the book: where workers moved, and streams under their numbers; returns how many."""
         session, kept = self.session, self.book.kept()
+        for name, where in self.book.moves().items():
+            if name in session.world.worker_names:
+                self.move(session.world.worker_names.index(name), *where)
         for opened in kept:
             try:
                 stream = needs.to_stream(opened.needs, opened.id, session.world, session.clock())
@@ -209,7 +220,7 @@ class Gateway:
             except asyncio.CancelledError:  # its client hung up and does not know its number
                 self._close(stream_id)
                 raise
-        return stream_id
+        return self._id(str(stream_id))  # it may have been closed in the meantime
 
     def _opened(self, stream_id: int) -> http.Response:
         """What became of a new stream."""
@@ -331,13 +342,8 @@ class Gateway:
         """Send a query over the emulated way to its worker and back."""
         assert self.ways is not None
         self._travelled += 1
-        there_s, back_s = self.ways.delays_s(
-            stream.site,
-            self.session.world.cluster[worker],
-            stream.size_bytes,
-            query.stream_id,
-            self._travelled,
-        )
+        where = stream.site, int(self.session.world.cluster[worker])
+        there_s, back_s = self.ways.delays_s(*where, stream.size_bytes, query.stream_id, self._travelled)
         await pass_time(there_s)
         now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
         query.ways_s = there_s + back_s - self.ways.client_s

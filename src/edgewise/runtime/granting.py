@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -67,6 +68,10 @@ class Granting:
         """Give a closed stream's share back, in the background."""
         self._later(self._give_back(stream_id, None))
 
+    def moved(self, worker: int) -> None:
+        """Another server stands for a worker: it may know reservations."""
+        self._without.discard(worker)
+
     async def renew(self) -> None:
         """Tell every worker all that is bound to it, and hear what others have there."""
         await asyncio.gather(*(self._renew(worker) for worker in range(len(self.upstreams))))
@@ -111,7 +116,7 @@ class Granting:
             return 0, {}
         except (TimeoutError, ValueError):
             return 0, {}
-        if answer.status in UNKNOWN:
+        if answer.status in UNKNOWN or (answer.status in (200, 409) and not _is_ours(found)):
             self._without.add(worker)
             return 200, {}
         return answer.status, found if isinstance(found, dict) else {}
@@ -120,3 +125,16 @@ class Granting:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_ours(found: Any) -> bool:
+    """Whether an answer is about reservations; another server may say anything to a path it does not know."""
+    if not isinstance(found, dict):
+        return False
+    others_qps, refused = found.get("others_qps"), found.get("refused", [])
+    return (
+        isinstance(others_qps, int | float)
+        and 0.0 <= others_qps < math.inf
+        and isinstance(refused, list)
+        and all(isinstance(number, str) and number.isdecimal() for number in refused)
+    )

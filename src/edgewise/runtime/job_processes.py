@@ -79,7 +79,7 @@ class JobProcesses:
                     command, cwd=job.wish.folder, stdin=subprocess.DEVNULL, stdout=output,
                     stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: a text that no path can have
             raise RunError(f"job {job.id}: cannot be started in {job.wish.folder}: {error}") from error
 
     def look(self, number: int) -> Seen:

@@ -21,6 +21,7 @@ from edgewise.runtime.admin import field
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.job_book import Job, Wish
 from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.store import is_text
 
 MOST_OUTPUT_BYTES = 1_000_000
 HIGHEST_PRIORITY = 100
@@ -107,7 +108,9 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
         ProtocolError: names the field, what it holds and what it should.
     """
     command = stated.get("command")
-    if not (isinstance(command, list) and command and all(isinstance(part, str) for part in command)):
+    if not (
+        isinstance(command, list) and command and all(isinstance(c, str) and is_text(c) for c in command)
+    ):
         raise ProtocolError('command: a list of texts is needed, as ["python", "job.py"]')
     earliest_s = max(_number(stated, "earliest_s", 0.0, default=now_s), now_s)
     latest_s = _number(stated, "latest_s", 0.0, default=earliest_s + 3600.0)
@@ -137,7 +140,7 @@ def _number(
 
 def _text(stated: dict[str, Any], name: str) -> str:
     value = stated.get(name)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not is_text(value):
         raise ProtocolError(f"{name}: {str(value)[:80]!r}; a text is needed")
     return value
 

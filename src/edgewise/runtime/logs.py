@@ -29,10 +29,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_json(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send edgewise's logs to `stream` (standard error by default) as JSON lines."""
+    """Send edgewise's logs to `stream` (standard error by default) as JSON lines, and others' warnings."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("edgewise")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
     logger.propagate = False
+    logging.lastResort = handler  # of whoever has no other: asyncio, the exporter of traces

@@ -11,6 +11,7 @@ from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime.headers import DEADLINE
+from edgewise.runtime.store import is_text
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -70,7 +71,7 @@ def to_stream(needs: dict[str, Any], stream_id: int, world: World, now_s: float)
         raise ProtocolError(f"site: {str(site)[:80]!r} is none of {', '.join(world.site_names)}")
     for name, default in (("task", None), ("application", "")):
         text = needs.get(name, default)
-        if not isinstance(text, str) or len(text) > 200:
+        if not isinstance(text, str) or len(text) > 200 or not is_text(text):
             raise ProtocolError(f"{name}: a string of at most 200 characters is needed")
     priority = needs.get("priority", 0)
     if type(priority) is not int or abs(priority) > 2**31:

@@ -19,7 +19,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
-from edgewise.runtime.http import LOCALHOST
+from edgewise.runtime.http import LOCALHOST, check_token
 from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
 from edgewise.runtime.store import Process, Store
@@ -59,10 +59,12 @@ def prepare(
         token: that clients of the gateways and the controller must show.
         otlp: address of a collector that traces go to; None for no traces.
     Raises:
-        ScenarioError: too many workers for one machine, a model's file is missing, or no traces can be made.
+        ScenarioError: too many workers for one machine, a model's file is missing, no traces can be
+            made, or the token cannot be shown.
         PolicyError: a policy of its services is unknown.
     """
     check_otlp(otlp)
+    check_token(token)
     world = World.build(scenario.catalog, scenario.topology)
     count = len(scenario.topology.sites) if gateways is None else gateways
     services = services_of(scenario)

@@ -13,7 +13,6 @@ so nothing is leaked by one that dies; a worker that starts again hears from its
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from edgewise.runtime import http
 from edgewise.runtime.http.messages import not_allowed
 
 TOLERANCE = 1e-9
+MOST = 1e15
 
 
 class Reservations:
@@ -132,6 +132,6 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ProtocolError(f"{name}: {str(value)[:80]} is not a number >= 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+        raise ProtocolError(f"{name}: {str(value)[:80]} is not a number from 0 to {MOST:g}")
     return float(value)

@@ -51,6 +51,8 @@ class Listen:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise ScenarioError("tls: give both certificate and key, or neither")
+        for token in (self.token, self.admin_token):
+            http.check_token(token)
 
 
 class Closing(Protocol):

@@ -101,7 +101,8 @@ class Traffic:
             "rate_qps": stream.rate_qps, "size_bytes": stream.size_bytes, "deadline_s": stream.deadline_s,
             "min_accuracy": stream.min_accuracy, "priority": stream.priority,
         }  # fmt: skip
-        answer = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+        body = json.dumps(needs).encode()
+        answer = await client.request("POST", "/v1/streams", body=body, repeat=False)
         found = json.loads(answer.body)
         seen.number, seen.worker = found.get("stream"), found.get("worker")
         seen.reason = None if seen.worker else found.get("reason", found.get("error"))

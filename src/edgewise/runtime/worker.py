@@ -162,6 +162,6 @@ class Worker:
 def _timeout_s(parameters: dict[str, Any]) -> float:
     """The request parameter `timeout`, in microseconds as other servers take it; 0 means none."""
     value = parameters.get("timeout", 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ProtocolError(f"parameters.timeout: {value!r} is not a number of microseconds")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ProtocolError(f"parameters.timeout: {str(value)[:80]} is not a number of microseconds")
     return value / 1e6 if value else math.inf

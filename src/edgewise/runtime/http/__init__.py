@@ -14,7 +14,7 @@ from edgewise.runtime.http.messages import (
     as_json,
     failure,
 )
-from edgewise.runtime.http.security import protect, tls_client, tls_server
+from edgewise.runtime.http.security import check_token, protect, tls_client, tls_server
 from edgewise.runtime.http.server import Limits, Server, serve
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Response",
     "Server",
     "as_json",
+    "check_token",
     "failure",
     "protect",
     "serve",

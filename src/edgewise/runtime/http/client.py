@@ -10,7 +10,13 @@ from urllib.parse import urlsplit
 import httptools
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime.http.messages import MAX_BODY_BYTES, Response, use_large_buffers, write_request
+from edgewise.runtime.http.messages import (
+    MAX_BODY_BYTES,
+    Response,
+    hang_up,
+    use_large_buffers,
+    write_request,
+)
 from edgewise.runtime.later import Later
 
 MAX_IDLE = 256
@@ -24,6 +30,7 @@ class _Call(asyncio.Protocol):
         self.answer: Later[Response] | None = None
         self._response: Response | None = None
         self.transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
         self.heard = self.used = False
         self.alive = True
 
@@ -52,7 +59,9 @@ class _Call(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            return self._fail(ConnectionError(f"not HTTP: {error}"))
+            self.alive = False
+            if self._response is None:
+                return self._fail(ConnectionError(f"not HTTP: {error}"))
         self._deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -60,12 +69,14 @@ class _Call(asyncio.Protocol):
             self.on_message_complete()
             self._deliver()
         self._fail(ConnectionError("connection lost"))
+        self._stop_timer()  # nobody may wait any more
 
     def on_message_begin(self) -> None:
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = self._head = 0
         self._until_eof = False
+        self.alive = self._response is None  # after a second answer, the next would be taken for another's
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head += len(name) + len(value)
@@ -76,7 +87,7 @@ class _Call(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         stated = "content-length" in self._headers or "transfer-encoding" in self._headers
         self._until_eof = not stated and self._parser.get_status_code() not in (204, 304)
-        self.alive = not self._until_eof and self._parser.should_keep_alive()
+        self.alive = self.alive and not self._until_eof and self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
@@ -86,22 +97,24 @@ class _Call(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if self._response is not None:
-            self.alive = False  # two answers to one request: the next would be taken for another's
-        elif status >= 200:  # 100 and 103 come before the answer
+        if self._response is None and status >= 200:  # 100 and 103 come before the answer
             body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
             self._response = Response(status, body, self._headers)
 
     def _deliver(self) -> None:
         """Hand over a complete answer; only now, as whoever waits for it may send again from here."""
         if self._response is not None and self.answer and not self.answer.done():
-            self._timer.cancel()
+            self._stop_timer()
             self.answer.set_result(self._response)
 
     def _fail(self, error: Exception) -> None:
         if self.answer and not self.answer.done():
-            self._timer.cancel()
+            self._stop_timer()
             self.answer.set_exception(error)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Client:
@@ -126,6 +139,7 @@ class Client:
         self._address = f"{host}:{port}"
         self._tls, self._fixed = tls, headers or {}
         self._idle: list[_Call] = []
+        self._closed = False
 
     @classmethod
     def of_url(cls, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> Client:
@@ -138,9 +152,15 @@ class Client:
         Raises:
             ValueError: not such an address.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"url: {url!r} is not http://host:port or https://host:port")
+        wrong = ValueError(f"url: {url!r} is not http://host:port or https://host:port, in ASCII")
+        try:
+            parts = urlsplit(url)
+            write_request("GET", parts.path or "/", str(parts.port), {}, b"")
+        except ValueError:
+            raise wrong from None
+        odd = parts.query or parts.fragment or not url.isascii()
+        if parts.scheme not in ("http", "https") or not parts.hostname or odd:
+            raise wrong
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -154,35 +174,39 @@ class Client:
 
     async def request(
         self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"",
-        timeout_s: float = 30.0,
+        timeout_s: float = 30.0, repeat: bool = True,
     ) -> Response:  # fmt: skip
         """Send one request and wait for its answer.
 
-        A kept connection that the server closed in the meantime is replaced by a new one.
+        A kept connection that the server closed in the meantime is replaced by a new one. Whether it was
+        closed before the request came or after cannot be told, so the request may be heard twice.
 
+        Args:
+            repeat: False for what must not be: it gets a new connection, and is sent once.
         Raises:
             ConnectionError: the server cannot be reached, hung up, or does not speak HTTP.
             TimeoutError: no answer within `timeout_s`.
         """
         more = self._fixed | (headers or {})
         data = write_request(method, self.prefix + path, self._address, more, body)
-        call = self._take() or await self._connect(timeout_s)
+        call = (self._take() if repeat else None) or await self._connect(timeout_s)
         try:
             response = await call.send(data, timeout_s)
         except ConnectionError:
-            call.transport.close()
+            hang_up(call.transport)
             if not call.used or call.heard:
                 raise
             call = await self._connect(timeout_s)
             response = await self._once(call, data, timeout_s)
         except BaseException:
-            call.transport.close()
+            hang_up(call.transport)
             raise
         self._give(call)
         return response
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections now, the others after their answers."""
+        self._closed = True
         for call in self._idle:
             call.transport.close()
         self._idle.clear()
@@ -191,12 +215,12 @@ class Client:
         try:
             return await call.send(data, timeout_s)
         except BaseException:
-            call.transport.close()
+            hang_up(call.transport)
             raise
 
     def _give(self, call: _Call) -> None:
         call.used = True
-        if call.alive and len(self._idle) < MAX_IDLE:
+        if call.alive and not self._closed and len(self._idle) < MAX_IDLE:
             self._idle.append(call)
         else:
             call.transport.close()
@@ -216,6 +240,6 @@ class Client:
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
         except TimeoutError:
             raise ConnectionError(f"cannot reach {self._address} within {timeout_s:.3g} s") from None
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ssl.SSLError, ValueError) as error:  # the last: no name of a machine
             raise ConnectionError(f"cannot reach {self._address}: {error}") from error
         return call

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -133,6 +135,15 @@ def use_large_buffers(transport: asyncio.BaseTransport) -> None:
     if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+
+
+def hang_up(transport: asyncio.Transport) -> None:
+    """End a connection by a reset: after a mere FIN the other side would think that its answer is wanted."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and not transport.is_closing():
+        with contextlib.suppress(OSError):  # some systems have none for a connection that was reset already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 def _pieces(head: bytes, body: bytes) -> list[bytes]:

@@ -39,6 +39,16 @@ def protect(handler: Handler, token: str | None, admin_token: str | None = None)
     return checked
 
 
+def check_token(token: str | None) -> None:
+    """See that a token can be shown in a header.
+
+    Raises:
+        ScenarioError: it cannot.
+    """
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise ScenarioError("token: must be visible ASCII characters, for it is sent in a header")
+
+
 def tls_server(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS for a server from PEM files.
 

@@ -95,12 +95,15 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)
         self._waiting.clear()
-        if self._owed:
-            self._owed.cancel()  # nobody waits for the answer
+        if isinstance(self._owed, asyncio.Task):  # nobody waits for the answer
+            asyncio.get_running_loop().call_soon(self._owed.cancel)  # after the first step of a task made now
+        elif self._owed:
+            self._owed.cancel()
 
     def eof_received(self) -> bool:
         self._ending = True
-        return self.busy  # half-closed: the answers are still wanted
+        secure = self._transport.get_extra_info("sslcontext") is not None  # with TLS it is the end
+        return self.busy and not secure  # half-closed: the answers are still wanted
 
     def pause_writing(self) -> None:
         self._blocked, self._since_s = True, time.monotonic()
@@ -176,9 +179,8 @@ class _Connection(asyncio.Protocol):
         if path.startswith("http"):  # absolute form, as proxies send it
             path = "/" + path.partition("://")[2].partition("/")[2]
         head_only = self._method == "HEAD"
-        method = "GET" if head_only else self._method
         self._body, self._reading = [], False
-        request = Request(method, path, self._headers, body, self._since_s)
+        request = Request("GET" if head_only else self._method, path, self._headers, body, self._since_s)
         self._waiting.append((request, self._alive, head_only))
         if len(self._waiting) > self._shared.limits.pipelined:
             self._transport.pause_reading()
@@ -240,8 +242,8 @@ class _Connection(asyncio.Protocol):
             waits_for = context.run(coming.send, None)
         except StopIteration as done:
             return self._send(done.value, alive, head_only)
-        except asyncio.CancelledError:  # the client hung up
-            return
+        except asyncio.CancelledError:  # the client hung up, or what it waited for was given up
+            return self._transport.close()
         if not isinstance(waits_for, Later):
             return self._hand_over(_rest(coming, waits_for), context, alive, head_only)
 
@@ -263,8 +265,13 @@ class _Connection(asyncio.Protocol):
         self._owed = asyncio.get_running_loop().create_task(answering, context=context)
 
     async def _answer(self, coming: Awaitable[Response], alive: bool, head_only: bool) -> None:
-        response = await coming
-        self._owed = None
+        try:
+            response = await coming
+        except asyncio.CancelledError:
+            self._transport.close()
+            raise
+        finally:
+            self._owed = None
         self._send(response, alive, head_only)
         if self._waiting:
             self._next()

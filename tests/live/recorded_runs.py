@@ -1,0 +1,43 @@
+"""Runs that remember what they were given, for tests of the worker's queue."""
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+
+from edgewise.runtime.protocol import InferRequest, InferResponse
+
+
+class Recorder:
+    """Runs batches and remembers them; with `held` the first one runs until it is let go."""
+
+    def __init__(self, held=False):
+        self.batches, self.go = [], threading.Event()
+        if not held:
+            self.go.set()
+
+    async def begun(self):
+        while not self.batches:
+            await asyncio.sleep(0.001)
+
+    def __call__(self, requests):
+        self.batches.append([int(request.id) for request in requests])
+        assert self.go.wait(20)
+        return [InferResponse("m", dict(request.inputs), request.id) for request in requests]
+
+
+def item(number, n=1, width=8):
+    return InferRequest({"x": np.full((n, width), number, np.float32)}, id=str(number))
+
+
+class Where:
+    """Runs queries and remembers whether that was in the event loop's thread."""
+
+    def __init__(self, takes_s=0.0):
+        self.in_place, self.takes_s = [], takes_s
+
+    def __call__(self, requests):
+        self.in_place.append(threading.current_thread() is threading.main_thread())
+        time.sleep(self.takes_s)
+        return [InferResponse("m", dict(request.inputs), request.id) for request in requests]

@@ -1,0 +1,85 @@
+"""The controller beside gateways that answer, and refuse: it goes on, or ends so that its successor does."""
+
+import asyncio
+import json
+import os
+
+import pytest
+from running_system import small_scenario
+
+from edgewise.runtime import controller as module
+from edgewise.runtime import http
+from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import handle_of
+from edgewise.runtime.controller import Controller
+from edgewise.runtime.plan import prepare
+
+pytestmark = pytest.mark.live
+
+
+async def refuse(request):
+    return http.failure(503, "too many connections")
+
+
+def with_full_gateway(folder, scenario):
+    """A controller whose only gateway refuses whatever it is asked, and whose workers are outdated."""
+
+    async def go():
+        server = await http.serve(refuse)
+        store = prepare(folder, small_scenario(), gateways=1, port=server.port)
+        for running in store.processes():
+            name, process = running.process.name, running.process
+            front = process.kind == "gateway"
+            store.started(name, handle_of(os.getpid()), 0, process.digest if front else "of old")
+        controller = Controller(store, LocalBackend(folder))
+        try:
+            await asyncio.wait_for(scenario(controller), 30)
+        finally:
+            await server.close(0.1)
+            store.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("path", ["/v1/streams", "/v1/workers", "/v1/gateways", "/v1/status", "/v1/shadow"])
+def test_what_a_gateway_refuses_to_say_is_left_out(tmp_path, path):
+    async def scenario(controller):
+        answer = await controller.handle(http.Request("GET", path, {}, b""))
+        assert answer.status == 200 and b"too many" not in answer.body
+
+    with_full_gateway(tmp_path, scenario)
+
+
+def test_a_policy_that_a_gateway_did_not_take_is_not_said_to_be_there(tmp_path):
+    async def scenario(controller):
+        answer = await controller.handle(http.Request("PUT", "/v1/policy", {}, b'{"policy": "closest"}'))
+        assert json.loads(answer.body) == {"policy": "closest", "gateways": []}
+
+    with_full_gateway(tmp_path, scenario)
+
+
+def test_nothing_is_replaced_while_a_gateway_does_not_serve(tmp_path):
+    async def scenario(controller):
+        controller.backend.stop = lambda *args, **more: pytest.fail("a worker was told to end")
+        rolling = asyncio.create_task(controller.roll(0.01))
+        await asyncio.sleep(0.3)
+        assert not rolling.done()
+        rolling.cancel()
+
+    with_full_gateway(tmp_path, scenario)
+
+
+def test_a_controller_that_lost_a_part_of_itself_ends_for_its_successor(tmp_path):
+    async def fail():
+        raise ZeroDivisionError("a bug")
+
+    async def go():
+        store = prepare(tmp_path, small_scenario(), port=0)
+        store.want([])
+        controller = Controller(store, LocalBackend(tmp_path))
+        controller.check = fail
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(module._run(controller), 20)
+        store.close()
+
+    asyncio.run(go())
