@@ -18,7 +18,7 @@ from edgewise import policies
 from edgewise.config import dump_scenario
 from edgewise.config import load_scenario as load_scenario
 from edgewise.core.policy import DispatchPolicy
-from edgewise.errors import PolicyError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
 from edgewise.report.schema import STREAMS, WINDOWS
@@ -179,6 +179,8 @@ def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, com
         ScenarioError, PolicyError: something cannot be read or loaded.
     """
     folder = Path(folder)
+    if not (folder / "scenario.yaml").is_file():
+        raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
     trace = read_streams_csv(folder / "streams.csv", scenario, seed)
     names, streams, windows = [], [], []

@@ -19,7 +19,11 @@ from edgewise.errors import EdgewiseError
 if TYPE_CHECKING:
     from edgewise.runtime.streaming.rates import JobRates
 
-app = typer.Typer(help="Streaming jobs on a test bed of real sockets.", no_args_is_help=True)
+app = typer.Typer(
+    help="Streaming jobs on a test bed of real sockets.",
+    no_args_is_help=True,
+    epilog="Example: edgewise stream read-text --backend local",
+)
 out = Console()
 err = Console(stderr=True)
 
