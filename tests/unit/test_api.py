@@ -82,3 +82,18 @@ def test_a_run_without_any_query_is_no_crash():
     assert ew.simulate(scenario, "closest", seeds=[0]).summary() == []
     with pytest.raises(PolicyError, match="no values"):
         ew.compare(scenario, ["closest", "cheaper"], seeds=range(2))
+
+
+class Broken(ew.ScorePolicy):
+    """Reads what no view has."""
+
+    def score(self, view, item):
+        return view.nope
+
+
+def test_what_the_fallback_decided_for_a_broken_policy_is_told(tmp_path):
+    result = ew.compare("tiny", [Broken, "closest"], seeds=range(2)).result
+    assert set(result.faults) == {"Broken"}
+    assert result.faults["Broken"]["raised AttributeError"] > 2
+    manifest = json.loads((result.save(tmp_path / "run") / "manifest.json").read_text())
+    assert manifest["faults"] == {"Broken": dict(result.faults["Broken"])}

@@ -1,9 +1,11 @@
 """The command line as a person meets it: real processes, exit codes, no tracebacks."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -130,6 +132,12 @@ def test_every_help_has_an_example():
     found = dict(commands(get_command(app)))
     assert len(found) > 40
     assert [name for name, command in found.items() if name not in (command.epilog or "")] == []
+
+
+def test_the_reference_has_every_command():
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    names = [name.removeprefix("edgewise ") for name, _ in commands(get_command(app))]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_the_lists_name_scenarios_of_both_kinds(tmp_path):

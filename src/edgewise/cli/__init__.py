@@ -213,6 +213,10 @@ def _print_summary(result: api.Result) -> None:
         ]
         table.add_row(escape(policy), *shares, str(len(mine)))
     out.print(table)
+    for policy, faults in result.faults.items():
+        why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
+        note = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
+        err.print(f"[yellow]note:[/yellow] {escape(policy)}: {escape(note)}", highlight=False, soft_wrap=True)
 
 
 def _print_comparison(comparison: api.Comparison) -> None:
@@ -254,5 +258,4 @@ def main() -> None:
         )
         sys.exit(2)
     except KeyboardInterrupt:
-        err.print("stopped")
         sys.exit(130)

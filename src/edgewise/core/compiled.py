@@ -79,5 +79,7 @@ def _compile(function: F, parallel: bool, cache: bool) -> F:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain
+    # What is typed at a prompt lies in no file that a cache could belong to.
+    cache = cache and Path(function.__code__.co_filename).exists()
     compiled = numba.njit(cache=cache, error_model="numpy", parallel=parallel)(function)
     return cast(F, compiled)
