@@ -5,8 +5,9 @@ Everything the command line does goes through here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from edgewise import policies
 from edgewise.config import dump_scenario
 from edgewise.config import load_scenario as load_scenario
 from edgewise.core.policy import DispatchPolicy
-from edgewise.errors import PolicyError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
 from edgewise.report.schema import STREAMS, WINDOWS
@@ -43,6 +44,7 @@ class Result:
         streams, windows: record tables (`edgewise.report.schema` explains each column).
         command: how to repeat it.
         rival: the policy that the others are compared with, if any.
+        faults: of each policy that had any: why the fallback decided for it, and how often over all seeds.
     """
 
     scenario: Scenario
@@ -52,6 +54,7 @@ class Result:
     windows: pa.Table
     command: str = ""
     rival: str | None = None
+    faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def summary(self) -> list[dict[str, Any]]:
         """Success, failed and rejected shares for each policy and seed."""
@@ -82,6 +85,7 @@ class Result:
                 "version": version("edgewise"),
                 "command": self.command,
                 "rival": self.rival,
+                "faults": {policy: dict(found) for policy, found in self.faults.items()},
             },
             streams=self.streams,
             windows=self.windows,
@@ -179,16 +183,27 @@ def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, com
         ScenarioError, PolicyError: something cannot be read or loaded.
     """
     folder = Path(folder)
+    if not (folder / "scenario.yaml").is_file():
+        raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
     trace = read_streams_csv(folder / "streams.csv", scenario, seed)
     names, streams, windows = [], [], []
+    faults: dict[str, Mapping[str, int]] = {}
     for make in [maker(policy) for policy in policies]:
         outcome = sim.Simulation(scenario, make(), seed, streams=trace).run()
         names.append(outcome.core.policy.name)
+        if outcome.core.faults:
+            faults[names[-1]] = outcome.core.faults
         streams.append(pa.table(outcome.streams, schema=STREAMS))
         windows.append(pa.table(outcome.windows, schema=WINDOWS))
     return Result(
-        scenario, tuple(names), (seed,), pa.concat_tables(streams), pa.concat_tables(windows), command
+        scenario,
+        tuple(names),
+        (seed,),
+        pa.concat_tables(streams),
+        pa.concat_tables(windows),
+        command,
+        faults=faults,
     )
 
 
@@ -220,12 +235,23 @@ def _simulate(
         raise PolicyError("seeds: none given; use for example --seeds 0:5")
     names: list[str] = []
     streams, windows = [], []
+    faults: dict[str, Counter[str]] = {}
     for make in [maker(policy) for policy in chosen]:
         outcomes = sim.simulate(loaded, make, seeds, progress)
         name = outcomes[0].core.policy.name
         if name in names:
             raise PolicyError(f"policies: {name!r} is given twice")
         names.append(name)
+        if found := sum((Counter(outcome.core.faults) for outcome in outcomes), Counter[str]()):
+            faults[name] = found
         streams += [pa.table(outcome.streams, schema=STREAMS) for outcome in outcomes]
         windows += [pa.table(outcome.windows, schema=WINDOWS) for outcome in outcomes]
-    return Result(loaded, tuple(names), seeds, pa.concat_tables(streams), pa.concat_tables(windows), command)
+    return Result(
+        loaded,
+        tuple(names),
+        seeds,
+        pa.concat_tables(streams),
+        pa.concat_tables(windows),
+        command,
+        faults=faults,
+    )

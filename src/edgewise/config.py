@@ -30,6 +30,7 @@ _SHIPPED = files("edgewise") / "data" / "scenarios"
 _ORCHESTRATION = files("edgewise") / "data" / "orchestration"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
 _APPLICATIONS = files("edgewise") / "data" / "applications"
+_COMMANDS = {_SHIPPED: "edgewise simulate", _ORCHESTRATION: "edgewise orchestrate"}
 
 
 class _Loader(yaml.SafeLoader):
@@ -256,7 +257,9 @@ def scenario_reference() -> str:
 
 
 def describe_scenario(name: str) -> str:
-    """What a shipped scenario shows, without building it."""
+    """What a shipped scenario of either kind shows, without building it."""
+    if name in shipped_orchestrations():
+        return load_orchestration(name).description
     text, where = _read(name, "scenario", _SHIPPED)
     return check_scenario(_plain(text, where), where).description
 
@@ -275,6 +278,9 @@ def _read(path_or_name: str | Path, kind: str, folder: Traversable) -> tuple[str
     except (FileNotFoundError, NotADirectoryError):
         close = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}? " if close else ""
+        for other, command in _COMMANDS.items():
+            if kind == "scenario" and folder is not other and name in _names(other):
+                hint = f"`{command}` has one; "
         raise ScenarioError(
             f"{kind} {name!r}: no such file and no such name; {hint}shipped {kind}s: {', '.join(shipped)}"
         ) from None

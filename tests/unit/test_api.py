@@ -5,6 +5,7 @@ import json
 import pytest
 
 import edgewise as ew
+from edgewise import policies
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.report import records
 
@@ -82,3 +83,30 @@ def test_a_run_without_any_query_is_no_crash():
     assert ew.simulate(scenario, "closest", seeds=[0]).summary() == []
     with pytest.raises(PolicyError, match="no values"):
         ew.compare(scenario, ["closest", "cheaper"], seeds=range(2))
+
+
+class Broken(ew.ScorePolicy):
+    """Reads what no view has."""
+
+    def score(self, view, item):
+        return view.nope
+
+
+def test_what_the_fallback_decided_for_a_broken_policy_is_told(tmp_path):
+    result = ew.compare("tiny", [Broken, "closest"], seeds=range(2)).result
+    assert set(result.faults) == {"Broken"}
+    assert result.faults["Broken"]["raised AttributeError"] > 2
+    manifest = json.loads((result.save(tmp_path / "run") / "manifest.json").read_text())
+    assert manifest["faults"] == {"Broken": dict(result.faults["Broken"])}
+
+
+def test_policies_of_a_long_comparison_can_be_told_apart(tmp_path):
+    from edgewise.report.figures import success_over_time
+
+    names = [name for name in policies.names() if name not in ("aset", "lookahead", "bandit")]
+    folder = ew.compare("tiny", names, seeds=range(1)).result.save(tmp_path / "run")
+    (axes,) = success_over_time(records.read_run(folder)).axes
+    looks = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.lines}
+    shapes = {(line.get_color(), line.get_marker()) for line in axes.lines}
+    assert len(axes.lines) == len(looks) == len(shapes) == len(names) > 8
+    assert not axes.collections, "ten bands would hide each other"

@@ -1,10 +1,16 @@
 """The command line as a person meets it: real processes, exit codes, no tracebacks."""
 
 import json
+import re
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from edgewise.cli import app
 
 
 def edgewise(*arguments, cwd):
@@ -52,6 +58,13 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["report", "nowhere"], "nowhere"),
         (["report", "[bold]nowhere"], "[bold]nowhere"),
         (["compare", "tiny", "--policies", "closest"], "at least two"),
+        (["simulate", "tiny", "--policy", "nope"], "no policy 'nope'. Have: "),
+        (["simulate", "kais-demo"], "`edgewise orchestrate` has one"),
+        (["orchestrate", "tiny"], "`edgewise simulate` has one"),
+        (["replay", "nowhere"], "nowhere: no recording"),
+        (["up", "tiny", "--models", "nowhere"], "--models nowhere: no such folder"),
+        (["train", "aset", "--state", "nope"], "--state 'nope': use history or pooled"),
+        (["split", "resnet50", "--rate", "1e9", "--simulate"], "needs 8.22e+07 servers"),
     ],
 )
 def test_bad_input_is_one_message_and_exit_2(tmp_path, arguments, message):
@@ -61,6 +74,46 @@ def test_bad_input_is_one_message_and_exit_2(tmp_path, arguments, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "tiny"],
+        ["compare", "tiny"],
+        ["orchestrate", "kais-demo"],
+        ["train", "aset"],
+        ["profile", "tiny-yolov2-416"],
+    ],
+)
+def test_a_place_that_cannot_be_written_is_said_before_the_work(tmp_path, arguments):
+    (tmp_path / "taken").write_text("a file")
+    done = edgewise(*arguments, "--out", "taken/x" if arguments[0] == "profile" else "taken", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "taken" in done.stderr and "check the path" in done.stderr
+    assert "Traceback" not in done.stderr and not done.stdout
+
+
+def test_a_damaged_run_folder_is_named(tmp_path):
+    assert edgewise("simulate", "tiny", "--seeds", "0", "--out", "mine", cwd=tmp_path).returncode == 0
+    for file, content, message in [
+        ("manifest.json", "{}", "manifest.json lacks seeds, policies"),
+        ("streams.parquet", "PAR1", "cannot read run folder mine"),
+    ]:
+        (tmp_path / "mine" / file).write_text(content)
+        done = edgewise("report", "mine", cwd=tmp_path)
+        assert done.returncode == 2 and message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_port_of_another_program_is_said_before_a_system_starts(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = edgewise("up", "tiny", "--port", str(port), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"port {port}, for gateway-0" in done.stderr and "--port" in done.stderr
+
+
 def test_unknown_key_names_the_nearest(tmp_path):
     (tmp_path / "mine.yaml").write_text("name: mine\nduraton_s: 5\n")
     done = edgewise("simulate", "mine.yaml", cwd=tmp_path)
@@ -68,6 +121,25 @@ def test_unknown_key_names_the_nearest(tmp_path):
     assert "duraton_s" in done.stderr and "duration_s" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare", "report", "demo", "schema", "profile", "catalog"])
-def test_help_has_an_example(tmp_path, command):
-    assert f"edgewise {command}" in edgewise(command, "--help", cwd=tmp_path).stdout
+def commands(group, name="edgewise"):
+    """Names of all commands and groups below a group."""
+    for each, command in getattr(group, "commands", {}).items():
+        yield f"{name} {each}", command
+        yield from commands(command, f"{name} {each}")
+
+
+def test_every_help_has_an_example():
+    found = dict(commands(get_command(app)))
+    assert len(found) > 40
+    assert [name for name, command in found.items() if name not in (command.epilog or "")] == []
+
+
+def test_the_reference_has_every_command():
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    names = [name.removeprefix("edgewise ") for name, _ in commands(get_command(app))]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_lists_name_scenarios_of_both_kinds(tmp_path):
+    shown = edgewise("scenarios", cwd=tmp_path).stdout
+    assert "three-tier" in shown and "kais-demo" in shown

@@ -330,7 +330,7 @@ def test_load_errors(tmp_path: Any) -> None:
     with pytest.raises(ScenarioError, match="cannot be read"):
         load_scenario(bad)
     bad.write_text("")
-    with pytest.raises(ScenarioError, match="None is not a mapping"):
+    with pytest.raises(ScenarioError, match=r"\(empty\) is not a mapping"):
         load_scenario(str(bad))
     bad.write_text("!!python/object/apply:os.getcwd []\n")
     with pytest.raises(ScenarioError, match="not valid YAML"):

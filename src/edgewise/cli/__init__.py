@@ -59,6 +59,7 @@ def simulate(
 ) -> None:
     """Simulate a scenario under one policy and write records, figures and a report."""
     chosen = parse_seeds(seeds)
+    _check_place(folder)
     with _progress() as bar:
         task = bar.add_task(f"{policy}", total=len(chosen))
         result = api.simulate(
@@ -88,6 +89,7 @@ def compare(
     named = (name.strip() for name in (chosen.strip() or "all").split(","))
     listed = [each for name in named if name for each in every.get(name, [name])]
     numbers = parse_seeds(seeds)
+    _check_place(folder)
     with _progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(listed))
         comparison = api.compare(
@@ -114,16 +116,18 @@ def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> Non
     out.print(f"{folder / 'report.html'}")
 
 
-@app.command()
+@app.command(epilog="Example: edgewise scenarios")
 def scenarios() -> None:
-    """List the shipped scenarios."""
-    table = Table("scenario", "what", box=None)
-    for name in config.shipped_scenarios():
-        table.add_row(name, config.describe_scenario(name))
+    """List the shipped scenarios, by the command that takes them."""
+    kinds = {"simulate, compare, up": config.shipped_scenarios, "orchestrate": config.shipped_orchestrations}
+    table = Table("scenario", "for edgewise", "what", box=None)
+    for commands, names in kinds.items():
+        for name in names():
+            table.add_row(name, commands, config.describe_scenario(name))
     out.print(table)
 
 
-@app.command(name="policies")
+@app.command(name="policies", epilog="Example: edgewise policies")
 def list_policies() -> None:
     """List every policy that can be named."""
     table = Table("policy", "what", box=None)
@@ -178,6 +182,7 @@ def _progress() -> Progress:
         TimeElapsedColumn(),
         console=err,
         transient=True,
+        disable=not err.is_terminal,
     )
 
 
@@ -208,6 +213,10 @@ def _print_summary(result: api.Result) -> None:
         ]
         table.add_row(escape(policy), *shares, str(len(mine)))
     out.print(table)
+    for policy, faults in result.faults.items():
+        why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
+        note = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
+        err.print(f"[yellow]note:[/yellow] {escape(policy)}: {escape(note)}", highlight=False, soft_wrap=True)
 
 
 def _print_comparison(comparison: api.Comparison) -> None:
@@ -223,6 +232,11 @@ def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{100 * low:+.2f} … {100 * high:+.2f}"
 
 
+def _check_place(folder: Path | None) -> None:
+    """Say before the work that its folder cannot be written."""
+    records.check_place(folder or Path("runs") / "any")
+
+
 def _save(result: api.Result, folder: Path) -> None:
     out.print(f"records, figures and report: [bold]{result.save(folder)}[/bold]")
 
@@ -233,6 +247,15 @@ def main() -> None:
         app()
     except EdgewiseError as error:
         err.print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:  # a path of the user's that nothing closer has explained
+        what = error.strerror or str(error)
+        where = f"{error.filename}: " if error.filename else ""
+        err.print(
+            f"[bold red]error:[/bold red] {escape(where + what)}; check the path and its rights",
+            highlight=False,
+            soft_wrap=True,
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

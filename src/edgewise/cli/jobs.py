@@ -20,7 +20,9 @@ from edgewise.errors import EdgewiseError
 
 out = Console(width=None if sys.stdout.isatty() else 160)
 app = typer.Typer(rich_markup_mode="rich")
-job_app = typer.Typer(no_args_is_help=True, help="One deferrable job.")
+job_app = typer.Typer(
+    no_args_is_help=True, help="One deferrable job.", epilog="Example: edgewise job output 1"
+)
 app.add_typer(job_app, name="job")
 WIDTHS = {"state": 9, "submitted": 14}  # of what must not be cut in a narrow terminal
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -14,13 +14,20 @@ from rich.table import Table
 
 from edgewise import config
 from edgewise.cli.extras import extra
+from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
 app = typer.Typer(rich_markup_mode="rich")
-policy_app = typer.Typer(no_args_is_help=True, help="The policy of all gateways.")
-shadow_app = typer.Typer(no_args_is_help=True, help="A second policy that only watches.")
+policy_app = typer.Typer(
+    no_args_is_help=True, help="The policy of all gateways.", epilog="Example: edgewise policy set closest"
+)
+shadow_app = typer.Typer(
+    no_args_is_help=True,
+    help="A second policy that only watches.",
+    epilog="Example: edgewise shadow set closest",
+)
 app.add_typer(policy_app, name="policy")
 app.add_typer(shadow_app, name="shadow")
 
@@ -60,6 +67,8 @@ def up(
 
     plan, nursery = _import("plan"), _import("nursery")
     policies.load(policy)
+    if models is not None and not models.is_dir():
+        raise RunError(f"--models {models}: no such folder")
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
     again = nursery.is_running(folder)
     if again and token != _token(folder):
@@ -69,6 +78,8 @@ def up(
         seed=seed, token=token, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
+    if not again:
+        check_ports(rows)
     for running in rows:
         if running.process.kind == "gateway":
             out.print(
@@ -204,7 +215,11 @@ def set_shadow(
 @shadow_app.command("report", epilog="Example: edgewise shadow report")
 def report_shadow(folder: Folder = DEFAULT) -> None:
     """Say what the shadow would have done."""
-    for row in _call(folder, "GET", "/v1/shadow"):
+    found = _call(folder, "GET", "/v1/shadow")
+    if not any(row["answer"].get("policy", True) for row in found):
+        out.print("no policy in shadow; set one with edgewise shadow set P")
+        return
+    for row in found:
         table = Table(row["gateway"], "", box=None)
         for name, value in row["answer"].items():
             table.add_row(
@@ -273,7 +288,7 @@ def record(
     target: Annotated[Path, typer.Argument(help="Folder to write to.")],
     folder: Folder = DEFAULT,
     last_s: Annotated[
-        float | None, typer.Option("--last", help="Only what opened in so many last seconds.")
+        float | None, typer.Option("--last", help="Only what opened in so many last seconds.", min=1)
     ] = None,
 ) -> None:
     """Write the live traffic as a scenario with a trace of its streams; the system may be running."""
@@ -304,7 +319,8 @@ def replay(
         for name in result.policies:
             rows = [row for row in result.streams.to_pylist() if row["policy"] == name]
             table.add_row(name, *_counts(rows))
-        result.save(target or Path("runs") / f"{result.scenario.name}-replay")
+        place = result.save(target or Path("runs") / f"{result.scenario.name}-replay")
+        out.print(f"records, figures and report: [bold]{place}[/bold]")
     out.print(table)
 
 

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from edgewise.sim.replicas import Outcome, ReplicaWorlds
 
 out = Console()
+err = Console(stderr=True)
 
 
 def orchestrate(
     scenario: Annotated[str, typer.Argument(help="A file, or: edge-cloud, edge-cloud-complex, kais-demo.")],
     dispatch: Annotated[str, typer.Option(help="Request policy: greedy, closest, flow, …")] = "greedy",
     scaling: Annotated[
-        str, typer.Option("--orchestrate", help="Replica policy: none, autoscaler, gsp-ss.")
+        str, typer.Option("--orchestrate", help="Replica policy: none, autoscaler, marginal, …")
     ] = "none",
     seeds: Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")] = "0:3",
     changes: Annotated[
@@ -51,9 +52,12 @@ def orchestrate(
     for policy in (one, two):
         if hasattr(policy, "know"):
             policy.know(drawn, system, slots * spec.slot_s)
-    worlds = ReplicaWorlds(system, drawn, slots, chosen, threads=None)
-    outcome = simulate(worlds, one, two)
-    summary = _summary(outcome, _decision_s(worlds, one, two))
+    target = folder or Path("runs") / f"{spec.name}-{Path(dispatch).stem}-{Path(scaling).stem}"
+    target.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is said before the work
+    with err.status(f"{dispatch} + {scaling}: {len(chosen)} worlds; the first run compiles, for a minute"):
+        worlds = ReplicaWorlds(system, drawn, slots, chosen, threads=None)
+        outcome = simulate(worlds, one, two)
+        summary = _summary(outcome, _decision_s(worlds, one, two))
     _show(f"{spec.name}: {dispatch} + {scaling}, seeds {seeds}", summary)
     run = {
         "scenario": spec.name,
@@ -61,7 +65,6 @@ def orchestrate(
         "orchestrate": scaling,
         "seeds": list(chosen),
     } | summary
-    target = folder or Path("runs") / f"{spec.name}-{dispatch}-{scaling}"
     write_replica_run(target, spec.model_dump(mode="json"), run | summary, _frames(spec, chosen, outcome))
     out.print(f"scenario, summary and frames: [bold]{target}[/bold]")
 

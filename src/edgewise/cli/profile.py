@@ -61,7 +61,9 @@ def profile(
             raise EdgewiseError(f"{flag} {text!r}: use letters, digits and . _ -, a letter or digit first")
     file, known = _find(model, seed)
     called = known["model"] if known else _slug(file.stem)
-    old = entries.known_model(catalog, called) if catalog else None  # a wrong catalog is said at once
+    if catalog:  # a place that cannot be written, and a wrong catalog, are said at once
+        entries.check_place(catalog)
+    old = entries.known_model(catalog, called) if catalog else None
     chosen = integers("--sizes", sizes) or ([known["side"]] if known else [])
     axes = dict(_axis(text) for text in axis or [])
     with _progress() as bar:
@@ -165,7 +167,7 @@ def _lines(measured: Measurement, variant: dict[str, Any]) -> Sequence[str]:
         f"payload   {measured.largest_bytes:,} bytes per query at the largest size",
         f"memory    {variant['resources']['memory_bytes'] / 1e6:,.0f} MB for the network and its tensors",
         f"capacity  {variant['capacity_qps']:.3g} queries/s in batches of up to {measured.max_batch}, "
-        f"95 % answered within {1e3 * load.bound_s:.3g} ms",
+        f"95 % answered within {1e3 * load.bound_s:,.4g} ms",
         f"under load: {load.measured_qps:.3g} queries/s in a trial of {load.queries} queries; the profile "
         f"predicts {load.predicted_qps:.3g} for the same arrivals, {load.long_run_qps:.3g} in the long run",
     ]

@@ -74,6 +74,8 @@ def split(
     program = build_program([JobClass(small.graph, rate)], servers, power, link, queues=queues)
     plan = optimise(program)
     _print_plan(small, program, plan)
+    if (load := _load(program)) >= 1:
+        out.print(f"note: the forecast does not hold: {_overload(program, load)}", soft_wrap=True)
     if simulate:
         _print_simulation(program)
     if live:
@@ -146,17 +148,26 @@ def _print_plan(small: Contraction, program: Program, plan: Plan) -> None:
     )
 
 
+def _load(program: Program) -> float:
+    """Share of the servers that is busy without any transfer."""
+    work_s = sum(task.work_ops for task in program.classes[0].graph.tasks) / program.power_ops
+    return float(program.rates_qps[0]) * work_s / program.servers
+
+
+def _overload(program: Program, load: float) -> str:
+    return (
+        f"--rate {program.rates_qps[0]:g} needs {load * program.servers:.3g} servers and there are "
+        f"{program.servers}: lower --rate, or raise --servers or --power"
+    )
+
+
 def _print_simulation(program: Program) -> None:
     from edgewise.report.statistics import mean_interval
     from edgewise.sim.split import compare_split
 
-    work_s = sum(task.work_ops for task in program.classes[0].graph.tasks) / program.power_ops
-    load = float(program.rates_qps[0]) * work_s / program.servers
+    load = _load(program)
     if load >= 1:
-        raise EdgewiseError(
-            f"--rate {program.rates_qps[0]:g} needs {load * program.servers:.3g} servers and there are "
-            f"{program.servers}; nothing can be simulated: lower --rate, or raise --servers or --power"
-        )
+        raise EdgewiseError(f"nothing can be simulated: {_overload(program, load)}")
     table = Table("policy", "mean ms", "99 % ms", "predicted", "link busy", box=None)
     for row in compare_split(program, SIMULATED, [load], QUERIES, SEEDS):
         table.add_row(

@@ -19,7 +19,11 @@ from edgewise.errors import EdgewiseError
 if TYPE_CHECKING:
     from edgewise.runtime.streaming.rates import JobRates
 
-app = typer.Typer(help="Streaming jobs on a test bed of real sockets.", no_args_is_help=True)
+app = typer.Typer(
+    help="Streaming jobs on a test bed of real sockets.",
+    no_args_is_help=True,
+    epilog="Example: edgewise stream read-text --backend local",
+)
 out = Console()
 err = Console(stderr=True)
 
@@ -61,6 +65,7 @@ def run(
     chosen = load_placement(policy)
     with err.status("profiling each task on one processor"):
         sample = _bytes(frame[0])
+        _compare_sizes(frame[0], len(sample), description.input_bytes)
         profile = profile_job(description, code, sample, {"here": 1})["here"]
     fastest = float(nodes.speed_ops.max())  # this machine stands for the fastest node
     made = profiled_job(description, profile, fastest, source=nodes.names[0], duration_s=1e9)
@@ -79,6 +84,13 @@ def run(
     for found in rates:
         alone = {row.task: row.time_s for row in profile}
         _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}", alone)
+
+
+def _compare_sizes(frame: Path, bytes_: int, planned_bytes: float) -> None:
+    """Say that the plan is for frames of another size, where they differ by more than 5 %."""
+    if abs(bytes_ - planned_bytes) > 0.05 * planned_bytes:
+        note = f"{frame} has {bytes_:,} bytes, input_size of the job says {planned_bytes:,.0f}"
+        err.print(f"note: {note}: frames/s will differ from the plan", markup=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: sudo edgewise stream resume --policy joint")

@@ -11,8 +11,13 @@ import typer
 from rich.console import Console
 
 from edgewise.cli.extras import extra
+from edgewise.errors import EdgewiseError
 
-app = typer.Typer(no_args_is_help=True, help="Train a policy and export it as ONNX with its card.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Train a policy and export it as ONNX with its card.",
+    epilog="Example: edgewise train aset --scenario full-edge",
+)
 out = Console()
 err = Console(stderr=True)
 VALIDATION = range(500_000, 500_005)
@@ -42,6 +47,9 @@ def aset(
         from edgewise.learn.dqn import Config
     from edgewise.policies.dispatch.meta import ALL, PAPER
 
+    if state not in ("history", "pooled"):
+        raise EdgewiseError(f"--state {state!r}: use history or pooled")
+    folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is said before the work
     config = Config(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
     config = config.improved(improve.split(","))
     name = name or f"aset-{Path(scenario).stem}"

@@ -113,8 +113,10 @@ def _compile(function: F, options: Mapping[str, Any]) -> F:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain
+    # What is typed at a prompt lies in no file that a cache could belong to.
+    kept = options["cache"] and Path(function.__code__.co_filename).exists()
     always = {"error_model": "numpy", "no_cfunc_wrapper": True}
-    return cast(F, numba.njit(**{**always, **options})(function))
+    return cast(F, numba.njit(**{**always, **options, "cache": kept})(function))
 
 
 class _Inner(CPUDispatcher):

@@ -34,7 +34,7 @@ def listed(where: str, problems: Sequence[str]) -> str:
 
 def shown(value: object) -> str:
     """A value, cut to a readable length."""
-    text = repr(value)
+    text = "(empty)" if value is None else repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 

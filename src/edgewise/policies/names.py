@@ -61,5 +61,5 @@ class Names:
     def unknown(self, name: str, have: Sequence[str], more: str = "") -> PolicyError:
         """The error for a name that nobody has; says which one may have been meant."""
         near = difflib.get_close_matches(name, have, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         return PolicyError(f"no {self._what} {name!r}{hint} Have: {', '.join(have)}{more}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,21 @@ def write(file: Path, model: Entry, variant: Entry) -> bool:
     except OSError as error:
         raise ProfileError(f"{file}: cannot be written: {error.strerror or error}") from None
     return kept
+
+
+def check_place(file: Path) -> None:
+    """Find out before a measurement whether the catalog can be written; its folder is made.
+
+    Raises:
+        ProfileError: it cannot.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        raise ProfileError(f"{file}: cannot be written: {why}; check the path and its rights") from None
 
 
 def known_model(file: Path, name: str) -> ModelSpec | None:

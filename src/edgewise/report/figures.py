@@ -25,6 +25,7 @@ from edgewise.report.statistics import Comparison, compare, mean_interval
 from edgewise.report.summary import SHARES, by_seed, of_applications
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
+_BANDS = 4  # so many intervals can still be told apart
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":")
 _SHARE_COLOURS = {"success": "#0072B2", "failed": "#E69F00", "rejected": "#BBBBBB"}
@@ -96,7 +97,7 @@ def _band(share: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def success_over_time(run: Run) -> Figure:
-    """Success per window and policy: mean over seeds, 95 % interval as a band."""
+    """Success per window and policy: mean over seeds, 95 % intervals as bands while they are few."""
     figure, axes = new_axes(8.0, 3.9, "Success over time")
     lowest = 1.0
     for index, policy in enumerate(run.policies):
@@ -104,20 +105,22 @@ def success_over_time(run: Run) -> Figure:
         if np.isnan(share).all():
             continue
         mean, low, high = _band(share)
-        colour = _COLOURS[index % len(_COLOURS)]
-        axes.fill_between(time_s, low, high, color=colour, alpha=0.16, linewidth=0)
+        turn, colour = index // len(_COLOURS), _COLOURS[index % len(_COLOURS)]
+        if len(run.policies) <= _BANDS:
+            axes.fill_between(time_s, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(
             time_s,
             mean,
             color=colour,
             linewidth=1.8,
-            linestyle=_LINES[index // len(_COLOURS) % len(_LINES)],
-            marker=_MARKERS[index % len(_MARKERS)],
+            linestyle=_LINES[turn % len(_LINES)],
+            marker=_MARKERS[(index + turn) % len(_MARKERS)],
+            markerfacecolor="white" if turn % 2 else colour,
             markersize=4.5,
             markevery=max(1, len(time_s) // 12),
             label=policy,
         )
-        lowest = min(lowest, float(np.nanmin(low)))
+        lowest = min(lowest, float(np.nanmin(low if len(run.policies) <= _BANDS else mean)))
     if not axes.lines:
         _empty(axes, "no query was sent in any window")
         return figure

@@ -22,7 +22,7 @@ from edgewise.report.summary import by_seed, of_applications, refusals
 _CAPTIONS = {
     "outcome-shares": "Shares of the queries, mean over seeds. The whisker is the 95 % interval of success.",
     "success-over-time": "Queries answered in time, by the window in which they were sent. "
-    "Line: mean over seeds; band: 95 % interval.",
+    "Line: mean over seeds; band, with up to four policies: 95 % interval.",
     "success-by-application": "Share of each application's queries answered in time, mean over seeds.",
     "paired-differences": "Difference of success under the same seeds, in points. "
     "The grey zone is too small to count as a win.",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -186,6 +187,23 @@ def write_whole(path: str | Path, text: str, what: str) -> None:
         raise RunError(f"cannot write {what} {place}: {error}; check the path and its rights") from error
 
 
+def check_place(folder: str | Path) -> None:
+    """Find out before long work whether a run folder can be written; its parents are made.
+
+    Raises:
+        RunError: the folder cannot be written, or holds files that are no part of a run.
+    """
+    place = Path(folder).absolute()
+    try:
+        if place.exists() and (strange := _strangers(place)):
+            raise RunError(f"{place} holds {', '.join(strange[:3])}, no part of a run; choose another folder")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place.parent):
+            pass
+    except OSError as error:
+        raise RunError(f"cannot write run folder {place}: {error}; check the path and its rights") from error
+
+
 def write_run(
     folder: str | Path,
     *,
@@ -218,9 +236,8 @@ def write_run(
         "summary.json": _json(summarise(streams), "summary"),
     }
     written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
+    check_place(place)
     try:
-        if place.exists() and (strange := _strangers(place)):
-            raise RunError(f"{place} holds {', '.join(strange)}, no part of a run; choose another folder")
         _write_files(written, texts, {"streams.parquet": streams, "windows.parquet": windows})
         _put_in_place(written, place)
     except OSError as error:
@@ -247,6 +264,9 @@ def read_run(folder: str | Path) -> Run:
         windows = pq.read_table(place / "windows.parquet")
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
+    lacking = [key for key in _MANIFEST_KEYS if not isinstance(manifest, dict) or key not in manifest]
+    if lacking:
+        raise RunError(f"{place}/manifest.json lacks {', '.join(lacking)}; run the scenario again")
     if manifest.get("format", 0) > FORMAT:
         raise RunError(f"{place}: format is {manifest['format']}, this edgewise reads {FORMAT}; upgrade it")
     return Run(
