@@ -36,6 +36,7 @@ from edgewise.sim.replica_slots import (
     begin_all_worlds,
     first_impossible,
     pass_all,
+    pass_in_turn,
     passing,
     scale_all,
 )
@@ -171,7 +172,7 @@ class ReplicaWorlds:
                 self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
             )
         self._grow()
-        self._with_threads(pass_all, stations, self.slot)
+        self._with_threads(pass_in_turn if self._threads == 1 else pass_all, stations, self.slot)
         self.slot += 1
         truth = self.state.truth
         return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())

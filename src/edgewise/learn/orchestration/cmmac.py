@@ -60,6 +60,9 @@ class DispatchConfig:
     epochs: int = 1
     entropy: float = 0.0
     minibatch: int = 20
+    violated: str = "due"
+    normalised: bool = False
+    alive: float = 0.0
 
 
 IMPROVED = DispatchConfig(
@@ -71,6 +74,7 @@ IMPROVED = DispatchConfig(
     gamma=0.98,
     gae=0.95,
     clip=0.2,
+    normalised=True,
     epochs=2,
     entropy=0.002,
 )
@@ -130,7 +134,7 @@ class Dispatcher:
         self.actor: Actor | Scorer = (
             Scorer(len(STATION_FEATURES))
             if config.scored
-            else Actor(self.state, system.sites, system.stations)
+            else Actor(self.state, system.sites, system.stations, config.alive)
         )
         self.critic, self.target = (Critic(self.state, system.sites, system.services) for _ in range(2))
         self.refresh()
@@ -203,9 +207,8 @@ class Dispatcher:
         states = [*memory.seen, self.see(view)]
         gain, aim = self._advantages(states, torch.stack(memory.reward))
         used = torch.stack([each.present for each in memory.seen]).view(gain.shape)
-        scale = gain[used].std().clamp_min(1e-6) if config.clip > 0.0 and used.any() else torch.ones(())
-        centre = gain[used].mean() if config.clip > 0.0 and used.any() else torch.zeros(())
-        gain = (gain - centre) / scale
+        if config.normalised and used.any():
+            gain = (gain - gain[used].mean()) / gain[used].std().clamp_min(1e-6)
         if config.own > 0.0 and fates is not None:
             gain = gain + config.own * self._own_gain(memory, fates).view(gain.shape)
         losses = []

@@ -158,7 +158,10 @@ class Training:
         view, requests = worlds.view, self.setting
         stations = dispatcher.act(view)
         away = forwarded(requests.system, view, stations) / PAYLOAD_BYTES
+        before = missed(worlds)
         result = worlds.step(stations)
+        if dispatcher.config.violated == "due":
+            result = result._replace(violated=missed(worlds) - before)
         dispatcher.memory.earn(reward_of(dispatcher.config, result, away, requests.system.sites / 2.0))
 
     def _imitated_scale(self, view: ReplicaView) -> Ints:
@@ -216,6 +219,14 @@ class Training:
 
 PAYLOAD_BYTES = 250e3  # mean, of one forwarded request in "rate"
 IMITATIONS = 16  # steps towards the orchestrator that is imitated, per frame
+
+
+def missed(worlds: ReplicaWorlds) -> Ints:
+    request = worlds.state.truth.request
+    state = request["state"]
+    overdue = (request["deadline_s"] <= worlds.view.clock_s[:, None]) & (state != IN_TIME)
+    found: Ints = ((state == DROPPED) | overdue).sum(axis=1)
+    return found
 
 
 def fates_of(worlds: ReplicaWorlds) -> Floats:
