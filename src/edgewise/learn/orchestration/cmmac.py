@@ -63,6 +63,7 @@ class DispatchConfig:
     violated: str = "due"
     normalised: bool = False
     alive: float = 0.0
+    refresh: str = "episode"
 
 
 IMPROVED = DispatchConfig(

@@ -51,6 +51,8 @@ class ScaleConfig:
     clip: float = 0.0
     epochs: int = 1
     entropy: float = 0.0
+    steps: str = "episode"
+    copies: int = 1
 
 
 IMPROVED = ScaleConfig(body="pairs", rate=5e-4, reward="rate", clip=0.2, epochs=4, image_cost=0.02)
@@ -148,22 +150,31 @@ class Scaler:
         """One update from the episode's frames, which are then forgotten."""
         frames, config = self.frames, self.config
         back = torch.stack(self.rewards).flip(0).cumsum(0).flip(0)  # (F, W) Σ_{τ' ≥ τ} u
-        gain = (back - back.mean(dim=1, keepdim=True)).flatten()
+        groups = back.unflatten(1, (-1, config.copies)) if config.copies > 1 else back[:, None]
+        gain = (groups - groups.mean(dim=2, keepdim=True)).flatten()
         if config.clip > 0.0:
             gain = gain / gain.std().clamp_min(1e-6)
-        whole = Frame(*(torch.cat(parts) for parts in zip(*frames, strict=True)))
         loss = torch.zeros(())
         for _ in range(config.epochs):
-            chance, spread = self._chance(whole.state, whole.possible, whole.nodes, whole.changes)
-            worth = chance * gain
-            if config.clip > 0.0:
-                ratio = (chance - whole.chance).clamp(-5.0, 5.0).exp()
-                bounded = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-                worth = torch.minimum(ratio * gain, bounded * gain)
-            loss = -(worth + config.entropy * spread).mean()
-            self._descend(loss)
+            if config.steps == "frame":
+                for frame, each in zip(frames, gain.view(back.shape), strict=True):
+                    loss = self._update(frame, each)
+            else:
+                loss = self._update(Frame(*(torch.cat(parts) for parts in zip(*frames, strict=True))), gain)
         self.frames, self.rewards = [], []
         return {"policy": float(loss.detach()), "return": float(back[0].mean())}
+
+    def _update(self, whole: Frame, gain: Tensor) -> Tensor:
+        config = self.config
+        chance, spread = self._chance(whole.state, whole.possible, whole.nodes, whole.changes)
+        worth = chance * gain
+        if config.clip > 0.0:
+            ratio = (chance - whole.chance).clamp(-5.0, 5.0).exp()
+            bounded = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+            worth = torch.minimum(ratio * gain, bounded * gain)
+        loss = -(worth + config.entropy * spread).mean()
+        self._descend(loss)
+        return loss
 
     def imitate(self, state: Tensor, possible: Tensor, commands: Ints) -> float:
         """One step towards another policy's first command of every node ("pairs" only); the loss."""

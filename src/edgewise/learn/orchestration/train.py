@@ -113,7 +113,9 @@ class Training:
         return self.curve
 
     def _episode(self, episode: int) -> Outcome:
-        setting, seeds = self.setting, self.seeds(episode)
+        copies = self.config.scale.copies if self.config.scale else 1
+        setting = self.setting
+        seeds = np.repeat(self.seeds(episode)[: self.config.worlds // copies], copies).tolist()
         worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
         for policy in self.fixed:
             policy.reset(setting.system)
@@ -153,6 +155,8 @@ class Training:
                 self.dispatcher.imitate(seen[first : first + 10], np.stack(shown[first : first + 10]))
         elif self.dispatcher is not None:
             self.dispatcher.learn(worlds.view, fates_of(worlds))
+            if self.dispatcher.config.refresh == "frame":
+                self.dispatcher.refresh()
 
     def _slot(self, worlds: ReplicaWorlds, dispatcher: Dispatcher) -> None:
         view, requests = worlds.view, self.setting
