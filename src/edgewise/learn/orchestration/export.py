@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GOLDEN = 16
 CLOSE = 1e-3
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policies" / "kais"
-STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S; version 1"
+STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S; version 2"
 
 
 def feature_hash() -> str:

@@ -31,12 +31,10 @@ def layers(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
 class Actor(nn.Module):
     """p = ReLU(…) + 1 over stations; π(j) = p_j F_j / Σ p F. Hidden layers 256, 128, 32."""
 
-    def __init__(self, state: int, sites: int, stations: int, alive: float = 0.0) -> None:
+    def __init__(self, state: int, sites: int, stations: int) -> None:
         super().__init__()
         self.sites = sites
         self.body = layers(state + sites, (256, 128, 32), stations)
-        with torch.no_grad():
-            self.body[-1].bias += alive
 
     def forward(self, state: Tensor) -> Tensor:
         """(R, D + B), a state and its site one-hot → (R, N + 1) log p."""
@@ -60,7 +58,7 @@ class Critic(nn.Module):
         assert isinstance(first, nn.Linear)
         shared = torch.cat([local.flatten(1), cloud], dim=1)
         widths = [shared.shape[1], local.shape[2], local.shape[1]]
-        of_all, of_own, of_site = first.weight.split(widths, dim=1)
+        of_all, of_own, of_site = torch.split(first.weight, widths, dim=1)
         hidden = nn.functional.linear(shared, of_all, first.bias)[:, None]
         hidden = hidden + nn.functional.linear(local, of_own) + of_site.t()
         value: Tensor = self.body[1:](hidden).squeeze(2)

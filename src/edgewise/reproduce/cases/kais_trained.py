@@ -1,8 +1,9 @@
-"""Claims about the paper's networks: K1 and K4 train both halves on the small system, K3 (H) and K6 only GPG.
+"""Claims about the paper's networks: K1 and K4 train both halves, K3 (H) and K6 only GPG.
 
-Sizes are cut to what half an hour of one core carries, as each claim says. K1, K4: scarce-small, worlds of 5
-frames, 8 worlds an episode. GPG alone, under greedy dispatch in the compiled engine: scarce and
-scarce-complex, worlds of 10 frames. Trainings are kept in the output folder: a run that was stopped goes on.
+Sizes are cut to what an hour of one core carries, as each claim says. K1, K4: scarce, worlds of 5 frames, an
+episode is 8 worlds, 4 with the same requests. GPG alone, under greedy dispatch in the compiled engine:
+scarce and scarce-complex, worlds of 10 frames, all 8 with the same requests. Trainings are kept in the output
+folder: a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from edgewise.reproduce.run import Run
 from edgewise.workloads.requests import KINDS
 
 Floats = NDArray[np.float64]
-BOTH = Config(DispatchConfig(gamma=0.97, refresh="frame"), worlds=8, episodes=60)  # K1, K4
+BOTH = Config(worlds=8, copies=4, episodes=40)  # K1, K4
 BOTH_ON, FRAMES_BOTH, FRAMES_GPG = "scarce", 5, 10
 SMOOTHING = 5  # episodes
-GPG = Config(dispatch=None, worlds=8, episodes=24)  # K3, K6
+GPG = Config(dispatch=None, worlds=8, copies=8, episodes=60)  # K3, K6
 PATTERN_SEEDS, OTHER_SEEDS = 3, 2
 HELD_OUT = 10  # test worlds
 
@@ -103,7 +104,7 @@ def _patterns(run: Run) -> None:
 
 
 def _frames(run: Run, curves: Floats, size: str) -> None:
-    """How many frames P4 takes against the others, a ratio per training seed; curves (pattern, seed, episode)."""
+    """Frames that P4 takes against the others, a ratio per training seed; curves (pattern, seed, episode)."""
     frames = FRAMES_BOTH * BOTH.worlds * np.array([[settled(curve) for curve in each] for each in curves])
     ratio = frames[-1] / frames[:-1].mean(axis=0)
     words = ", ".join(f"{k}: {x.mean():.0f}" for k, x in zip(KINDS, frames, strict=True))
@@ -144,7 +145,7 @@ def _balance(run: Run) -> None:
             run,
             BOTH_ON,
             "k1-P4" if epsilon == 1.0 else f"k4-{epsilon:g}",  # ε = 1 is K1's
-            replace(BOTH, dispatch=replace(BOTH.dispatch or DispatchConfig(), balance=epsilon)),
+            replace(BOTH, dispatch=DispatchConfig(balance=epsilon)),
         )
         for epsilon in (0.0, 0.5, 1.0, 2.0, 4.0)
     }
