@@ -38,8 +38,8 @@ BASELINES = (
     ("greedy", "marginal"),
 )
 METHODS = {
-    "paper": Config(copies=4),
-    "stacked": Config(scale=gpg.ScaleConfig(body="stacked"), copies=4),
+    "paper": Config(copies=2),
+    "stacked": Config(scale=gpg.ScaleConfig(body="stacked"), copies=2),
     "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
 }
 

@@ -1,7 +1,7 @@
 """Claims about the paper's networks: K1 and K4 train both halves, K3 (H) and K6 only GPG.
 
 Sizes are cut to what an hour of one core carries, as each claim says. K1, K4: scarce, worlds of 5 frames, an
-episode is 8 worlds, 4 with the same requests. GPG alone, under greedy dispatch in the compiled engine:
+episode is 16 worlds, two of each sequence of requests. GPG alone, under greedy dispatch in the compiled engine:
 scarce and scarce-complex, worlds of 10 frames, all 8 with the same requests. Trainings are kept in the output
 folder: a run that was stopped goes on.
 """
@@ -26,7 +26,7 @@ from edgewise.reproduce.run import Run
 from edgewise.workloads.requests import KINDS
 
 Floats = NDArray[np.float64]
-BOTH = Config(worlds=8, copies=4, episodes=40)  # K1, K4
+BOTH = Config(worlds=16, copies=2, episodes=40)  # K1, K4
 BOTH_ON, FRAMES_BOTH, FRAMES_GPG = "scarce", 5, 10
 SMOOTHING = 5  # episodes
 GPG = Config(dispatch=None, worlds=8, copies=8, episodes=60)  # K3, K6
