@@ -2,8 +2,8 @@
 
 Sizes are cut to what an hour of one core carries, as each claim says. K1, K4: scarce, worlds of 5 frames, 16
 an episode, two of each sequence of requests. GPG alone, under greedy dispatch in the compiled engine: scarce
-and scarce-complex, worlds of 10 frames, all 8 with the same requests. Trainings are kept in the output folder:
-a run that was stopped goes on.
+and scarce-complex, worlds of 10 frames, all 8 with the same requests. Trainings are kept in the output
+folder: a run that was stopped goes on.
 """
 
 from __future__ import annotations
