@@ -19,7 +19,9 @@ from edgewise.learn.orchestration.settings import FIRST, Setting, description, s
 from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
 from edgewise.policies import orchestrate  # noqa: E402
 from edgewise.reproduce.cases.kais import frozen  # noqa: E402
+from edgewise.reproduce.cases.kais_trained import settled, smoothed  # noqa: E402
 from edgewise.reproduce.frozen import check_setting, setting_text  # noqa: E402
+from edgewise.sim.replicas import ReplicaWorlds  # noqa: E402
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -37,7 +39,7 @@ def weights_of(training: Training) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("method", ["paper", "stacked", "improved"])
 def test_a_stopped_training_goes_on_exactly(method: str, small: Setting, tmp_path: Path) -> None:
-    config = replace(run.METHODS[method], worlds=2, episodes=3, warm_episodes=int(method == "improved"))
+    config = replace(run.METHODS[method], worlds=4, episodes=3, warm_episodes=int(method == "improved"))
     whole = Training(small, config, run.fixed())
     whole.train()
     first = Training(small, replace(config, episodes=2), run.fixed())
@@ -114,8 +116,56 @@ def test_wrong_choices_are_named(small: Setting, tmp_path: Path) -> None:
         run.carried_out(
             run.Choice("evolved", "third", 1, 2, 0), small, tmp_path, "none", command="", validation=[]
         )
+    with pytest.raises(RunError, match="copies 3: must divide the 8 worlds"):
+        Training(small, Config(worlds=8, copies=3), run.fixed())
     with pytest.raises(RunError, match="need seed 0 … 19"):
         Training(small, Config(seed=20), run.fixed())
+
+
+def test_copies_have_the_same_requests_and_are_judged_against_each_other(small: Setting) -> None:
+    training = Training(small, Config(dispatch=None, worlds=4, copies=2, episodes=2), run.fixed())
+    assert list(training.seeds(1)) == [2, 3]
+    scaler = training.scaler
+    assert scaler is not None
+    worlds = ReplicaWorlds(small.system, small.draw([0, 0, 1, 1]), small.slots, [0, 0, 1, 1])
+    worlds.reset()
+    before = [p.detach().clone() for p in scaler.network.parameters()]
+    scaler.act(worlds.view)
+    scaler.rewards = [torch.tensor([0.2, 0.2, 0.9, 0.9])]  # loads differ, decisions do not
+    scaler.learn(copies=2)
+    assert all(torch.equal(a, b) for a, b in zip(before, scaler.network.parameters(), strict=True))
+    scaler.act(worlds.view)
+    scaler.rewards = [torch.tensor([0.2, 0.2, 0.9, 0.9])]
+    scaler.learn()
+    assert not all(torch.equal(a, b) for a, b in zip(before, scaler.network.parameters(), strict=True))
+
+
+def test_only_the_critic_learns_in_the_first_episode(small: Setting) -> None:
+    training = Training(small, Config(scale=None, worlds=2, episodes=2), run.fixed())
+    dispatcher = training.dispatcher
+    assert dispatcher is not None
+    parts = (dispatcher.actor, dispatcher.critic)
+    start = [[p.detach().clone() for p in part.parameters()] for part in parts]
+
+    def moved() -> list[bool]:
+        return [
+            not all(torch.equal(a, b) for a, b in zip(old, part.parameters(), strict=True))
+            for old, part in zip(start, parts, strict=True)
+        ]
+
+    training._episode(0)
+    assert moved() == [False, True]
+    training._episode(1)
+    assert moved() == [True, True]
+
+
+def test_a_curve_settles_at_nine_tenths_of_its_gain() -> None:
+    curve = np.concatenate([np.full(5, 0.4), np.linspace(0.42, 0.6, 10), np.full(25, 0.6)])
+    assert settled(curve) == 14  # 0.58
+    assert settled(np.linspace(0.5, 0.4, 40)) == 40
+    rough = np.array([[0.0, 1.0] * 10])
+    assert np.allclose(smoothed(rough)[:, 5:], 0.5, atol=0.11)
+    assert smoothed(rough)[0, 0] == 0.0
 
 
 def test_settings_are_as_they_were_frozen() -> None:

@@ -36,7 +36,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policies" / "kais"
 NO_NETWORK = (
     "parameters of the algorithm in policies/orchestrate/marginal.py, not of a network: there is no ONNX file"
 )
-STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S; version 1"
+STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S; version 2"
 
 
 def feature_hash() -> str:

@@ -1,10 +1,11 @@
 """GPG: which nodes change in a frame, and which replica they add or remove     (KaiS, section III-B).
 
-REINFORCE with a baseline per time: ∇ Σ_τ log π(a_τ|s_τ) (Σ_{τ' ≥ τ} u_τ' - μ_τ), μ_τ the mean over the
-worlds of a batch (eq. 10). u = exp(-Σ_n |Q_n| / scale): without `scale`, of which the paper knows nothing,
-it underflows on long queues, so that all gradients vanish. H nodes are drawn without replacement by Gumbel
-top-k (Kool et al. 2019), for which log π is that of drawing them one after the other; the paper takes the H
-most likely.
+REINFORCE with a baseline per time: ∇ Σ_τ log π(a_τ|s_τ) (Σ_{τ' ≥ τ} u_τ' - μ_τ) (eq. 10). μ_τ is the mean
+over the worlds of a batch that have the same requests: that of all worlds tells loads apart, not decisions
+(input-dependent baselines, Mao et al. 2019). u = exp(-Σ_n |Q_n| / scale): without `scale`, of which the paper
+knows nothing, it underflows on long queues, so that all gradients vanish. H nodes are drawn without
+replacement by Gumbel top-k (Kool et al. 2019), for which log π is that of drawing them one after the other;
+the paper takes the H most likely.
 
 Bodies: "graph" (paper), "stacked" (figure 11b), "pairs" (ours: features of each node and service, every
 node may change one replica in a frame).
@@ -39,6 +40,7 @@ class ScaleConfig:
         masked: impossible changes are not drawn (ours); otherwise they become l = 0.
         clip, epochs: PPO (ours); 0, 1 is the paper's rule.
         entropy: weight of the bonus (ours).
+        batch: "frame", a step of Adam for each (algorithm 1, line 10), or "episode" (ours).
     """
 
     body: str = "graph"
@@ -51,9 +53,12 @@ class ScaleConfig:
     clip: float = 0.0
     epochs: int = 1
     entropy: float = 0.0
+    batch: str = "frame"
 
 
-IMPROVED = ScaleConfig(body="pairs", rate=5e-4, reward="rate", clip=0.2, epochs=4, image_cost=0.02)
+IMPROVED = ScaleConfig(
+    body="pairs", rate=5e-4, reward="rate", clip=0.2, epochs=4, image_cost=0.02, batch="episode"
+)
 
 
 class Frame(NamedTuple):
@@ -144,26 +149,38 @@ class Scaler:
             reward = reward - self.config.image_cost * image_share
         self.rewards.append(torch.from_numpy(np.asarray(reward, dtype=np.float32)))
 
-    def learn(self) -> dict[str, float]:
-        """One update from the episode's frames, which are then forgotten."""
+    def learn(self, copies: int = 1) -> dict[str, float]:
+        """Update the network from the episode's frames, which are then forgotten.
+
+        Args:
+            copies: so many worlds, one after the other, had the same requests.
+        """
         frames, config = self.frames, self.config
         back = torch.stack(self.rewards).flip(0).cumsum(0).flip(0)  # (F, W) Σ_{τ' ≥ τ} u
-        gain = (back - back.mean(dim=1, keepdim=True)).flatten()
+        alike = back.view(len(back), -1, copies if copies > 1 else back.shape[1])
+        gain = (alike - alike.mean(dim=2, keepdim=True)).view(back.shape)
         if config.clip > 0.0:
             gain = gain / gain.std().clamp_min(1e-6)
-        whole = Frame(*(torch.cat(parts) for parts in zip(*frames, strict=True)))
+        if config.batch == "episode":
+            frames, gain = [Frame(*map(torch.cat, zip(*frames, strict=True)))], gain.reshape(1, -1)
         loss = torch.zeros(())
         for _ in range(config.epochs):
-            chance, spread = self._chance(whole.state, whole.possible, whole.nodes, whole.changes)
-            worth = chance * gain
-            if config.clip > 0.0:
-                ratio = (chance - whole.chance).clamp(-5.0, 5.0).exp()
-                bounded = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-                worth = torch.minimum(ratio * gain, bounded * gain)
-            loss = -(worth + config.entropy * spread).mean()
-            self._descend(loss)
+            for frame, worth in zip(frames, gain, strict=True):
+                loss = self._loss(frame, worth)
+                self._descend(loss)
         self.frames, self.rewards = [], []
         return {"policy": float(loss.detach()), "return": float(back[0].mean())}
+
+    def _loss(self, frame: Frame, gain: Tensor) -> Tensor:
+        """-log π · gain (eq. 10), or PPO's, of one frame or several."""
+        config = self.config
+        chance, spread = self._chance(frame.state, frame.possible, frame.nodes, frame.changes)
+        worth = chance * gain
+        if config.clip > 0.0:
+            ratio = (chance - frame.chance).clamp(-5.0, 5.0).exp()
+            bounded = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+            worth = torch.minimum(ratio * gain, bounded * gain)
+        return -(worth + config.entropy * spread).mean()
 
     def imitate(self, state: Tensor, possible: Tensor, commands: Ints) -> float:
         """One step towards another policy's first command of every node ("pairs" only); the loss."""

@@ -50,12 +50,18 @@ class Critic(nn.Module):
         self.body = layers(state * (sites + 1) + extra + sites, (256, 128, 64, 32), 1)
 
     def forward(self, local: Tensor, cloud: Tensor) -> Tensor:
-        """(R, B, D) local states and (R, E) the cloud's → (R, B)."""
-        rows, sites, _ = local.shape
-        everyone = local.flatten(1)[:, None].expand(-1, sites, -1)
-        site = torch.eye(sites).expand(rows, -1, -1)
-        above = cloud[:, None].expand(-1, sites, -1)
-        value: Tensor = self.body(torch.cat([everyone, above, local, site], dim=2)).squeeze(2)
+        """(R, B, D) local states and (R, E) the cloud's → (R, B).
+
+        The first layer's product with what all sites share is taken once, not for each of them.
+        """
+        first = self.body[0]
+        assert isinstance(first, nn.Linear)
+        shared = torch.cat([local.flatten(1), cloud], dim=1)
+        widths = [shared.shape[1], local.shape[2], local.shape[1]]
+        of_all, of_own, of_site = torch.split(first.weight, widths, dim=1)
+        hidden = nn.functional.linear(shared, of_all, first.bias)[:, None]
+        hidden = hidden + nn.functional.linear(local, of_own) + of_site.t()
+        value: Tensor = self.body[1:](hidden).squeeze(2)
         return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -36,8 +37,8 @@ BASELINES = (
     ("greedy", "marginal"),
 )
 METHODS = {
-    "paper": Config(),
-    "stacked": Config(scale=gpg.ScaleConfig(body="stacked")),
+    "paper": Config(copies=2),
+    "stacked": Config(scale=gpg.ScaleConfig(body="stacked"), copies=2),
     "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
 }
 
@@ -114,7 +115,8 @@ def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> 
     if method not in METHODS:
         raise EdgewiseError(f"--method {method!r}: use one of {', '.join(METHODS)}, evolved")
     _check_half(half)
-    config = replace(METHODS[method], worlds=worlds, episodes=episodes, seed=seed)
+    copies = math.gcd(METHODS[method].copies, worlds)
+    config = replace(METHODS[method], worlds=worlds, copies=copies, episodes=episodes, seed=seed)
     if half == "dispatch":
         return replace(config, scale=None)
     return replace(config, dispatch=None) if half == "scale" else config

@@ -4,8 +4,8 @@
         for each frame
             the orchestrator changes replicas
             for each slot: every site dispatches
-            the dispatcher learns from the frame
-        the orchestrator learns from the episode; V' becomes V
+            the dispatcher learns from the frame; V' becomes V
+        the orchestrator learns from the episode
 
 Either half may be a fixed policy. A training that was stopped goes on from its last episode exactly as it
 would have: weights, optimisers and the generator are saved together.
@@ -42,6 +42,9 @@ class Config:
     Attributes:
         dispatch, scale: what learns; None keeps the fixed policy handed to `Training`.
         worlds: of an episode.
+        copies: so many of them have the same requests, and differ by what is drawn from π. Their mean is
+            the orchestrator's baseline: that of other requests tells loads apart, not decisions. Divides
+            `worlds`.
         episodes: of the training.
         seed: of weights and worlds, 0 … 19.
         warm_episodes: ours: first so many episodes imitate the fixed policies, then learning begins.
@@ -50,6 +53,7 @@ class Config:
     dispatch: DispatchConfig | None = field(default_factory=DispatchConfig)
     scale: ScaleConfig | None = field(default_factory=ScaleConfig)
     worlds: int = 32
+    copies: int = 1
     episodes: int = 20
     seed: int = 0
     warm_episodes: int = 0
@@ -79,10 +83,13 @@ class Training:
         config: how.
         fixed: policies in place of a half that does not learn; both are imitated in warm episodes.
     Raises:
-        RunError: the seed is not 0 … 19, or the training would need more seeds than one has.
+        RunError: the seed is not 0 … 19, the training would need more seeds than one has, or copies do not
+            divide worlds.
     """
 
     def __init__(self, setting: Setting, config: Config, fixed: Fixed) -> None:
+        if config.copies < 1 or config.worlds % config.copies:
+            raise RunError(f"copies {config.copies}: must divide the {config.worlds} worlds of an episode")
         if not 0 <= config.seed < 20 or config.worlds * config.episodes > SEEDS_OF_A_RUN:
             raise RunError(
                 f"seed {config.seed}, {config.episodes} episodes of {config.worlds} worlds: need seed 0 … 19 "
@@ -97,9 +104,10 @@ class Training:
         torch.manual_seed(config.seed)
 
     def seeds(self, episode: int) -> range:
-        """Of an episode's worlds."""
-        first = self.config.seed * SEEDS_OF_A_RUN + episode * self.config.worlds
-        return range(first, first + self.config.worlds)
+        """Of an episode's worlds, each of which is there `copies` times."""
+        distinct = self.config.worlds // self.config.copies
+        first = self.config.seed * SEEDS_OF_A_RUN + episode * distinct
+        return range(first, first + distinct)
 
     def train(self, tell: Callable[[Line], None] = lambda line: None) -> list[Line]:
         """All episodes that are left; `tell` hears of each."""
@@ -113,7 +121,7 @@ class Training:
         return self.curve
 
     def _episode(self, episode: int) -> Outcome:
-        setting, seeds = self.setting, self.seeds(episode)
+        setting, seeds = self.setting, np.repeat(self.seeds(episode), self.config.copies).tolist()
         worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
         for policy in self.fixed:
             policy.reset(setting.system)
@@ -121,17 +129,16 @@ class Training:
         warm = episode < self.config.warm_episodes
         while not worlds.done:
             before = worlds.outcome()
-            self._frame(worlds, warm)
+            self._frame(worlds, episode)
             if self.scaler is not None and not warm:
                 self._judge(worlds.view, before, worlds.outcome())
         if self.scaler is not None and not warm:
-            self.scaler.learn()
-        if self.dispatcher is not None:
-            self.dispatcher.refresh()
+            self.scaler.learn(self.config.copies)
         return worlds.outcome()
 
-    def _frame(self, worlds: ReplicaWorlds, warm: bool) -> None:
+    def _frame(self, worlds: ReplicaWorlds, episode: int) -> None:
         """One orchestration, then all slots of the frame, then what the dispatcher learns."""
+        warm = episode < self.config.warm_episodes
         learns = self.scaler is not None and not warm
         view = worlds.view
         worlds.scale(self.scaler.act(view) if self.scaler and learns else self._imitated_scale(view))
@@ -151,8 +158,11 @@ class Training:
         if self.dispatcher is not None and warm:
             for first in range(0, len(seen), 10):
                 self.dispatcher.imitate(seen[first : first + 10], np.stack(shown[first : first + 10]))
+        elif self.dispatcher is not None and episode == self.config.warm_episodes:
+            self.dispatcher.settle(worlds.view)
         elif self.dispatcher is not None:
             self.dispatcher.learn(worlds.view, fates_of(worlds))
+            self.dispatcher.refresh()
 
     def _slot(self, worlds: ReplicaWorlds, dispatcher: Dispatcher) -> None:
         view, requests = worlds.view, self.setting

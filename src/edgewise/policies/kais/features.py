@@ -115,7 +115,7 @@ def local_state(system: System, view: ReplicaView) -> Floats32:
             squash(view.head_service_s),
             squash(view.site_queue),
             np.broadcast_to(np.log1p((table >= 0).sum(axis=1)), (w, b)),
-            np.broadcast_to(view.cloud_delay_s[:, None], (w, b)),
+            np.broadcast_to(squash(10.0 * view.cloud_delay_s)[:, None], (w, b)),
         ],
         axis=2,
     )
@@ -146,8 +146,8 @@ def node_state(system: System, view: ReplicaView) -> Floats32:
     return np.concatenate(
         [
             node_resources(system, view),
-            10.0 * to_site[:, :, None],
-            10.0 * to_cloud[:, :, None],
+            squash(10.0 * to_site)[:, :, None],
+            squash(10.0 * to_cloud)[:, :, None],
             squash(view.waiting[:, 1:]),
             squash(view.ready[:, 1:] + view.starting[:, 1:]),
         ],

@@ -46,6 +46,7 @@ VALIDATED = VALIDATION[:8]
 CLAIMS = {
     "learns": "K1: with the paper's networks, the throughput rate grows on each of P1-P4 (least gain)",
     "gap": "K1: after training, the rates on P1-P4 lie within 4.5 % of each other",
+    "frames-raw": "K1: P4 takes at least 1.2 times the frames of P1-P3 (mean) until the rate settles (ratio)",
     "dispatch-delay": "K2: edgewise (evolved): a site's decision takes at most 1 ms (paper: about 10 ms)",
     "orchestration-delay": "K2: the paper's network scales 100 nodes in at most 10 ms (paper: 9 × dispatch)",
     "decentralised": "K2: edgewise (evolved) has at least 1.01 of its rate with dispatch in the cloud",
