@@ -70,7 +70,7 @@ class DispatchConfig:
     gae: float = 0.0
     clip: float = 0.0
     epochs: int = 1
-    entropy: float = 0.05
+    entropy: float = 0.2
     minibatch: int = 20
 
 
