@@ -40,7 +40,7 @@ from edgewise.learn.orchestration.gpg import (  # noqa: E402
     ordered_chance,
 )
 from edgewise.model.orchestration import System  # noqa: E402
-from edgewise.policies.kais.features import changes_possible, draws  # noqa: E402
+from edgewise.policies.kais.features import changes_possible, draws, frame_draws, gumbel  # noqa: E402
 
 B, N, S, L = 2, 5, 3, 4
 
@@ -261,9 +261,32 @@ def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) 
         view = a_view(seed)
         with torch.no_grad():
             chances = agent.chances([agent.see(view)]).numpy().reshape(6, B, N + 1)
-        drawn = (chances - np.log(-np.log(draws(view, N + 1)))).argmax(axis=2)
+        drawn = (chances + gumbel(draws(view, N + 1))).argmax(axis=2)
         assert np.array_equal(dispatch.dispatch(view), np.where(view.head >= 0, drawn, HOLD))
-        assert np.array_equal(scale.scale(view), scaler.best(view))
+        assert np.array_equal(scale.scale(view), scaler.best(view) if scored else drawn_changes(scaler, view))
+
+
+def drawn_changes(scaler: Scaler, view: Any) -> Any:
+    """GPG's H nodes and their changes, drawn from π by the policy's own draws."""
+    state, possible = scaler.inputs(view)
+    network: Any = scaler.network
+    with torch.no_grad():
+        embedded = network.body(state)
+        value = network.heads.nodes(embedded).numpy() + gumbel(frame_draws(view, N))
+        nodes = np.argsort(-value, axis=1)[:, : network.chosen]
+        changes = network.scales(embedded, torch.from_numpy(nodes)).numpy()
+    changes[~np.take_along_axis(possible.numpy(), nodes[:, :, None], axis=1)] = -np.inf
+    changes = changes + gumbel(frame_draws(view, N + changes[0].size)[:, N:]).reshape(changes.shape)
+    return np.stack([nodes, changes.argmax(axis=2) - S], axis=2)
+
+
+def test_draws_of_a_frame_are_no_sites_draws_and_new_in_every_slot() -> None:
+    view = a_view(0)
+    of_frame = frame_draws(view, 40)
+    assert of_frame.shape == (view.worlds, 40) and ((of_frame > 0) & (of_frame < 1)).all()
+    assert not np.isin(of_frame, draws(view, N + 1)).any()
+    view.world["clock_s"] += 1.0
+    assert not np.isin(frame_draws(view, 40), of_frame).any()
 
 
 def test_a_sites_decision_needs_no_other_sites_requests(tmp_path: Path) -> None:

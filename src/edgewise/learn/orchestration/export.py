@@ -36,7 +36,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policies" / "kais"
 NO_NETWORK = (
     "parameters of the algorithm in policies/orchestrate/marginal.py, not of a network: there is no ONNX file"
 )
-STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S; version 2"
+STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S + 1; version 3"
 
 
 def feature_hash() -> str:
@@ -106,7 +106,7 @@ def export_search(search: Search, folder: Path, name: str, about: Mapping[str, A
 def export_scale(agent: Scaler, path: Path) -> dict[str, Any]:
     """Write the network of an orchestrator; what the card says of it."""
     system, pairs = agent.system, agent.config.body == "pairs"
-    shape: tuple[int, ...] = (GOLDEN, system.nodes, 5 + 2 * system.services)
+    shape: tuple[int, ...] = (GOLDEN, system.nodes, 5 + 2 * system.services + 1)
     if pairs:
         shape = (GOLDEN, 2, system.services, len(PAIR_FEATURES))
     part = _write(agent.network, path, shape, ["values"] if pairs else ["nodes", "values"])

@@ -172,9 +172,13 @@ class Orchestrator(nn.Module):
         self.body, self.heads, self.chosen = body, Heads(body.outputs, services), chosen
 
     def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """(R, N, D) → the H most valuable nodes (R, H), the values of their changes (R, H, 2S + 1)."""
-        embedded = self.body(state)
-        nodes = self.heads.nodes(embedded).topk(self.chosen, dim=1).indices
+        """(R, N, D + 1) → H nodes (R, H), the values of their changes (R, H, 2S + 1).
+
+        The last feature is added to the node's value. With Gumbel draws there, the H most valuable are
+        drawn from π without replacement.
+        """
+        embedded = self.body(state[:, :, :-1])
+        nodes = (self.heads.nodes(embedded) + state[:, :, -1]).topk(self.chosen, dim=1).indices
         return nodes, self.scales(embedded, nodes)
 
     def scales(self, embedded: Tensor, nodes: Tensor) -> Tensor:

@@ -85,8 +85,22 @@ def node_resources(system: System, view: ReplicaView) -> Floats:
 def draws(view: ReplicaView, stations: int) -> Floats:
     """(W, B, N + 1) uniform draws of each site's own, new in every slot."""
     found = np.empty((*view.head.shape, stations))
-    fill_draws(view, found)
+    fill_draws(view, 0, found)
     return found
+
+
+def frame_draws(view: ReplicaView, count: int) -> Floats:
+    """(W, count) uniform draws for what is decided once for all sites, new in every slot."""
+    (worlds, sites), stations = view.head.shape, view.replicas.shape[1]
+    found = np.empty((worlds, -(-count // stations), stations))
+    fill_draws(view, sites, found)
+    return found.reshape(worlds, -1)[:, :count]
+
+
+def gumbel(uniform: Floats) -> Floats:
+    """With these added to log-probabilities, the greatest is one drawn from them."""
+    added: Floats = -np.log(-np.log(uniform))
+    return added
 
 
 def local_state(system: System, view: ReplicaView) -> Floats32:

@@ -1,4 +1,4 @@
-"""Trained networks as a `RequestPolicy`, drawn from π, and a `ReplicaPolicy`, the most likely changes.
+"""Trained networks as a `RequestPolicy` and a `ReplicaPolicy`; both draw from π, as they did in training.
 
 How a network is run is handed in; `edgewise.learn.orchestration.export.load` does so with onnxruntime.
 Execution is decentralised: each site's decision uses that site's rows only, which the tests check.
@@ -19,6 +19,8 @@ from edgewise.policies.kais.features import (
     Floats32,
     changes_possible,
     draws,
+    frame_draws,
+    gumbel,
     local_state,
     node_state,
     pair_rows,
@@ -73,8 +75,7 @@ class LearnedDispatch:
             site = np.broadcast_to(np.eye(system.sites, dtype=np.float32), (*local.shape[:2], system.sites))
             flat = np.concatenate([local, site], axis=2).reshape(-1, self._inputs)
             values = np.where(allowed.reshape(-1), self._infer(flat)[0].reshape(-1), -np.inf)
-        values -= np.log(-np.log(draws(view, system.stations).reshape(-1)))
-        best = values.reshape(allowed.shape).argmax(axis=2)
+        best = (values.reshape(allowed.shape) + gumbel(draws(view, system.stations))).argmax(axis=2)
         return np.where(view.head >= 0, best, HOLD)
 
 
@@ -83,7 +84,8 @@ class LearnedScaling:
 
     Args:
         name: of the policy.
-        infer: (W, N, D) → nodes (W, H), values (W, H, 2S + 1); or (W, N, S, F) → (W, N, 2S + 1) if `pairs`.
+        infer: (W, N, D + 1) → nodes (W, H), values (W, H, 2S + 1), the last feature being added to the node's
+            value; or (W, N, S, F) → (W, N, 2S + 1) if `pairs`.
         pairs: whether every (node, service) is scored on its own, so that any system will do.
         masked: changes that are impossible are not chosen.
         shape: nodes and services of the system it was trained on.
@@ -108,14 +110,17 @@ class LearnedScaling:
         self._system = system
 
     def scale(self, view: ReplicaView) -> Ints:
-        """(W, H, 2) the most likely change of each chosen node."""
+        """(W, H, 2) nodes and their changes, drawn from π; of `pairs`, each node's most likely change."""
         assert self._system is not None, "reset comes first"
         system, possible = self._system, changes_possible(self._system, view)
         if self._pairs:
             (values,) = self._infer(pair_rows(system, view))
             nodes = np.broadcast_to(np.arange(system.nodes), (view.worlds, system.nodes))
         else:
-            nodes, values = self._infer(node_state(system, view))
+            added = gumbel(frame_draws(view, system.nodes))[:, :, None].astype(np.float32)
+            nodes, values = self._infer(np.concatenate([node_state(system, view), added], axis=2))
+            more = gumbel(frame_draws(view, system.nodes + values[0].size))[:, system.nodes :]
+            values = values + more.reshape(values.shape)
         if self._masked:
             here = np.take_along_axis(possible, nodes[:, :, None], axis=1)
             values = np.where(here, values, -np.inf)

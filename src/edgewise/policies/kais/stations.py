@@ -151,9 +151,9 @@ def fill_rows(system: System, view: ReplicaView, allowed: Bools, rows: Floats) -
 
 
 @kernel(allocates=False)
-def fill_draws(view: ReplicaView, found: Floats) -> None:
-    """`draw_of` for every (W, B, N + 1)."""
+def fill_draws(view: ReplicaView, first: int, found: Floats) -> None:
+    """`draw_of` for every (W, R, N + 1), of rows first, first + 1, …; the first B rows are the sites'."""
     for w in range(found.shape[0]):
         for b in range(found.shape[1]):
             for k in range(found.shape[2]):
-                found[w, b, k] = draw_of(view, w, b, k)
+                found[w, b, k] = draw_of(view, w, first + b, k)
