@@ -19,7 +19,7 @@ from edgewise.learn.orchestration.settings import FIRST, Setting, description, s
 from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
 from edgewise.policies import orchestrate  # noqa: E402
 from edgewise.reproduce.cases.kais import frozen  # noqa: E402
-from edgewise.reproduce.cases.kais_trained import settled, smoothed  # noqa: E402
+from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed  # noqa: E402
 from edgewise.reproduce.frozen import check_setting, setting_text  # noqa: E402
 from edgewise.sim.replicas import ReplicaWorlds  # noqa: E402
 
@@ -172,3 +172,10 @@ def test_settings_are_as_they_were_frozen() -> None:
     first = setting_text({name: description(name) for name in FIRST})
     assert len(check_setting("kais", first, RESULTS)) == 64
     assert len(check_setting("kais-scarce", frozen(), RESULTS)) == 64
+
+
+def test_the_best_networks_are_those_of_the_best_steady_stretch() -> None:
+    rates = [0.4] * STEADY + [0.6] * STEADY + [0.2] * STEADY
+    best = [n for n in range(1, len(rates) + 1) if is_best(rates[:n])]
+    assert best[-1] == 2 * STEADY
+    assert is_best([0.5, 0.4])
