@@ -175,7 +175,7 @@ def test_settings_are_as_they_were_frozen() -> None:
 
 
 def test_the_best_networks_are_those_of_the_best_steady_stretch() -> None:
-    rates = [0.4] * STEADY + [0.6] * STEADY + [0.2] * STEADY
+    rates = np.repeat([0.4, 0.6, 0.2], STEADY)
     best = [n for n in range(1, len(rates) + 1) if is_best(rates[:n])]
     assert best[-1] == 2 * STEADY
-    assert is_best([0.5, 0.4])
+    assert is_best(np.array([0.5, 0.4]))

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -241,21 +241,19 @@ def _save(result: api.Result, folder: Path) -> None:
     out.print(f"records, figures and report: [bold]{result.save(folder)}[/bold]")
 
 
+def _fail(message: str) -> NoReturn:
+    err.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(2)
+
+
 def main() -> None:
     """Run the command line; errors meant for the user become one message and exit status 2."""
     try:
         app()
     except EdgewiseError as error:
-        err.print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error))
     except OSError as error:  # a path of the user's that nothing closer has explained
-        what = error.strerror or str(error)
         where = f"{error.filename}: " if error.filename else ""
-        err.print(
-            f"[bold red]error:[/bold red] {escape(where + what)}; check the path and its rights",
-            highlight=False,
-            soft_wrap=True,
-        )
-        sys.exit(2)
+        _fail(f"{where}{error.strerror or error}; check the path and its rights")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -99,14 +99,14 @@ def _band(share: NDArray[np.float64]) -> NDArray[np.float64]:
 def success_over_time(run: Run) -> Figure:
     """Success per window and policy: mean over seeds, 95 % intervals as bands while they are few."""
     figure, axes = new_axes(8.0, 3.9, "Success over time")
-    lowest = 1.0
+    lowest, banded = 1.0, len(run.policies) <= _BANDS
     for index, policy in enumerate(run.policies):
         time_s, share = _window_shares(run.windows, policy)
         if np.isnan(share).all():
             continue
         mean, low, high = _band(share)
         turn, colour = index // len(_COLOURS), _COLOURS[index % len(_COLOURS)]
-        if len(run.policies) <= _BANDS:
+        if banded:
             axes.fill_between(time_s, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(
             time_s,
@@ -120,7 +120,7 @@ def success_over_time(run: Run) -> Figure:
             markevery=max(1, len(time_s) // 12),
             label=policy,
         )
-        lowest = min(lowest, float(np.nanmin(low if len(run.policies) <= _BANDS else mean)))
+        lowest = min(lowest, float(np.nanmin(low if banded else mean)))
     if not axes.lines:
         _empty(axes, "no query was sent in any window")
         return figure

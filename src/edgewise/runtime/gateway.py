@@ -155,7 +155,9 @@ class Gateway:
     def move(self, worker: int, url: str, model: str) -> None:
         """Take another server for a worker from now on; ValueError where the address is none."""
         old = self.upstreams[worker]
-        self.upstreams[worker] = old.moved(http.Client.of_url(url), model)
+        fresh = old.moved(http.Client.of_url(url), model)
+        fresh.up = old.up  # the next health check tells
+        self.upstreams[worker] = fresh
         old.client.close()
         if self.granting is not None:
             self.granting.moved(worker)
@@ -285,7 +287,7 @@ class Gateway:
     # queries
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
-        if task not in self._tasks and not self._is_service(task):
+        if task not in self._tasks and self._services_with(task) is None:
             return http.failure(404, f"no worker implements the task {task!r}")
         if rest == ["infer"]:
             if request.method != "POST":
@@ -310,10 +312,11 @@ class Gateway:
     async def _infer(self, request: http.Request, task: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
-        if self.services is not None and self._is_service(task):
+        services = self._services_with(task)
+        if services is not None:
             self._in_flight += 1
             try:
-                return await self.services.infer(request, task)
+                return await services.infer(request, task)
             finally:
                 self._in_flight -= 1
         session = self.session
@@ -385,12 +388,14 @@ class Gateway:
         name = self.session.world.worker_names[worker]
         return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
 
-    def _is_service(self, task: str) -> bool:
-        return self.services is not None and task in self.services.names
+    def _services_with(self, task: str) -> ServiceRequests | None:
+        """The services, where one of them is called so."""
+        return self.services if self.services is not None and task in self.services.names else None
 
     def _targets(self, task: str) -> list[Upstream]:
         """Who serves a task, or a service."""
-        if self.services is not None and self._is_service(task):
-            return self.services.targets(task)
+        services = self._services_with(task)
+        if services is not None:
+            return services.targets(task)
         world = self.session.world
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]

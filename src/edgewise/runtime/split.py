@@ -79,7 +79,6 @@ class SplitUpstream(Upstream):
     def moved(self, client: http.Client, model: str) -> Upstream:
         """See `Upstream.moved`."""
         fresh = SplitUpstream(client, model)
-        fresh.up = self.up
         self.group.replace(self, fresh)
         return fresh
 

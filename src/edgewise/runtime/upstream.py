@@ -68,10 +68,8 @@ class Upstream:
         return answer
 
     def moved(self, client: http.Client, model: str) -> Upstream:
-        """The worker at another address, or with another name of its model; the next check tells of it."""
-        fresh = Upstream(client, model)
-        fresh.up = self.up
-        return fresh
+        """The worker at another address, or with another name of its model."""
+        return Upstream(client, model)
 
     async def _takes_binary(self, timeout_s: float) -> bool:
         """Whether the server lists the extension; one that lists none at all is believed to."""

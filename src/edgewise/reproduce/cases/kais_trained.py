@@ -8,7 +8,6 @@ folder: a run that was stopped goes on. Of GPG's, the networks count that were b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -49,26 +48,26 @@ def _trained(run: Run, name: str, where: str, config: Config, kind: str = "P4") 
     teachers = Fixed(requests.load("greedy"), orchestrate.load("none"))
     training = Training(setting(where, kind, frames), config, teachers)
     path = run.folder / "trained" / f"{name}.pt"
-    best = path.with_name(f"{name}.best.pt")
+    best = path.with_name(f"{name}.best.pt") if config.dispatch is None else None  # of GPG alone
     if path.exists():
         training.load(path)
 
     def keep(line: object) -> None:
         run.step(f"training {name}: episode {len(training.curve)} of {config.episodes}")
         training.save(path)
-        if is_best([line.rate for line in training.curve]):
+        if best is not None and is_best(np.array([line.rate for line in training.curve])):
             training.save(best)
 
     training.train(keep)
-    if config.dispatch is None:  # some trainings of GPG lose again what they had learned
+    if best is not None:  # some trainings lose again what they had learned
         training.load(best)
     return training
 
 
-def is_best(rates: Sequence[float]) -> bool:
-    """Whether the mean over the last STEADY episodes is the greatest so far."""
-    means = np.convolve(rates, np.full(STEADY, 1.0 / STEADY), "valid") if len(rates) > STEADY else [1.0]
-    return bool(means[-1] >= np.max(means))
+def is_best(rates: Floats) -> bool:
+    """Whether the mean over the last STEADY of (E,) episodes is the greatest so far; true before so many."""
+    means = smoothed(rates, STEADY)[STEADY - 1 :]
+    return means.size == 0 or bool(means[-1] >= means.max())
 
 
 def _rates(run: Run, where: str, stem: str, config: Config, seeds: int = OTHER_SEEDS) -> Floats:
@@ -132,11 +131,11 @@ def _frames(run: Run, curves: Floats, size: str) -> None:
     run.figure("k1", drawn)
 
 
-def smoothed(curves: Floats) -> Floats:
-    """(…, E) each episode's mean with the SMOOTHING - 1 before it, or as many as there are."""
+def smoothed(curves: Floats, over: int = SMOOTHING) -> Floats:
+    """(…, E) each episode's mean with the `over` - 1 before it, or as many as there are."""
     total = np.cumsum(np.concatenate([np.zeros((*curves.shape[:-1], 1)), curves], axis=-1), axis=-1)
     end = np.arange(1, curves.shape[-1] + 1)
-    begin = np.maximum(end - SMOOTHING, 0)
+    begin = np.maximum(end - over, 0)
     found: Floats = (total[..., end] - total[..., begin]) / (end - begin)
     return found
 
