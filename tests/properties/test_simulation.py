@@ -98,7 +98,8 @@ class Watching:
 
 def content(entry):
     if isinstance(entry, DispatchView):
-        return (entry.now_s, entry.load_qps.tolist(), entry.queue.tolist(), entry.measured_s)
+        measured = (entry.queue, entry.throughput_qps, entry.delay_mean_s, entry.delay_p95_s)
+        return (entry.now_s, entry.load_qps.tolist(), *(x.tolist() for x in measured), entry.measured_s)
     view, *rest = entry
     return (content(view), *rest)
 

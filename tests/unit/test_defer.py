@@ -22,7 +22,7 @@ from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import hindsight
 from edgewise.policies.defer.rules import Fifo, Tetris
 from edgewise.sim.defer import DeferralWorlds, simulate
-from edgewise.workloads.azure_packing import read_azure_packing, worlds_of
+from edgewise.workloads.azure_packing import AzureTrace, read_azure_packing, worlds_of
 from edgewise.workloads.deferrable import PAPER, DeferralPattern, generate
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
@@ -279,6 +279,19 @@ def test_azure_sqlite_gives_cores_as_shares_of_a_machine(tmp_path):
     assert trace.cores.tolist() == [10.0, 10.0] and trace.start_s.tolist() == [-43200.0, 8640.0]
     worlds = worlds_of(trace, SMALL, [0, 1], jobs_per_slot=1.0)
     assert worlds.left_over.shape == (2, 24, 1)
+
+
+def test_starts_lives_and_load_of_a_trace_lie_on_one_time_axis():
+    draws = np.random.default_rng(0)
+    start_s, lives_s = np.sort(draws.uniform(0, 40_000, 200)), draws.exponential(4000, 200)
+    columns = (draws.integers(0, 20, 200), draws.random(200) < 0.5)
+
+    def worlds(stretch):
+        times = (start_s * stretch, (start_s + lives_s) * stretch)
+        return worlds_of(AzureTrace(*columns, *times, np.ones(200), {}), SMALL, range(3))
+
+    for one, other in zip(worlds(1.0), worlds(4.0), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_unknown_policy_names_the_nearest():

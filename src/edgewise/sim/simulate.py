@@ -37,7 +37,7 @@ from edgewise.sim import streams as kernels
 from edgewise.sim import tables
 from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import Floats, Ints
-from edgewise.sim.telemetry import backlog_s, p95_s, waiting_at
+from edgewise.sim.telemetry import backlog_s, count_all_answers, p95_s, waiting_at
 from edgewise.workloads.generate import generate_streams
 
 # At equal times: capacity returns first, then things break, then news arrives, then windows
@@ -312,6 +312,7 @@ class Simulation:
         """End a telemetry period: serve up to now, then send the figures with their lag."""
         self._advance(now_s)
         w = self.workers
+        count_all_answers(now_s, w)
         telemetry = Telemetry(
             measured_s=now_s,
             queue=waiting_at(now_s, self.truth, w),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
-from edgewise.sim.telemetry import delay_bin
+from edgewise.sim.telemetry import count_answers
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,7 +54,8 @@ WORKER = _records(
     answered=np.int64, delay_sum_s=np.float64, batches=np.int64,
 )  # fmt: skip
 
-SERVER = _records(free_s=np.float64, serving=np.int64)  # free again when; its queries until then
+# Free again when; its queries until then; how many of them telemetry has yet to count as answered.
+SERVER = _records(free_s=np.float64, serving=np.int64, uncounted=np.int64)
 HELD = _records(
     stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64
 )  # a query in the batch being gathered
@@ -73,6 +74,8 @@ class Workers(NamedTuple):
     each: (W,) WORKER. servers: (W, most servers) SERVER. batch: (W, largest batch) HELD.
     members: (W, room) streams with a query on its way or waiting, a heap by arrival.
     histogram: (W, bins) sojourns of this telemetry period.
+    sojourn_s: (W, most servers, largest batch) of the queries that are not counted yet: a batch is worked
+        out when it starts, and nobody can measure its answers before it ends.
     """
 
     each: Any
@@ -80,6 +83,7 @@ class Workers(NamedTuple):
     batch: Any
     members: Ints
     histogram: Ints
+    sojourn_s: Floats
 
 
 class Tally(NamedTuple):
@@ -228,9 +232,11 @@ def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
 
 
 @kernel
-def answer(w: Any, finish_s: float, s: Streams, batch: Any, histogram: Ints, tally: Tally) -> None:
-    """Return the batch to its clients and judge every query by its deadline."""
+def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally: Tally) -> None:
+    """Return the batch to its clients when `server` is free again; judge every query by its deadline."""
+    finish_s = server.free_s
     lost = finish_s > w.down_s
+    server.uncounted = 0 if lost else w.held
     for k in range(w.held):
         h = batch[k]
         q = s[h.stream]
@@ -247,10 +253,7 @@ def answer(w: Any, finish_s: float, s: Streams, batch: Any, histogram: Ints, tal
         else:
             q.failed += 1
             count(FAILED, h.sent_s, tally)
-        sojourn = finish_s - h.arrival_s
-        w.answered += 1
-        w.delay_sum_s += sojourn
-        histogram[delay_bin(sojourn)] += 1
+        sojourn_s[k] = finish_s - h.arrival_s
 
 
 @kernel
@@ -262,8 +265,7 @@ def advance_worker(
     A free server waits `timeout_s` from the first query's arrival for the batch to fill. What
     arrived before `until_s` is final, so a batch may be gathered now and start in a later call.
     """
-    w, servers, batch = workers.each[k], workers.servers[k], workers.batch[k]
-    heap, histogram = workers.members[k], workers.histogram[k]
+    w, servers, batch, heap = workers.each[k], workers.servers[k], workers.batch[k], workers.members[k]
     while True:
         if w.held == 0:
             if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
@@ -284,11 +286,11 @@ def advance_worker(
             start = max(free, batch[w.held - 1].arrival_s)
         if start >= until_s:
             return
-        finish = start + service_s(w, s, batch, seed)
-        servers[first].free_s = finish
+        count_answers(k, first, workers)  # of its last batch: it has ended, since the server is free
+        servers[first].free_s = start + service_s(w, s, batch, seed)
         servers[first].serving = w.held
         w.batches += 1
-        answer(w, finish, s, batch, histogram, tally)
+        answer(w, servers[first], s, batch, workers.sojourn_s[k, first], tally)
         w.held = 0
 
 
@@ -362,6 +364,8 @@ def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uin
         drop_until(s, workers.members[k, j], now_s, FAILED, seed, tally)
     w.held = 0
     w.attached = 0
+    for c in range(w.servers):
+        workers.servers[k, c].serving = 0
 
 
 @kernel

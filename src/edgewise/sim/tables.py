@@ -40,12 +40,14 @@ def worker_arrays(world: World) -> Workers:
     for name in ("cluster", "fixed_s", "per_byte_s", "batch_slope", "deviation", "max_batch", "servers"):
         each[name] = getattr(world, name)
     each.law, each.timeout_s, each.down_s = world.distribution, world.batch_timeout_s, np.inf
+    servers, largest = int(world.servers.max(initial=1)), int(world.max_batch.max(initial=1))
     return Workers(
         each=each,
-        servers=_zeros((count, int(world.servers.max(initial=1))), SERVER),
-        batch=_zeros((count, int(world.max_batch.max(initial=1))), HELD),
+        servers=_zeros((count, servers), SERVER),
+        batch=_zeros((count, largest), HELD),
         members=np.zeros((count, ROOM), dtype=np.int64),
         histogram=np.zeros((count, DELAY_BINS), dtype=np.int64),
+        sojourn_s=np.zeros((count, servers, largest)),
     )
 
 

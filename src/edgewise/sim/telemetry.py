@@ -30,6 +30,30 @@ def delay_bin(delay_s: float) -> int:
 
 
 @kernel
+def count_answers(k: int, c: int, workers: Workers) -> None:
+    """Count the answers of the last batch of worker `k`'s server `c`, which has ended.
+
+    A batch is worked out when it starts, and nobody can measure its answers before it ends.
+    """
+    w, server = workers.each[k], workers.servers[k, c]
+    for j in range(server.uncounted):
+        sojourn = workers.sojourn_s[k, c, j]
+        w.answered += 1
+        w.delay_sum_s += sojourn
+        workers.histogram[k, delay_bin(sojourn)] += 1
+    server.uncounted = 0
+
+
+@kernel
+def count_all_answers(now_s: float, workers: Workers) -> None:
+    """Count the answers of every batch that has ended by `now_s`."""
+    for k in range(workers.each.size):
+        for c in range(workers.each[k].servers):
+            if workers.servers[k, c].free_s <= now_s:
+                count_answers(k, c, workers)
+
+
+@kernel
 def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64]:
     """(W,) queries waiting or in service at `now_s`."""
     queue = np.zeros(workers.each.size)
@@ -40,7 +64,7 @@ def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64
             q = s[workers.members[k, j]]
             late = now_s - q.arrival_s
             if late >= 0.0:  # only a stream's oldest query is held: count those behind it by rate
-                behind = late * q.rate_qps
+                behind = min(late, q.close_s - q.sent_s) * q.rate_qps
                 waiting += 1.0 + (behind if q.poisson else np.floor(behind))
         for c in range(w.servers):
             if workers.servers[k, c].free_s > now_s:

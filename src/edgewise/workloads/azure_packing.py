@@ -9,7 +9,8 @@ the classes 1, 2, 4 and 8 cores up to the shares .51, .37, .08 and .04 of all vi
 
 Machines that were alive before the trace began are missing, so load ramps up. `worlds_of` therefore does
 not replay: it draws whole tenants with replacement and wraps their machines around the length of the
-trace, which is the steady state of a day that repeats.
+trace, which is the steady state of a day that repeats. The length of the trace is stretched over the
+world: starts and lives, of load and of jobs alike, are in slots of length / slots seconds of the trace.
 """
 
 from __future__ import annotations
@@ -160,25 +161,21 @@ def worlds_of(
     per slot. Lead and window come from the pattern; jobs too long for the world are left out.
     """
     rate = pattern.jobs_per_slot if jobs_per_slot is None else jobs_per_slot
-    span_s = pattern.slots * pattern.slot_s
-    length_s = max(float(trace.start_s.max()), pattern.slot_s)
+    slot_s = max(float(trace.start_s.max()), pattern.slot_s) / pattern.slots  # of the trace
     drawn, left = [], []
     for seed in seeds:
         high = _resample(trace, trace.on_demand, seed, 0, int(trace.on_demand.sum()))
-        left.append(_left_over(trace, high, pattern, length_s))
+        left.append(_left_over(trace, high, pattern, slot_s))
         low = _resample(trace, ~trace.on_demand, seed, 1, int(rate * pattern.slots))
-        start_s = (
-            trace.start_s[low] % length_s / length_s * span_s
-        )  # the trace's day is stretched over the world
-        duration = np.ceil((trace.end_s[low] - trace.start_s[low]) / pattern.slot_s)
+        first, duration = _in_slots(trace, low, pattern, slot_s)
         fits = np.flatnonzero(duration <= pattern.slots)
-        earliest = np.minimum((start_s[fits] / pattern.slot_s).astype(np.int64), pattern.slots - 1)
         leads, windows = (
             np.asarray(uniform(seed, Purpose.DEFERRABLE, np.arange(fits.size), counter))
             for counter in (LEADS, WINDOWS)
         )
         demand = trace.cores[low[fits], None]
-        drawn.append(to_windows(pattern, earliest, duration[fits].astype(np.int64), leads, windows, demand))
+        lasts = duration[fits].astype(np.int64)
+        drawn.append(to_windows(pattern, first[fits], lasts, leads, windows, demand))
     return gather(replace(pattern, memory_bytes_per_core=0.0), drawn, np.array(left)[:, :, None])
 
 
@@ -195,13 +192,17 @@ def _resample(trace: AzureTrace, chosen: NDArray[np.bool_], seed: int, block: in
     return found
 
 
-def _left_over(trace: AzureTrace, rows: Ints, pattern: DeferralPattern, length_s: float) -> Floats:
+def _in_slots(trace: AzureTrace, rows: Ints, pattern: DeferralPattern, slot_s: float) -> tuple[Ints, Floats]:
+    """First slot of each machine, wrapped around the trace, and how many slots it lives (inf: to the end)."""
+    start_s = trace.start_s[rows]
+    first = np.floor(start_s / slot_s).astype(np.int64) % pattern.slots  # starts before the trace wrap too
+    return first, np.maximum(1.0, np.ceil((trace.end_s[rows] - start_s) / slot_s))
+
+
+def _left_over(trace: AzureTrace, rows: Ints, pattern: DeferralPattern, slot_s: float) -> Floats:
     """(T,) cores that on-demand machines leave, wrapped around and scaled to the pattern's mean load."""
-    slot_s = length_s / pattern.slots
-    start = trace.start_s[rows]
-    lives = np.minimum(trace.end_s[rows], length_s + start) - start  # a day at most: then it is always on
-    first = np.floor(start / slot_s).astype(np.int64) % pattern.slots  # starts before the trace wrap too
-    slots = np.maximum(1, np.minimum(np.ceil(lives / slot_s), pattern.slots)).astype(np.int64)
+    first, lives = _in_slots(trace, rows, pattern, slot_s)
+    slots = np.minimum(lives, pattern.slots).astype(np.int64)  # a day at most: then it is always on
     change = np.zeros(2 * pattern.slots + 1)
     np.add.at(change, first, trace.cores[rows])
     np.add.at(change, first + slots, -trace.cores[rows])
