@@ -1,0 +1,5 @@
+"""python -m picker_conformance."""
+
+from picker_conformance.cli import main
+
+main()
