@@ -1,6 +1,7 @@
 # make demo     from nothing to a live gateway and a simulated comparison
 # make test     every test
 # make check    format, lint, types, import rule, documentation
+# make test-beds  the test beds and the conformance suite of pickers, see beds/README.md
 # make bench    speed, side by side with the peers; writes docs/results/bench
 # make docs     build the documentation into site/
 # make clean    remove everything that is made here, .venv included
@@ -14,6 +15,7 @@ BIN := $(VENV)/bin
 # Holds virtualenv where the interpreter comes without ensurepip; nothing is installed outside this folder.
 BOOTSTRAP := build/virtualenv
 REQUIREMENTS := pyproject.toml constraints.txt
+CHECKED := src tests bench beds picker-conformance
 # Inference servers to compare with; they pin versions of their own, so each has an environment of its own.
 PEERS := mlserver kserve
 
@@ -21,7 +23,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test test-beds check bench docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -32,9 +34,12 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
+test-beds: $(VENV)/.beds
+	$(BIN)/python -m pytest picker-conformance beds
+
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet
@@ -67,6 +72,10 @@ $(VENV)/.demo: $(VENV)/.made $(REQUIREMENTS)
 $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.beds: $(VENV)/.made $(REQUIREMENTS) picker-conformance/pyproject.toml
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[beds]' -e ./picker-conformance
+	@touch $@
 
 $(VENV)/.bench: $(VENV)/.made $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench,live]'

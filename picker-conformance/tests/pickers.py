@@ -212,7 +212,8 @@ class Waits(Picker):
 
 
 FAULTY = [
-    Disagrees, IgnoresHint, EmptyIsNone, DropsBody, HoldsResponse, ForgetsTrailers, SharesState, NotReady500, Waits,
+    Disagrees, IgnoresHint, EmptyIsNone, DropsBody, HoldsResponse, ForgetsTrailers, SharesState,
+    NotReady500, Waits,
 ]  # fmt: skip
 
 

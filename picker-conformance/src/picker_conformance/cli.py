@@ -38,8 +38,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--target", metavar="HOST:PORT", help="the picker's external processing service")
     made.add_argument("--health", metavar="HOST:PORT", help="its health service, where that is another port")
     made.add_argument("--endpoints", default="", metavar="IP:PORT,…", help="the pool's ready endpoints")
-    made.add_argument("--enter", action="append", default=[], metavar="STATE=COMMAND",
-                      help="how to reach none-ready, overloaded and normal; returns when the state is reached")  # fmt: skip
+    made.add_argument(
+        "--enter", action="append", default=[], metavar="STATE=COMMAND",
+        help="how to reach none-ready, overloaded and normal; returns when the state is reached",
+    )  # fmt: skip
     made.add_argument("--model", default="m", help="name of a model in the requests' bodies")
     made.add_argument("--path", default="/v1/completions", help="of the requests")
     made.add_argument("--body", type=Path, help="a file with a request's body, in place of a completion")

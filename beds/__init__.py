@@ -1,0 +1,1 @@
+"""Test beds: the real systems that edgewise works with, on one machine."""
