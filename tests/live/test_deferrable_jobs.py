@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -19,8 +20,9 @@ from job_commands import HANG_S, shell, state, until, wish
 from running_system import infer, open_stream, small_scenario, started
 
 from edgewise.errors import PolicyError, ProtocolError
-from edgewise.runtime import asking, http, job_requests, job_runner
-from edgewise.runtime.job_book import JobBook
+from edgewise.policies.defer import ScoreDeferral, rules
+from edgewise.runtime import asking, http, job_requests, job_runner, job_starts
+from edgewise.runtime.job_book import RESTART, JobBook
 from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.plan import DATABASE, prepare
@@ -45,8 +47,8 @@ def jobs(folder):
     made = Jobs(Store(folder / DATABASE), SLOT_S)
     yield made
     for job in made.book.open():
-        made.processes.kill(job.id)
-        made.processes.clear(job.id)
+        made.processes.kill(job.run)
+        made.processes.clear(job.run)
 
 
 def test_jobs_run_and_say_how_they_ended(jobs):
@@ -77,7 +79,7 @@ def test_two_runners_start_a_command_once_and_a_forbidden_one_never(tmp_path):
         assert [runner.wait() for runner in runners] == [0] * 4
         assert count.read_text() == "x\n" * (k + 1)
     processes = JobProcesses(tmp_path)
-    assert processes.forbid(9) and processes.look(9) == Seen(Stage.FORBIDDEN)
+    assert processes.forbid("9") and processes.look("9") == Seen(Stage.FORBIDDEN)
     subprocess.run([*command, tmp_path / "jobs" / "9", json.dumps(settings)], check=True)
     assert count.read_text() == "x\n" * 5
 
@@ -110,12 +112,12 @@ class Deaths:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def controller(folder, after):
-    """A process that keeps the jobs of a folder, and dies at the given call; whether it finished them."""
+def controller(folder, after, done=lambda jobs: not jobs.book.open()):
+    """A process that keeps the jobs of a folder until done, and dies at the given call; how it ended."""
     number = os.fork()
     if number == 0:
         try:
-            keep(folder, after)
+            keep(folder, after, done)
             os._exit(0)
         except BaseException as error:
             os.write(2, repr(error).encode())
@@ -123,11 +125,11 @@ def controller(folder, after):
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
-def keep(folder, after):
+def keep(folder, after, done):
     jobs = Jobs(Store(folder / DATABASE), SLOT_S)
     deaths = Deaths(after)
     jobs.book, jobs.processes = Dying(jobs.book, deaths), Dying(jobs.processes, deaths)
-    until(jobs, lambda: not jobs.book.open())
+    until(jobs, lambda: done(jobs))
 
 
 def test_a_controller_that_dies_at_any_call_starts_every_job_once(folder, tmp_path):
@@ -154,13 +156,13 @@ def test_a_runner_that_is_killed_costs_its_job_but_starts_no_other(jobs, tmp_pat
     count = tmp_path / "count"
     job = jobs.book.submit(shell(f"echo x >> {count}; sleep 300"))
     until(jobs, lambda: count.exists() and state(jobs, job) == "running")
-    runner = jobs.processes._runners[job.id]
+    runner = jobs.processes._runners[job.run]
     runner.kill()
     runner.wait()
     for _ in range(20):
         jobs.step(time.time())
     assert state(jobs, job) == "running"  # the command goes on
-    jobs.processes.kill(job.id)
+    jobs.processes.kill(job.run)
     until(jobs, lambda: state(jobs, job) == "failed")
     assert "killed" in jobs.book.get(job.id).why and count.read_text() == "x\n"
 
@@ -210,6 +212,231 @@ def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
     assert order.read_text().split() == ["high", "low"]
 
 
+def far_worker(jobs):
+    """The one worker on far-node, of a core."""
+    return next(w.name for w in jobs.scenario.topology.workers if w.node == "far-node")
+
+
+def test_a_relative_state_and_a_job_of_another_folder(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    relative = Jobs(Store(Path("live") / DATABASE), SLOT_S)
+    job = relative.book.submit(shell("pwd"))  # runs in /
+    until(relative, lambda: not relative.book.open())
+    assert relative.book.get(job.id).why == "exit status 0"
+    assert relative.processes.output(job.id).read_text() == "/\n"
+
+
+def test_a_runner_that_dies_before_its_command_fails_the_job_in_the_end(jobs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jobs.processes.folder = Path("live/jobs")  # which a runner that begins in / does not find
+    job = jobs.book.submit(shell("echo"))
+    until(jobs, lambda: not jobs.book.open())
+    found = jobs.book.get(job.id)
+    assert (found.state, found.deaths, found.started_s) == ("failed", 3, None)
+    assert "died 3 times before it could start: FileNotFoundError" in found.why
+    text = jobs.processes.output(job.id).read_text()
+    assert text.count("Traceback") == 3  # and no more were tried
+    ended_s = found.ended_s - found.submitted_s
+    assert ended_s > 0.1 + 0.2  # later each time
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_job_past_its_latest_start_is_lost_whatever_its_runner_does(jobs, tmp_path, monkeypatch, dies):
+    monkeypatch.chdir(tmp_path)
+    if dies:
+        jobs.processes.folder = Path("live/jobs")
+    job = jobs.book.submit(shell(f"touch {tmp_path}/ran", latest_s=time.time() + 100.0))
+    until(jobs, lambda: job.run in jobs.processes._runners)
+    runner = jobs.processes._runners[job.run]
+    if dies:
+        runner.wait()
+        jobs.step(time.time())
+    else:
+        runner.send_signal(signal.SIGSTOP)  # before its interpreter is up
+    for late_s in (101.0, 106.5, 107.0):
+        jobs.step(time.time() + late_s)
+    found = jobs.book.get(job.id)
+    assert (found.state, found.node) == ("lost", "near-node")
+    assert "before its runner began" in found.why
+    assert runner.poll() is not None and not (tmp_path / "ran").exists()
+
+
+def test_a_suspended_job_goes_on_before_later_ones_start_on_its_node(jobs):
+    """far-node has 9 cores: its worker takes 1, or none."""
+    jobs.use("fifo")
+    far, store = far_worker(jobs), jobs.store
+    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # near-node is full
+    until(jobs, lambda: state(jobs, filler) == "running")
+    store.set_wanted(far, False)
+    old = jobs.book.submit(wish(["/bin/sleep", "300"], cores=9.0))
+    until(jobs, lambda: state(jobs, old) == "running")
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, old) == "suspended")
+    small = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0))
+    until(jobs, lambda: state(jobs, small) == "running")  # inference keeps the old one from its node anyway
+    store.set_wanted(far, False)
+    later = [jobs.book.submit(wish(["/bin/true"], key=str(k))) for k in range(3)]
+    urgent = jobs.book.submit(wish(["/bin/true"], priority=1))
+    until(jobs, lambda: state(jobs, urgent) == "done")
+    for _ in range(40):
+        jobs.step(time.time())
+        time.sleep(0.01)
+    assert {state(jobs, job) for job in later} == {"waiting"} and state(jobs, old) == "suspended"
+    ran_s = jobs.book.get(old.id).ran_s(time.time())
+    assert ran_s < time.time() - jobs.book.get(old.id).started_s - 0.4  # suspension left out
+    jobs.book.cancel(small.id)
+    until(jobs, lambda: state(jobs, old) == "running")
+    assert {state(jobs, job) for job in later} == {"waiting"}
+    jobs.book.cancel(old.id)
+    until(jobs, lambda: {state(jobs, job) for job in later} == {"done"})
+
+
+def test_a_suspended_job_keeps_its_memory(jobs):
+    far, store = far_worker(jobs), jobs.store
+    store.set_wanted(far, False)
+    big = jobs.book.submit(wish(["/bin/sleep", "300"], cores=9.0, memory_bytes=6e9))  # of 8 GB
+    until(jobs, lambda: state(jobs, big) == "running")
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, big) == "suspended")
+    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
+    until(jobs, lambda: state(jobs, filler) == "running")
+    other = jobs.book.submit(wish(["/bin/true"], memory_bytes=4e9))
+    fits = jobs.book.submit(wish(["/bin/true"], memory_bytes=1e9))
+    until(jobs, lambda: state(jobs, fits) == "done")
+    assert state(jobs, other) == "waiting" or jobs.book.get(other.id).node == "near-node"
+
+
+def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_paused(jobs, tmp_path):
+    far, store, begun = far_worker(jobs), jobs.store, tmp_path / "begun"
+    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # near-node is full
+    until(jobs, lambda: state(jobs, filler) == "running")
+    store.set_wanted(far, False)
+    base = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
+    until(jobs, lambda: state(jobs, base) == "running")
+    again = jobs.book.submit(shell(f"echo x >> {begun}; exec sleep 300", cores=2.0, when_evicted=RESTART))
+    until(jobs, lambda: state(jobs, again) == "running" and begun.exists())
+    assert jobs.book.get(again.id).node == "far-node"
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, again) == "waiting")
+    found = jobs.book.get(again.id)
+    assert (found.attempt, found.node, found.started_s) == (1, None, None)
+    assert begun.read_text() == "x\n" and state(jobs, base) == "running"
+    later = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, key="later"))
+    jobs.book.cancel(filler.id)
+    until(jobs, lambda: state(jobs, again) == "running" and begun.read_text() == "x\nx\n")
+    assert jobs.book.get(again.id).node == "near-node" and state(jobs, later) == "waiting"
+    jobs.book.cancel(again.id)
+    until(jobs, lambda: state(jobs, again) == "cancelled" and state(jobs, later) == "running")
+    store.set_wanted(far, False)
+    last = jobs.book.submit(
+        wish(["/bin/sleep", "300"], cores=2.0, when_evicted=RESTART, latest_s=time.time() + 0.5)
+    )
+    until(jobs, lambda: state(jobs, last) == "running" and time.time() > last.wish.latest_s + SLOT_S)
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, last) == "suspended")
+
+
+def test_a_controller_that_dies_at_any_call_of_an_eviction_starts_the_job_anew_once(folder, tmp_path):
+    """kill -9 between any two steps from the eviction to the end of the second attempt."""
+    store, points = Store(folder / DATABASE), 0
+    jobs = Jobs(store, SLOT_S)
+    far = far_worker(jobs)
+    for after in range(1, 40, 3):
+        count = tmp_path / f"count-{after}"
+        store.set_wanted(far, False)
+        text = f"echo x >> {count}; test $(wc -l < {count}) = 2 || exec sleep 300"
+        job = jobs.book.submit(shell(text, cores=9.0, when_evicted=RESTART))
+        until(jobs, lambda job=job, count=count: state(jobs, job) == "running" and count.exists())
+        store.set_wanted(far, True)
+        died = controller(folder, after, lambda found, job=job: state(found, job) == "waiting")
+        assert controller(folder, 10**9, lambda found, job=job: state(found, job) == "waiting") == 0
+        store.set_wanted(far, False)
+        assert controller(folder, 10**9) == 0
+        assert count.read_text() == "x\nx\n", after
+        assert jobs.book.get(job.id).attempt == 1
+        points += died != 0
+    assert points >= 3
+    store.close()
+
+
+class Raises(ScoreDeferral):
+    """Cannot decide."""
+
+    name = "raises"
+
+    def score(self, view):
+        raise RuntimeError("no idea")
+
+
+class Hangs(ScoreDeferral):
+    """Thinks for ever."""
+
+    name = "hangs"
+
+    def score(self, view):
+        threading.Event().wait()
+
+
+class StartsAll(ScoreDeferral):
+    """Starts what may not start yet."""
+
+    name = "starts-all"
+
+    def start(self, view):
+        return view.state >= 0
+
+
+class CannotBegin(ScoreDeferral):
+    """Cannot begin."""
+
+    name = "cannot-begin"
+
+    def reset(self, key):
+        raise ValueError("no file")
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Policies that fail have names, for one test."""
+    for cls in (Raises, Hangs, StartsAll, CannotBegin):
+        monkeypatch.setitem(rules._names._known, cls.name, cls)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("raises", "RuntimeError: no idea"),
+        ("hangs", "no answer within 0.5 s"),
+        ("starts-all", "may not start"),
+    ],
+)
+def test_where_a_policy_fails_fifo_starts_the_jobs_and_it_is_said(failing, jobs, name, fault, caplog):
+    jobs.use(name)
+    future = jobs.book.submit(shell("echo", earliest_s=time.time() + 500.0))
+    job = jobs.book.submit(shell("echo"))
+    until(jobs, lambda: state(jobs, job) == "done")
+    assert state(jobs, future) == "waiting"
+    shown = ask(jobs, "GET", "/v1/admin/job-policy")
+    assert shown["policy"] == name and fault in shown["fault"]
+    assert [record.message for record in caplog.records].count("job policy failed, fifo decides") == 1
+    jobs.use("sjf")
+    second = jobs.book.submit(shell("echo", key="second"))
+    until(jobs, lambda: state(jobs, second) == "done")
+    assert ask(jobs, "GET", "/v1/admin/job-policy")["fault"] is None
+
+
+def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decides(failing, jobs):
+    with pytest.raises(PolicyError, match="'cannot-begin': ValueError when it begins: no file"):
+        jobs.use("cannot-begin")
+    assert jobs.starts.name == "tetris"
+    jobs.store.put("job_policy", "cannot-begin")
+    job_starts.warm("cannot-begin")
+    again = Jobs(jobs.store, SLOT_S)
+    assert "no file" in again.starts.fault
+    job = again.book.submit(shell("echo"))
+    until(again, lambda: state(again, job) == "done")
+
+
 @pytest.mark.parametrize("name", ["osdec", "osdec-skip", "horizon"])
 def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     """Nine jobs of 2 cores in the 15 cores that are left: some wait for others, all of them run."""
@@ -217,7 +444,7 @@ def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
-    assert Jobs(jobs.store, SLOT_S).policy.name == name  # after a restart as well
+    assert Jobs(jobs.store, SLOT_S).starts.name == name  # after a restart as well
     starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
     assert starts[-1] > starts[0]
 
@@ -249,7 +476,8 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
         ({"command": "true"}, "command: a list"), ({"cores": -1}, "cores: '-1' is no number"),
         ({"cores": 20}, "the largest, near-node, has 9"), ({"duration_s": None}, "duration_s"),
         ({"latest_s": 1.0}, "latest_s: is"), ({"priority": 1e9}, "priority"), ({"key": ""}, "key"),
-        ({"cores": float("nan")}, "cores"),
+        ({"cores": float("nan")}, "cores"), ({"folder": "work"}, "folder: 'work' is relative"),
+        ({"when_evicted": "stop"}, "neither pause nor restart"),
     ]  # fmt: skip
     for change, message in wrong:
         with pytest.raises(ProtocolError, match=message):
@@ -259,7 +487,7 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     with pytest.raises(ProtocolError, match="did you mean 'sjf'"):
         ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjff"})
     assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjf"})["policy"] == "sjf"
-    assert Jobs(jobs.store).policy.name == "sjf"
+    assert Jobs(jobs.store).starts.name == "sjf"
     with pytest.raises(PolicyError):
         jobs.use("none")
     assert ask(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]

@@ -32,8 +32,8 @@ def jobs(tmp_path):
     made = Jobs(Store(tmp_path / "live" / DATABASE), slot_s=0.05)
     yield made
     for job in made.book.open():
-        made.processes.kill(job.id)
-        made.processes.clear(job.id)
+        made.processes.kill(job.run)
+        made.processes.clear(job.run)
 
 
 @pytest.fixture
@@ -56,12 +56,12 @@ def test_a_process_that_leaves_its_session_is_suspended_and_ends_with_its_job(jo
     until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
     group = group_of(jobs, job)
     assert len((group / "cgroup.procs").read_text().split()) >= 2
-    jobs.processes.suspend(job.id)
+    jobs.processes.suspend(job.run)
     until(jobs, lambda: "frozen 1" in (group / "cgroup.events").read_text())
     size = beats.stat().st_size
     time.sleep(0.2)
     assert beats.stat().st_size == size
-    jobs.processes.resume(job.id)
+    jobs.processes.resume(job.run)
     until(jobs, lambda: beats.stat().st_size > size)
     jobs.book.cancel(job.id)
     until(jobs, lambda: state(jobs, job) == "cancelled")

@@ -282,6 +282,8 @@ def test_the_command_line_shows_and_steers_it(system):
         return edgewise(*arguments, *folder, folder=system.folder, code=code)
 
     assert "in time" in say("load", "plates", "--rate-qps", "20", "--seconds", "1", "--deadline-s", "30")
+    own_s = load_scenario("kais-live").spec.orchestration.services[1].deadline_s
+    assert own_s != 1.0 and f"within {own_s:g} s" in say("load", "plates", "--seconds", "0.5")
     assert "refused" in say(
         "load", "plates", "--seconds", "0.5", "--deadline-s", "0.001", "--site", "site-east"
     )

@@ -44,7 +44,7 @@ def save(file, batch="n", height=8, opset=17, kind="Conv", shape=None, fixed_res
 
 def edgewise(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "edgewise.cli", "profile", *map(str, arguments)],
+        [sys.executable, "-m", "edgewise", "profile", *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -157,7 +157,7 @@ def test_extra_not_installed_says_how(tmp_path):
 
 def test_catalog_command_lists_origin(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "edgewise.cli", "catalog"],
+        [sys.executable, "-m", "edgewise", "catalog"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

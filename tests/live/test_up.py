@@ -46,7 +46,7 @@ def up(tmp_path_factory):
     folder = tmp_path_factory.mktemp("up")
     (folder / "small.yaml").write_text(dump_scenario(small_scenario(workers=2, capacity_qps=100)))
     system = subprocess.Popen(
-        [sys.executable, "-m", "edgewise.cli", "up", "small.yaml", "--port", "0"],
+        [sys.executable, "-m", "edgewise", "up", "small.yaml", "--port", "0"],
         cwd=folder, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     said = [system.stdout.readline() for _ in range(3)]

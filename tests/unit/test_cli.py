@@ -15,7 +15,7 @@ from edgewise.cli import app
 
 def edgewise(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "edgewise.cli", *arguments],
+        [sys.executable, "-m", "edgewise", *arguments],
         cwd=cwd,
         capture_output=True,
         text=True,

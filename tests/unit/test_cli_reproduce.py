@@ -73,7 +73,7 @@ def test_freeze_once(folders):
 @pytest.mark.parametrize("command", ["simulate", "compare"])
 def test_test_seeds_are_for_reproduce_only(tmp_path, command):
     done = subprocess.run(
-        [sys.executable, "-m", "edgewise.cli", command, "tiny", "--seeds", "1000000:1000002"],
+        [sys.executable, "-m", "edgewise", command, "tiny", "--seeds", "1000000:1000002"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 2 and "edgewise reproduce" in done.stderr and "Traceback" not in done.stderr

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise.cli.live import DEFAULT, Folder, _call
+from edgewise.cli.live import DEFAULT, Folder, _call, print_fault
 from edgewise.errors import EdgewiseError
 
 out = Console(width=None if sys.stdout.isatty() else 160)
@@ -43,6 +43,10 @@ def submit(
     ] = "now",
     latest: Annotated[str, typer.Option(help="Latest start; +… counts from now.")] = "+1h",
     priority: Annotated[int, typer.Option(help="Higher first, whatever the policy.", min=-100, max=100)] = 0,
+    when_evicted: Annotated[
+        str,
+        typer.Option(help="When inference needs its node: pause, or restart maybe elsewhere."),
+    ] = "pause",
     folder: Folder = DEFAULT,
 ) -> None:
     """Keep a job that starts once, between earliest and latest, where inference leaves room."""
@@ -52,6 +56,7 @@ def submit(
         "memory_bytes": parse_size(memory), "duration_s": parse_span(duration, "duration"),
         "earliest_s": parse_time(earliest, now_s, "earliest"),
         "latest_s": parse_time(latest, now_s, "latest"), "priority": priority,
+        "when_evicted": when_evicted,
     }  # fmt: skip
     found = _call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
     out.print(f"job {found['id']} {found['state']}")
@@ -95,12 +100,12 @@ def policy(
     path = "/v1/admin/job-policy"
     found = _call(folder, "PUT", path, {"policy": name}) if name else _call(folder, "GET", path)
     out.print(f"{found['policy']}, of {', '.join(found['available'])}")
+    print_fault("jobs", found)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     submitted = datetime.fromtimestamp(row["submitted_s"]).strftime("%m-%d %H:%M:%S")
-    until_s = row["ended_s"] or time.time()
-    ran = f"{until_s - row['started_s'] - row['suspended_s']:.0f} s" if row["started_s"] else ""
+    ran = "" if row["ran_s"] is None else f"{row['ran_s']:.0f} s"
     command = escape(" ".join(row["command"]))
     figures = [str(row["id"]), row["state"], f"{row['cores']:g}", str(row["priority"]), row["node"] or ""]
     return [*figures, submitted, ran, command[:60], escape(row["why"] or "")]

@@ -31,7 +31,9 @@ shadow_app = typer.Typer(
 app.add_typer(policy_app, name="policy")
 app.add_typer(shadow_app, name="shadow")
 
-Folder = Annotated[Path, typer.Option("--state", help="Folder of the live system's state.")]
+Folder = Annotated[
+    Path, typer.Option("--state", help="Folder of the live system's state.", resolve_path=True)
+]
 Otlp = Annotated[
     str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
 ]
@@ -130,6 +132,14 @@ def status(folder: Folder = DEFAULT) -> None:
         out.print(f"requests by {by['dispatch']}, replicas by {by['orchestrate']}")
     shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
     out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
+    print_fault("jobs", found["jobs"])
+    print_fault("replicas", found["orchestration"] or {})
+
+
+def print_fault(what: str, found: dict[str, Any]) -> None:
+    """Say why the policy of jobs or replicas does not decide, where it does not."""
+    if found.get("fault"):
+        out.print(f"policy of {what} failed: {found['fault']}", markup=False, style="red", soft_wrap=True)
 
 
 @app.command(epilog="Example: edgewise streams")

@@ -18,7 +18,10 @@ def load(
     service: Annotated[str, typer.Argument(help="A service of the scenario's orchestration.")],
     rate_qps: Annotated[float, typer.Option("--rate-qps", help="Requests/s, Poisson.", min=0.01)] = 10.0,
     seconds: Annotated[float, typer.Option(help="How long.", min=0.1)] = 20.0,
-    deadline_s: Annotated[float, typer.Option("--deadline-s", help="Of each request.", min=0.001)] = 1.0,
+    deadline_s: Annotated[
+        float | None,
+        typer.Option("--deadline-s", help="Of each request; the service's own by default.", min=0.001),
+    ] = None,
     site: Annotated[str | None, typer.Option(help="Where they enter; all sites in turn by default.")] = None,
     seed: Annotated[int, typer.Option(help="Keys the gaps between requests.")] = 0,
     folder: Folder = DEFAULT,
@@ -32,5 +35,6 @@ def load(
     delays = np.quantile(seen.delays_s, [0.5, 0.95]) * 1e3 if seen.delays_s else []
     table.add_row(str(sum(counts)), *map(str, counts), *(f"{delay:.0f}" for delay in delays))
     out.print(table)
+    out.print(f"in time: within {seen.deadline_s:g} s")
     if seen.why:
         out.print(f"last error: {seen.why}", markup=False)

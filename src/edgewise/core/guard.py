@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgewise.core.keyed import Key
-from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, broken
+from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, begin, broken
 from edgewise.core.views import Decisions, DispatchView, Item, Items
 from edgewise.core.world import World
 
@@ -41,9 +41,13 @@ class Guard:
         self.faults: dict[str, int] = {}
 
     def use(self, policy: DispatchPolicy, world: World, key: Key) -> None:
-        """Switch the policy; it and the fallback start anew."""
+        """Switch the policy; it and the fallback start anew.
+
+        Raises:
+            PolicyError: it cannot begin; the former one stays.
+        """
+        begin(policy, world, key)
         self.policy = policy
-        policy.reset(world, key)
         self._fallback.reset(world, key)
         self.suspended = False
 

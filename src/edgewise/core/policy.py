@@ -6,7 +6,7 @@ from the key handed to `reset` or from `view.draw`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from edgewise.core.placement import Placement as Placement
 from edgewise.core.placement import PlacementPolicy as PlacementPolicy
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
 from edgewise.core.world import World
+from edgewise.errors import EdgewiseError, PolicyError
 
 
 class DispatchPolicy(Protocol):
@@ -90,6 +91,21 @@ class LeastImpedanceFallback(ScorePolicy):
     def score(self, view: Candidates, item: Item) -> NDArray[np.float64]:
         """Impedance."""
         return view.impedance_s
+
+
+def begin(policy: Any, *given: Any) -> None:
+    """Reset a policy of any kind.
+
+    Raises:
+        PolicyError: whatever it raises, said as one line.
+    """
+    try:
+        policy.reset(*given)
+    except EdgewiseError:
+        raise
+    except Exception as error:  # foreign code
+        name = getattr(policy, "name", type(policy).__name__)
+        raise PolicyError(f"policy {name!r}: {type(error).__name__} when it begins: {error}") from error
 
 
 def broken(view: DispatchView, items: Items, decisions: Decisions) -> str | None:

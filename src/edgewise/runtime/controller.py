@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise import policies
+from edgewise.core.policy import begin
 from edgewise.errors import EdgewiseError, PolicyError, ProtocolError
 from edgewise.runtime import http, job_requests
 from edgewise.runtime.admin import NO_SERVICES, field, load_policy
@@ -221,6 +222,7 @@ class Controller:
             "processes": [self._row(r) for r in running],
             "streams_open": sum(stream["closed_s"] is None for stream in streams),
             "orchestration": self.replicas.report(),
+            "jobs": {"policy": self.jobs.starts.name, "fault": self.jobs.starts.fault or None},
         }
 
     def _row(self, running: Running) -> dict[str, Any]:
@@ -304,7 +306,7 @@ class Controller:
         policy = field(request.body, "policy")
         check_name(policy, have)
         try:
-            (load_request_policy if requests else load_replica_policy)(policy).reset(services.system)
+            begin((load_request_policy if requests else load_replica_policy)(policy), services.system)
         except PolicyError as error:
             raise ProtocolError(f"policy: {error}") from error
         self.store.put(name, policy)

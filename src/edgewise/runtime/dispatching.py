@@ -16,6 +16,7 @@ import numpy as np
 
 from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
+from edgewise.core.policy import begin
 from edgewise.errors import ProtocolError
 from edgewise.model.orchestration import Ints
 from edgewise.model.services import Services
@@ -88,7 +89,7 @@ class Dispatching:
         Raises:
             PolicyError: it does not fit these services.
         """
-        policy.reset(self.services.system)
+        begin(policy, self.services.system)
         self.policy = policy
 
     def decide(self, service: int, left_s: float, size_bytes: float, queue: int = 1) -> Replica | None:

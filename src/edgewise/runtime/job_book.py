@@ -1,7 +1,8 @@
 """Deferrable jobs as they are kept: one table in the live system's SQLite file.
 
     waiting ─▶ starting ─▶ running ⇄ suspended ─▶ done, failed, cancelled
-       └─▶ lost, cancelled
+       └──────────┴─▶ lost, cancelled, failed
+    running ─▶ evicted ─▶ waiting              a job that starts anew, while it may
 
 What a method has written when it returns survives the death of any process.
 """
@@ -12,7 +13,8 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,14 @@ CREATE TABLE IF NOT EXISTS job (
 );
 CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
 """
-ACTIVE = ("starting", "running", "suspended")
+_LATER = {  # columns that state of an earlier version lacks
+    "when_evicted": "TEXT NOT NULL DEFAULT 'pause'",
+    "attempt": "INTEGER NOT NULL DEFAULT 0",
+    "deaths": "INTEGER NOT NULL DEFAULT 0",
+    "retry_s": "REAL NOT NULL DEFAULT 0",
+}
+ACTIVE = ("starting", "running", "suspended", "evicted")
+PAUSE, RESTART = "pause", "restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,8 @@ class Wish:
         duration_s: it is ended when it has run so long, time in suspension left out.
         earliest_s, latest_s: it starts in between or not at all.
         priority: -100 … 100; higher first, whatever the policy.
+        when_evicted: what becomes of it when inference needs its node: "pause" keeps its memory and goes
+            on there, "restart" keeps nothing and starts anew, maybe elsewhere.
     """
 
     key: str
@@ -55,6 +66,7 @@ class Wish:
     earliest_s: float
     latest_s: float
     priority: int
+    when_evicted: str = PAUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,8 @@ class Job:
         node, started_s, ended_s, why: None before there is one; `why` says how it ended.
         suspended_s: time in suspension that is over; `stopped_s`: since when it is suspended now.
         cancel: somebody asked for its end.
+        attempt: how often it was ended to start anew.
+        deaths, retry_s: runners that died before this attempt began, and when the next one may be tried.
     """
 
     id: int
@@ -78,6 +92,14 @@ class Job:
     stopped_s: float | None
     cancel: bool
     why: str | None
+    attempt: int
+    deaths: int
+    retry_s: float
+
+    @property
+    def run(self) -> str:
+        """Its processes' folder: one for each attempt, so that what is left of another starts nothing."""
+        return f"{self.id}.{self.attempt}" if self.attempt else str(self.id)
 
     @property
     def resources(self) -> Resources:
@@ -97,16 +119,23 @@ class Job:
         """When it would have started, had it never been suspended; None before its start."""
         return None if self.started_s is None else self.started_s + self.suspended_s
 
+    def ran_s(self, now_s: float) -> float | None:
+        """How long it has run, or ran, time in suspension left out; None before its start."""
+        until_s = self.stopped_s or self.ended_s or now_s
+        since_s = self.since_s()
+        return None if since_s is None else max(until_s - since_s, 0.0)
+
     def row(self) -> dict[str, Any]:
         """For an answer."""
-        shown = {name: value for name, value in asdict(self).items() if name not in ("wish", "stopped_s")}
+        hidden = ("wish", "stopped_s", "retry_s")
+        shown = {name: value for name, value in asdict(self).items() if name not in hidden}
+        shown["ran_s"] = self.ran_s(time.time())
         return shown | {name: value for name, value in asdict(self.wish).items() if name != "key"}
 
 
-_COLUMNS = (
-    "id, key, command, folder, cores, memory_bytes, duration_s, earliest_s, latest_s, priority, submitted_s,"
-    " state, node, started_s, ended_s, suspended_s, stopped_s, cancel, why"
-)
+_WISH = tuple(each.name for each in fields(Wish))
+_STATE = tuple(each.name for each in fields(Job) if each.name not in ("id", "wish"))
+_COLUMNS = ", ".join(("id", *_WISH, *_STATE))
 
 
 class JobBook:
@@ -123,17 +152,16 @@ class JobBook:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
         self._db.executescript(SCHEMA)
+        for name, kind in _LATER.items():
+            with suppress(sqlite3.OperationalError):  # there already
+                self._db.execute(f"ALTER TABLE job ADD COLUMN {name} {kind}")
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
-        values = (
-            wish.key, json.dumps(wish.command), wish.folder, wish.cores, wish.memory_bytes, wish.duration_s,
-            wish.earliest_s, wish.latest_s, wish.priority, time.time(),
-        )  # fmt: skip
+        values = {**asdict(wish), "command": json.dumps(wish.command), "submitted_s": time.time()}
         self._db.execute(
-            "INSERT OR IGNORE INTO job (key, command, folder, cores, memory_bytes, duration_s, earliest_s,"
-            f" latest_s, priority, submitted_s) VALUES ({','.join('?' * len(values))})",
-            values,
+            f"INSERT OR IGNORE INTO job ({', '.join(values)}) VALUES ({','.join('?' * len(values))})",
+            tuple(values.values()),
         )
         return self._select("WHERE key = ?", (wish.key,))[0]
 
@@ -159,6 +187,13 @@ class JobBook:
         )
         return changed.rowcount == 1
 
+    def died(self, number: int, retry_s: float) -> None:
+        """A runner died before the command began; the next one may be tried at `retry_s`."""
+        self._db.execute(
+            "UPDATE job SET deaths = deaths + 1, retry_s = ? WHERE id = ? AND state = 'starting'",
+            (retry_s, number),
+        )
+
     def running(self, number: int) -> None:
         """It was seen to run."""
         self._db.execute("UPDATE job SET state = 'running' WHERE id = ? AND state = 'starting'", (number,))
@@ -170,6 +205,13 @@ class JobBook:
             (now_s, number),
         )
 
+    def evict(self, number: int, now_s: float) -> None:
+        """It is about to be ended, to start anew."""
+        self._db.execute(
+            "UPDATE job SET state = 'evicted', stopped_s = ? WHERE id = ? AND state = 'running'",
+            (now_s, number),
+        )
+
     def resume(self, number: int, now_s: float) -> None:
         """It goes on."""
         self._db.execute(
@@ -178,11 +220,22 @@ class JobBook:
             (now_s, number),
         )
 
-    def end(self, number: int, state: str, why: str, now_s: float) -> None:
-        """It is done, failed, cancelled or lost; the first to say so is right."""
+    def restart(self, number: int) -> None:
+        """It has ended to start anew: it waits again, as old as it is."""
         self._db.execute(
-            "UPDATE job SET state = ?, why = ?, ended_s = ? WHERE id = ? AND ended_s IS NULL",
-            (state, why, now_s, number),
+            "UPDATE job SET state = 'waiting', node = NULL, started_s = NULL, suspended_s = 0,"
+            " stopped_s = NULL, attempt = attempt + 1, deaths = 0, retry_s = 0"
+            " WHERE id = ? AND state = 'evicted'",
+            (number,),
+        )
+
+    def end(self, number: int, state: str, why: str, now_s: float, began: bool = True) -> None:
+        """It is done, failed, cancelled or lost, the first to say so is right; `began`: its command did."""
+        self._db.execute(
+            "UPDATE job SET state = ?, why = ?, ended_s = ?, started_s = CASE WHEN ? THEN started_s END,"
+            " suspended_s = suspended_s + CASE WHEN stopped_s IS NULL THEN 0 ELSE ? - stopped_s END,"
+            " stopped_s = NULL WHERE id = ? AND ended_s IS NULL",
+            (state, why, now_s, began, now_s, number),
         )
 
     def cancel(self, number: int) -> None:
@@ -198,9 +251,7 @@ class JobBook:
 
 
 def _job(row: Sequence[Any]) -> Job:
-    number, key, command, *wished = row[:10]
-    submitted_s, state, node, started_s, ended_s, suspended_s, stopped_s, cancel, why = row[10:]
-    wish = Wish(key, tuple(json.loads(command)), *wished)
-    return Job(
-        number, wish, submitted_s, state, node, started_s, ended_s, suspended_s, stopped_s, bool(cancel), why
-    )
+    wished = dict(zip(_WISH, row[1:], strict=False))
+    wish = Wish(**wished | {"command": tuple(json.loads(wished["command"]))})
+    state = dict(zip(_STATE, row[1 + len(_WISH) :], strict=True))
+    return Job(row[0], wish, **state | {"cancel": bool(state["cancel"])})

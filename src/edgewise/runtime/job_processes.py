@@ -31,6 +31,7 @@ class Stage(Enum):
     """Where the command of a job stands."""
 
     ABSENT = "nobody has taken it"
+    DIED = "its runner died before it took it"
     RUNNING = "it runs, or is about to"
     ENDED = "its exit status is known"
     VANISHED = "it has ended, nobody knows how"
@@ -45,15 +46,25 @@ class Seen(NamedTuple):
 
 
 class JobProcesses:
-    """Jobs of the live system in `folder`."""
+    """Jobs of the live system in `folder`; a `run` names one attempt at a job, as `Job.run`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "jobs"
-        self._runners: dict[int, subprocess.Popen[bytes]] = {}
+        self.folder = folder.absolute() / "jobs"  # runners begin elsewhere
+        self._runners: dict[str, subprocess.Popen[bytes]] = {}
 
     def output(self, number: int) -> Path:
         """What a job has written, both streams."""
         return self.folder / str(number) / "output"
+
+    def last_line(self, number: int) -> str:
+        """The last thing that a job, or its runner, has said; "" where nothing was."""
+        try:
+            with self.output(number).open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - 4096))
+                lines = file.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def start(self, job: Job) -> None:
         """Start a runner, which starts the command if nobody ever did; may be called again.
@@ -61,10 +72,11 @@ class JobProcesses:
         Raises:
             RunError: the job's folder is gone, or no process can be started.
         """
-        if job.id in self._runners and self._runners[job.id].poll() is None:
+        if job.run in self._runners and self._runners[job.run].poll() is None:
             return
-        place = self.folder / str(job.id)
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place = self.folder / job.run
+        for made in (place, self.output(job.id).parent):
+            made.mkdir(parents=True, exist_ok=True, mode=0o700)
         cores = math.ceil(job.wish.cores)
         settings = {
             "command": job.wish.command,
@@ -75,25 +87,26 @@ class JobProcesses:
         command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
         try:
             with self.output(job.id).open("ab") as output:
-                self._runners[job.id] = subprocess.Popen(
+                self._runners[job.run] = subprocess.Popen(
                     command, cwd=job.wish.folder, stdin=subprocess.DEVNULL, stdout=output,
                     stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:  # the latter: a text that no path can have
             raise RunError(f"job {job.id}: cannot be started in {job.wish.folder}: {error}") from error
 
-    def look(self, number: int) -> Seen:
+    def look(self, run: str) -> Seen:
         """Where the command of a job stands."""
-        runner = self._runners.get(number)
-        if runner is not None and runner.poll() is not None:
-            del self._runners[number]
-        place = self.folder / str(number)
+        runner = self._runners.get(run)
+        died = runner is not None and runner.poll() is not None
+        if died:
+            del self._runners[run]
+        place = self.folder / run
         if (ended := _ended(place)) is not None:
             return ended
         try:
             started = (place / STARTED).open()
         except FileNotFoundError:
-            return Seen(Stage.ABSENT)
+            return Seen(Stage.DIED if died else Stage.ABSENT)
         with started:
             if started.read() == NEVER:
                 return Seen(Stage.FORBIDDEN)
@@ -102,12 +115,12 @@ class JobProcesses:
             except BlockingIOError:
                 return Seen(Stage.RUNNING)
         # its runner has ended: in order, or killed, and then the command may go on alone
-        vanished = Seen(Stage.RUNNING if self._handle(number) else Stage.VANISHED)
+        vanished = Seen(Stage.RUNNING if self._handle(run) else Stage.VANISHED)
         return _ended(place) or vanished
 
-    def forbid(self, number: int) -> bool:
+    def forbid(self, run: str) -> bool:
         """Take the only start away; False when a runner has it."""
-        place = self.folder / str(number)
+        place = self.folder / run
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = place / f"{NEVER}.{os.getpid()}"
         fresh.write_text(NEVER)
@@ -116,42 +129,46 @@ class JobProcesses:
         fresh.unlink()
         return (place / STARTED).read_text() == NEVER
 
-    def suspend(self, number: int) -> None:
+    def suspend(self, run: str) -> None:
         """Stop a job's processes where they are."""
-        if not self._write(number, "cgroup.freeze", "1"):
-            self.tell(number, signal.SIGSTOP)
+        if not self._write(run, "cgroup.freeze", "1"):
+            self.tell(run, signal.SIGSTOP)
 
-    def resume(self, number: int) -> None:
+    def resume(self, run: str) -> None:
         """Let them go on."""
-        self._write(number, "cgroup.freeze", "0")
-        self.tell(number, signal.SIGCONT)
+        self._write(run, "cgroup.freeze", "0")
+        self.tell(run, signal.SIGCONT)
 
-    def kill(self, number: int) -> None:
+    def kill(self, run: str) -> None:
         """End a job's processes at once."""
-        self._write(number, "cgroup.kill", "1")
-        self.tell(number, signal.SIGKILL)
+        self._write(run, "cgroup.kill", "1")
+        self.tell(run, signal.SIGKILL)
 
-    def tell(self, number: int, what: signal.Signals) -> None:
+    def tell(self, run: str, what: signal.Signals) -> None:
         """Signal the command and what it started, unless it went into a session of its own."""
-        handle = self._handle(number)
+        handle = self._handle(run)
         if handle is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(handle.split(":")[0]), what)
 
-    def clear(self, number: int) -> None:
+    def clear(self, run: str) -> None:
         """Remove what only a running job needs; what its command left running in its group is killed."""
-        group = job_groups.of(self.folder / str(number))
+        if run in self._runners and not (self.folder / run / ENDED).exists():
+            runner = self._runners.pop(run)
+            runner.kill()  # it has nothing to write down any more
+            runner.wait()
+        group = job_groups.of(self.folder / run)
         if group is not None:
             job_groups.remove(group)
 
-    def _write(self, number: int, name: str, text: str) -> bool:
-        group = job_groups.of(self.folder / str(number))
+    def _write(self, run: str, name: str, text: str) -> bool:
+        group = job_groups.of(self.folder / run)
         return group is not None and job_groups.write(group, name, text)
 
-    def _handle(self, number: int) -> str | None:
+    def _handle(self, run: str) -> str | None:
         """Of the command, if it lives."""
         with contextlib.suppress(OSError):
-            handle = (self.folder / str(number) / STARTED).read_text()
+            handle = (self.folder / run / STARTED).read_text()
             return handle if ":" in handle and alive_handle(handle) else None
         return None
 

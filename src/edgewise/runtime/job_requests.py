@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, PolicyError, ProtocolError
@@ -19,7 +20,7 @@ from edgewise.policies import defer
 from edgewise.runtime import http
 from edgewise.runtime.admin import field
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.job_book import Job, Wish
+from edgewise.runtime.job_book import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.store import is_text
 
@@ -39,7 +40,7 @@ def answer(jobs: Jobs, request: http.Request) -> http.Response:
         case "POST", ["jobs"]:
             return http.as_json(_submit(jobs, request.body).row())
         case "GET", ["job-policy"]:
-            return http.as_json({"policy": jobs.policy.name, "available": defer.names()})
+            return http.as_json(_policy(jobs))
         case "PUT", ["job-policy"]:
             return _use(jobs, field(request.body, "policy"))
         case "GET", ["jobs", number]:
@@ -63,7 +64,11 @@ def _use(jobs: Jobs, name: str) -> http.Response:
         jobs.use(name)
     except PolicyError as error:
         raise ProtocolError(f"policy: {error}") from error
-    return http.as_json({"policy": name, "available": defer.names()})
+    return http.as_json(_policy(jobs))
+
+
+def _policy(jobs: Jobs) -> dict[str, Any]:
+    return {"policy": jobs.starts.name, "available": defer.names(), "fault": jobs.starts.fault or None}
 
 
 def _find(jobs: Jobs, number: str) -> Job:
@@ -120,8 +125,14 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
             f"at least {slot_s:g} s are needed, for jobs start at the beginning of slots"
         )
     priority = _number(stated, "priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY, default=0)
+    when_evicted = stated.get("when_evicted", PAUSE)
+    if when_evicted not in (PAUSE, RESTART):
+        raise ProtocolError(f"when_evicted: {str(when_evicted)[:80]!r} is neither {PAUSE} nor {RESTART}")
+    folder = _text(stated, "folder")
+    if not Path(folder).is_absolute():
+        raise ProtocolError(f"folder: {folder[:200]!r} is relative to nothing; write it from / on")
     return Wish(
-        key=_text(stated, "key"), command=tuple(command), folder=_text(stated, "folder"),
+        key=_text(stated, "key"), command=tuple(command), folder=folder, when_evicted=when_evicted,
         cores=_number(stated, "cores", 0.01, default=1.0),
         memory_bytes=_number(stated, "memory_bytes", 0.0, default=0.0),
         duration_s=_number(stated, "duration_s", 0.1),

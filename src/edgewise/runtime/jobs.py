@@ -2,7 +2,8 @@
 
 In every pass the ledger is built anew from what is stored: first the workers that are wanted or still
 run, then running jobs, then suspended ones. A job that finds no room is suspended, and goes on when there
-is room again. At the beginning of each slot the deferral policy is asked which waiting jobs start.
+is room again; one that restarts is ended and waits again, while it may still start. At the beginning of each
+slot the deferral policy is asked which waiting jobs start (`job_starts`).
 
 Every step is written down before it is taken, so that the death of the controller at any moment loses no
 job; `job_runner` sees to it that none is started twice.
@@ -15,40 +16,26 @@ import logging
 import signal
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from edgewise.config import load_scenario
-from edgewise.core.deferral import CapacityView, DeferralPolicy, left_over_of, view_of
-from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
-from edgewise.model.work import DeferrableJob
-from edgewise.policies import defer
-from edgewise.runtime.job_book import ACTIVE, Job, JobBook
+from edgewise.runtime.job_book import ACTIVE, RESTART, Job, JobBook
 from edgewise.runtime.job_processes import JobProcesses, Stage
+from edgewise.runtime.job_starts import POLICY, Starts, begun
 from edgewise.runtime.plan import SCENARIO
-from edgewise.runtime.room import INFERENCE, ledger_of
+from edgewise.runtime.room import ledger_of
 from edgewise.runtime.store import Store
 
 log = logging.getLogger("edgewise.jobs")
 SLOT_S = 1.0
-POLICY = "tetris"
-PAST_SLOTS = 96
 GRACE_S = 5.0  # from SIGTERM to SIGKILL
-
-
-def warm(name: str = POLICY) -> None:
-    """Compile what a policy needs on a small view, so that forks of this process decide at once."""
-    policy: DeferralPolicy = defer.load(name)
-    policy.reset(Key(0))
-    job = DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
-    policy.start(view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0))
+BEGIN_S = 5.0  # most that a runner takes to begin a command; then its job may be lost
+MOST_DEATHS = 3  # runners that may die before a command begins
 
 
 class Jobs:
@@ -63,22 +50,19 @@ class Jobs:
         self.store, self.slot_s = store, slot_s
         self.book, self.processes = JobBook(store.file), JobProcesses(store.file.parent)
         self._scenario: Scenario | None = None
-        self._past: deque[np.ndarray] = deque(maxlen=PAST_SLOTS)
+        self.starts = Starts(store.get("job_policy", POLICY), slot_s)
         self._slot = -1
         self._failed = ""  # what the last pass failed by
-        self._told_s: dict[int, float] = {}  # when a job was told to end
-        self.use(store.get("job_policy", POLICY))
+        self._told_s: dict[str, float] = {}  # when a run was told to end
 
     def use(self, name: str) -> None:
         """Take a deferral policy, now and after restarts.
 
         Raises:
-            PolicyError: there is none of that name.
+            PolicyError: there is none of that name, or it cannot begin.
         """
-        policy: DeferralPolicy = defer.load(name)
-        policy.reset(Key(0))
+        self.starts.use(begun(name))
         self.store.put("job_policy", name)
-        self.policy = policy
 
     @property
     def scenario(self) -> Scenario:
@@ -121,7 +105,7 @@ class Jobs:
             slot = int(now_s / self.slot_s)
             if start and slot != self._slot:
                 self._slot = slot
-                self._start(ledger, jobs, slot * self.slot_s, now_s)
+                self._start(ledger, slot * self.slot_s, now_s)
             self._failed = ""
         except (EdgewiseError, OSError, sqlite3.Error) as error:  # the next pass may do better
             if str(error) != self._failed:
@@ -134,17 +118,22 @@ class Jobs:
         if job.state == "waiting":
             self._notice_waiting(job, now_s)
             return
-        seen = self.processes.look(job.id)
+        seen = self.processes.look(job.run)
         match seen.stage:
+            case Stage.ENDED | Stage.VANISHED if job.state == "evicted" and not job.cancel:
+                self.processes.clear(job.run)
+                self.book.restart(job.id)
             case Stage.ENDED if seen.code is not None:
                 self._ended(job, seen.code, now_s)
             case Stage.VANISHED:
                 self._close(job, "failed", "its processes were killed", now_s)
             case Stage.FORBIDDEN:
-                self._close(job, "cancelled", "before it started", now_s)
+                self._forbidden(job, now_s)
+            case Stage.DIED if job.state == "starting":
+                self.book.died(job.id, now_s + 0.1 * 2**job.deaths)
             case Stage.ABSENT if job.state == "starting":
                 self._begin(job, now_s)
-            case Stage.ABSENT:
+            case Stage.ABSENT | Stage.DIED:
                 self._close(job, "failed", "its files were removed while it ran", now_s)
             case Stage.RUNNING:
                 self.book.running(job.id)
@@ -153,24 +142,39 @@ class Jobs:
     def _notice_waiting(self, job: Job, now_s: float) -> None:
         if job.cancel:
             self.book.end(job.id, "cancelled", "before it started", now_s)
-        elif int(now_s / self.slot_s) > int(job.wish.latest_s / self.slot_s):
-            self.book.end(job.id, "lost", "its latest start passed without room for it", now_s)
+        elif self._is_late(job, now_s):
+            again = "ended for inference, and " if job.attempt else ""
+            self.book.end(job.id, "lost", f"{again}its latest start passed without room for it", now_s)
+
+    def _is_late(self, job: Job, now_s: float) -> bool:
+        return int(now_s / self.slot_s) > int(job.wish.latest_s / self.slot_s)
 
     def _begin(self, job: Job, now_s: float) -> None:
         """Claimed, and not started as far as can be seen: by this pass, or when a controller died."""
+        over = job.deaths >= MOST_DEATHS or self._is_late(job, now_s - (0.0 if job.deaths else BEGIN_S))
+        if job.cancel or over:
+            self.processes.forbid(job.run)  # the next pass says why; where a runner was quicker, it runs
+        elif now_s >= job.retry_s:
+            try:
+                self.processes.start(job)
+            except RunError as error:
+                if self.processes.forbid(job.run):
+                    self._close(job, "failed", str(error), now_s, began=False)
+
+    def _forbidden(self, job: Job, now_s: float) -> None:
+        """It must not start any more: it was cancelled, its runners died, or they took too long."""
         if job.cancel:
-            self.processes.forbid(job.id)
-            return
-        try:
-            self.processes.start(job)
-        except RunError as error:
-            if self.processes.forbid(job.id):
-                self._close(job, "failed", str(error), now_s)
+            self._close(job, "cancelled", "before it started", now_s, began=False)
+        elif job.deaths >= MOST_DEATHS:
+            why = f"its runner died {job.deaths} times before it could start"
+            self._close(job, "failed", f"{why}: {self.processes.last_line(job.id)}", now_s, began=False)
+        else:
+            self._close(job, "lost", "its latest start passed before its runner began", now_s, began=False)
 
     def _ended(self, job: Job, code: int, now_s: float) -> None:
         if job.cancel:
             self._close(job, "cancelled", "while it ran", now_s)
-        elif job.id in self._told_s:
+        elif job.run in self._told_s:
             self._close(job, "failed", f"ran for longer than its {job.wish.duration_s:g} s", now_s)
         elif code == 0:
             self._close(job, "done", "exit status 0", now_s)
@@ -178,78 +182,81 @@ class Jobs:
             why = f"exit status {code}" if code > 0 else f"ended by signal {-code}"
             self._close(job, "failed", why, now_s)
 
-    def _close(self, job: Job, state: str, why: str, now_s: float) -> None:
-        self.processes.clear(job.id)  # first, for nobody looks at a job that has ended
-        self.book.end(job.id, state, why, now_s)
-        self._told_s.pop(job.id, None)
+    def _close(self, job: Job, state: str, why: str, now_s: float, began: bool = True) -> None:
+        self.processes.clear(job.run)  # first, for nobody looks at a job that has ended
+        self.book.end(job.id, state, why, now_s, began)
+        self._told_s.pop(job.run, None)
         log.info("job ended", extra={"job": job.id, "state": state, "why": why})
 
     def _end_what_must(self, job: Job, now_s: float) -> None:
-        """Cancelled, or over its time: told to end, and killed when it does not."""
+        """Cancelled, over its time, or to start anew: told to end, and killed when it does not."""
         ran_s = now_s - (job.since_s() or now_s)
         over = job.state == "running" and ran_s > job.wish.duration_s + self.slot_s
-        if job.id in self._told_s:
-            if now_s - self._told_s[job.id] > GRACE_S:
-                self.processes.kill(job.id)
-        elif job.cancel or over:
-            self._told_s[job.id] = now_s
-            self.processes.tell(job.id, signal.SIGTERM)
-            self.processes.resume(job.id)
+        if job.run in self._told_s:
+            if now_s - self._told_s[job.run] > GRACE_S:
+                self.processes.kill(job.run)
+        elif job.cancel or over or job.state == "evicted":
+            self._told_s[job.run] = now_s
+            self.processes.tell(job.run, signal.SIGTERM)
+            self.processes.resume(job.run)
 
     # room
 
     def _make_room(self, ledger: NodeLedger, active: Sequence[Job], now_s: float) -> None:
-        """Suspend jobs that find no room on their node, let others go on."""
+        """Evict jobs that find no room on their node, let others go on."""
         nodes = {node.name for node in self.scenario.topology.nodes}
-        for job in sorted(active, key=lambda job: (job.state == "suspended", -job.wish.priority, job.id)):
-            node = job.node if job.node in nodes else None  # another scenario may be up by now
-            room = node is not None and ledger.fits(node, job.resources)
-            if node is not None and room:
-                ledger.reserve(_reservation(job, node))
-            if job.id in self._told_s:
-                continue
-            if room and job.state == "suspended":
-                self.processes.resume(job.id)
-                self.book.resume(job.id, now_s)
-            elif not room and job.state == "running":
-                self.book.suspend(job.id, now_s)
+        active = [job for job in active if job.state != "evicted"]
+        placed = [job for job in active if job.node in nodes]
+        for job in placed:
+            if job.state == "suspended":
+                ledger.reserve(_kept(ledger, job))
+        for job in active:
+            if job not in placed:  # another scenario is up by now
+                self._evict(job, now_s)
+        for job in sorted(placed, key=lambda job: (job.state == "suspended", -job.wish.priority, job.id)):
+            if job.state == "suspended":
+                ledger.release(_owner(job))
+            room = ledger.fits(str(job.node), job.resources)
+            ledger.reserve(_reservation(job, str(job.node)) if room else _kept(ledger, job))
             if not room:
-                self.processes.suspend(job.id)  # again, should a controller have died before it
+                self._evict(job, now_s)
+            elif job.state == "suspended" and job.run not in self._told_s:
+                self.processes.resume(job.run)
+                self.book.resume(job.id, now_s)
 
-    def _start(self, ledger: NodeLedger, jobs: Sequence[Job], slot_s: float, now_s: float) -> None:
-        """Ask the policy, by falling priority, and start what finds a node."""
-        self._past.append(left_over_of(ledger, priority=INFERENCE))
-        for priority in sorted({job.wish.priority for job in jobs if job.state == "waiting"}, reverse=True):
-            seen = [
-                job for job in self.book.open() if job.state != "waiting" or job.wish.priority == priority
-            ]
-            view = self._view(seen, slot_s)
-            chosen = view.job[0][self.policy.start(view)[0]]
-            for job in seen:
-                node = self._node(ledger, job) if job.id in chosen else None
-                if node is not None and self.book.claim(job.id, node, max(slot_s, job.submitted_s)):
-                    ledger.reserve(_reservation(job, node))
-                    found = self.book.get(job.id)
-                    assert found is not None
-                    self._begin(found, now_s)
-                    log.info("job started", extra={"job": job.id, "node": node})
+    def _evict(self, job: Job, now_s: float) -> None:
+        """Inference needs the node: a job is suspended, or ended where it may still start anew."""
+        if job.run in self._told_s:
+            return
+        if job.state == "running" and job.wish.when_evicted == RESTART and not self._is_late(job, now_s):
+            self.book.evict(job.id, now_s)  # the next pass tells it to end
+            return
+        if job.state == "running":
+            self.book.suspend(job.id, now_s)
+        self.processes.suspend(job.run)  # again, should a controller have died before it
 
-    def _view(self, jobs: Sequence[Job], slot_s: float) -> CapacityView:
-        """What the policy sees; suspended jobs hold nothing, but count as running."""
-        total = np.array([sum(node.resources.cpu_cores for node in self.scenario.topology.nodes)])
-        known = [job.deferrable() for job in jobs if job.state != "suspended"]
-        since = {job.id: at for job in jobs if (at := job.since_s()) is not None}
-        return view_of(known, since, np.array(self._past), total, slot_s, self.slot_s)
+    def _start(self, ledger: NodeLedger, slot_s: float, now_s: float) -> None:
+        """Start what is chosen and finds a node."""
+        self.starts.begin_slot(ledger)
+        for job, node in self.starts.choose(ledger, self.scenario.topology.nodes, self.book.open, slot_s):
+            if self.book.claim(job.id, node, max(slot_s, job.submitted_s)):
+                ledger.reserve(_reservation(job, node))
+                found = self.book.get(job.id)
+                assert found is not None
+                self._begin(found, now_s)
+                log.info("job started", extra={"job": job.id, "node": node})
 
-    def _node(self, ledger: NodeLedger, job: Job) -> str | None:
-        """The node with the least cores left on which a job fits."""
-        fitting = [
-            (ledger.free(node.name).cpu_cores, node.name)
-            for node in self.scenario.topology.nodes
-            if ledger.fits(node.name, job.resources)
-        ]
-        return min(fitting)[1] if fitting else None
+
+def _owner(job: Job) -> str:
+    return f"job {job.id}"
 
 
 def _reservation(job: Job, node: str) -> Reservation:
-    return Reservation(f"job {job.id}", node, job.resources, job.wish.priority, preemptible=True)
+    return Reservation(_owner(job), node, job.resources, job.wish.priority, preemptible=True)
+
+
+def _kept(ledger: NodeLedger, job: Job) -> Reservation:
+    """What a job still holds while it is suspended: its memory, as far as inference leaves it."""
+    kept_bytes = min(job.wish.memory_bytes, ledger.free(str(job.node)).memory_bytes)
+    held = Resources(memory_bytes=kept_bytes)
+    return Reservation(_owner(job), str(job.node), held, job.wish.priority, preemptible=True)

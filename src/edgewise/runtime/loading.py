@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import RunError
+from edgewise.model.services import services_of
 from edgewise.runtime import http
 from edgewise.runtime.headers import DEADLINE
-from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.store import Store
 from edgewise.runtime.traffic import GONE_S, zeros
 
@@ -27,6 +29,7 @@ class Loaded:
     """What clients saw.
 
     Attributes:
+        deadline_s: of each request.
         delays_s: of requests that were answered.
         in_time, late: of them.
         refused: could not end in time, by what the gateway knew.
@@ -35,6 +38,7 @@ class Loaded:
         why: the last error.
     """
 
+    deadline_s: float
     delays_s: list[float] = field(default_factory=list)
     in_time: int = 0
     late: int = 0
@@ -49,7 +53,7 @@ def load(
     service: str,
     rate_qps: float,
     seconds: float,
-    deadline_s: float,
+    deadline_s: float | None = None,
     site: str | None = None,
     seed: int = 0,
 ) -> Loaded:
@@ -58,6 +62,7 @@ def load(
     Args:
         state: its folder.
         rate_qps: of all gateways together.
+        deadline_s: of each request; the service's own when None.
         seed: keys the gaps.
     Raises:
         RunError: it does not answer, or has no such service or site.
@@ -71,10 +76,19 @@ def load(
     chosen = [front.url for front in fronts if site in (None, front.settings["site"])]
     if not chosen:
         raise RunError(f"site {site!r}: there is {', '.join(front.settings['site'] for front in fronts)}")
+    if deadline_s is None:
+        deadline_s = _own_deadline_s(state, service)
     try:
         return asyncio.run(_load(chosen, token, service, rate_qps, seconds, deadline_s, seed))
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"load: {error}") from error
+
+
+def _own_deadline_s(state: Path, service: str) -> float:
+    """The deadline that the scenario gives a service."""
+    services = services_of(load_scenario(state / SCENARIO))
+    assert services is not None  # the store lists this one
+    return float(services.deadline_s[services.names.index(service)])
 
 
 async def _load(
@@ -89,7 +103,13 @@ async def _load(
     clients = [http.Client.of_url(url, token) for url in urls]
     headers, body = await zeros(clients[0], service)
     headers = {**headers, DEADLINE: str(deadline_s)}
-    loaded, tasks, began_s, at_s, number = Loaded(), set[asyncio.Task[None]](), time.monotonic(), 0.0, 0
+    loaded, tasks, began_s, at_s, number = (
+        Loaded(deadline_s),
+        set[asyncio.Task[None]](),
+        time.monotonic(),
+        0.0,
+        0,
+    )
     while True:
         at_s -= float(np.log(uniform(seed, Purpose.QUERY, LOAD, number))) / rate_qps
         if at_s >= seconds:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TextIO
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import controller, jobs, process
+from edgewise.runtime import controller, job_starts, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
@@ -43,7 +43,7 @@ class Nursery:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()
         self._told = False
         self._controller: int | None = None
         self._pair: socket.socket | None = None
@@ -59,12 +59,12 @@ class Nursery:
         if self._lock is None:
             raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
         store = Store(self.folder / DATABASE)
-        policy, job_policy = store.get("policy"), store.get("job_policy", jobs.POLICY)
+        policy, job_policy = store.get("policy"), store.get("job_policy", job_starts.POLICY)
         traced = any(r.process.settings.get("otlp") for r in store.processes())
         _end_former(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
-        jobs.warm(job_policy)
+        job_starts.warm(job_policy)
         if traced:
             importlib.import_module("edgewise.runtime.otel")
         for number in TOLD:

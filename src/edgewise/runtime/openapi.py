@@ -299,8 +299,10 @@ def _job_paths(policy: Schema, asked: Schema) -> Schema:
     number: Schema = {"type": "number"}
     wish = _object(
         {
-            "key": TEXT, "command": _list(TEXT), "folder": TEXT, "cores": number, "memory_bytes": number,
+            "key": TEXT, "command": _list(TEXT), "folder": {**TEXT, "pattern": "^/"},
+            "cores": number, "memory_bytes": number,
             "duration_s": number, "earliest_s": number, "latest_s": number, "priority": number,
+            "when_evicted": {"type": "string", "enum": ["pause", "restart"]},
         },
         "key", "command", "folder", "duration_s",
     )  # fmt: skip

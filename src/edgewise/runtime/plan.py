@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.config import dump_scenario
+from edgewise.core.policy import begin
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Variant
@@ -120,8 +121,8 @@ def _check(world: World, services: Services | None, gateways: int) -> None:
             "use a smaller scenario, or --gateways 1"
         )
     if services is not None:
-        load_request_policy(services.spec.dispatch).reset(services.system)
-        load_replica_policy(services.spec.orchestrate).reset(services.system)
+        begin(load_request_policy(services.spec.dispatch), services.system)
+        begin(load_replica_policy(services.spec.orchestrate), services.system)
 
 
 def store_token(store: Store) -> str:

@@ -12,7 +12,8 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ import numpy as np
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, new_view
+from edgewise.core.policy import begin
 from edgewise.errors import EdgewiseError
 from edgewise.model.orchestration import Ints
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
+from edgewise.runtime.guarded import Guarded
 from edgewise.runtime.plan import MOST_PROCESSES, SCENARIO, free_port, replica
 from edgewise.runtime.room import ledger_of
 from edgewise.runtime.service_policies import load_replica_policy
@@ -34,6 +37,25 @@ from edgewise.runtime.store import Running, Store
 log = logging.getLogger("edgewise.replicas")
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
 Ask = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
+Commands = list[tuple[int, int]]
+PATIENCE_S = 5.0  # nothing but replicas waits for their policy
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """A policy by its name, and once it was asked itself."""
+
+    name: str
+    policy: ReplicaPolicy | None = None
+    guarded: Guarded[Commands] = field(default_factory=lambda: Guarded(PATIENCE_S))
+
+    def scale(self, services: Services, view: ReplicaView) -> Commands:
+        """Its commands for the one world of a view."""
+        if self.policy is None:
+            loaded = load_replica_policy(self.name)
+            begin(loaded, services.system)
+            self.policy = loaded
+        return [(int(n), int(change)) for n, change in self.policy.scale(view)[0]]
 
 
 class Replicas:
@@ -50,7 +72,7 @@ class Replicas:
         self._content = b""
         self._scenario: Scenario | None = None
         self._services: Services | None = None
-        self._policy: tuple[str, ReplicaPolicy] | None = None
+        self._policy: _Chosen | None = None
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
         self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
         self._frame: int | None = None
@@ -107,28 +129,29 @@ class Replicas:
             self._frame = frame  # a controller that starts again does not repeat a frame
         if frame != self._frame and self._seen:
             self._frame = frame
-            self.carry_out(services, self._commands(services))
+            self.carry_out(services, await self._commands(services))
 
     # the policy
 
-    def _commands(self, services: Services) -> list[list[int]]:
+    @property
+    def fault(self) -> str:
+        """Why the policy was not followed, and nothing came or went; "" when it was."""
+        return self._policy.guarded.fault if self._policy is not None else ""
+
+    async def _commands(self, services: Services) -> Commands:
+        """What the policy that the store names says; nothing comes or goes where it fails."""
         view = self.view(services)
         view.arrived[0] = self._new_arrivals(services)
-        policy = self._policy_of(services)
-        try:
-            chosen: list[list[int]] = policy.scale(view)[0].tolist()
-        except Exception as error:  # whatever somebody's policy raises
-            raise EdgewiseError(f"replica policy {policy.name}: {error}") from error
-        return chosen
-
-    def _policy_of(self, services: Services) -> ReplicaPolicy:
-        """The policy that the store names, loaded when that changes."""
         name = self.store.get("replica_policy", services.spec.orchestrate)
-        if self._policy is None or self._policy[0] != name:
-            policy = load_replica_policy(name)
-            policy.reset(services.system)
-            self._policy = name, policy
-        return self._policy[1]
+        if self._policy is None or self._policy.name != name:
+            self._policy = _Chosen(name)
+        chosen, told = self._policy, self._policy.guarded.fault
+        found = await asyncio.to_thread(
+            chosen.guarded.ask, lambda: chosen.scale(services, view), list[tuple[int, int]]
+        )
+        if chosen.guarded.fault not in ("", told):
+            log.error("replica policy failed", extra={"policy": name, "why": chosen.guarded.fault})
+        return found
 
     def view(self, services: Services) -> ReplicaView:
         """What the policy sees: counts of all gateways together."""
@@ -163,7 +186,7 @@ class Replicas:
 
     # its commands
 
-    def carry_out(self, services: Services, commands: Sequence[Sequence[int]]) -> None:
+    def carry_out(self, services: Services, commands: Commands) -> None:
         """Add and remove replicas, in order; what is not possible is left out."""
         most, nodes = services.spec.nodes_per_frame or len(services.nodes), set[int]()
         for n, change in commands:
@@ -257,5 +280,5 @@ class Replicas:
             found.append({"service": name, "nodes": nodes, "requests": sums})
         return {
             "dispatch": self.store.get("request_policy"), "orchestrate": self.store.get("replica_policy"),
-            "services": found,
+            "services": found, "fault": self.fault or None,
         }  # fmt: skip

@@ -108,7 +108,7 @@ class Database:
     """
 
     def __init__(self, file: Path, schema: str) -> None:
-        self.file = file
+        self.file = file = file.absolute()  # whoever opens it again may be elsewhere
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)

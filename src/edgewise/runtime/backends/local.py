@@ -27,7 +27,7 @@ class LocalBackend:
     """
 
     def __init__(self, folder: Path, fork: Callable[[Process], int] | None = None) -> None:
-        self.folder, self._fork = folder, fork
+        self.folder, self._fork = folder.absolute(), fork
 
     def start(self, process: Process) -> str:
         """See `Backend`; the handle is "pid:start", start in clock ticks since boot."""
