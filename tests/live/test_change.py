@@ -1,94 +1,214 @@
 """A running system takes over changed settings, process by process, and loses nothing that was accepted."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
+import yaml
+from command_line import edgewise
 from running_system import infer_until, open_stream, small_scenario, started
 
 from edgewise.config import dump_scenario
 from edgewise.model.scenario import parse_scenario
+from edgewise.runtime.backends.local import alive_handle
+from edgewise.runtime.changes import DONE, FAILED, read_change
 from edgewise.runtime.nursery import is_running
-from edgewise.runtime.plan import prepare
+from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.store import Store
 
 pytestmark = pytest.mark.live
 HANG_S = 90.0
+ROOM = {"cpu_cores": 9, "memory_bytes": 8e9}
 
 
-def slower(scenario, **changes):
-    """The same scenario with another profile and, with `workers`, another number of them."""
-    import yaml
-
-    data = yaml.safe_load(dump_scenario(scenario))
-    data["catalog"]["variants"][0]["profile"]["fixed_s"] = 0.004
-    data["workers"][0]["count"] = changes.get("workers", data["workers"][0]["count"])
+def changed(change):
+    """The small scenario after `change` of its data."""
+    data = yaml.safe_load(dump_scenario(small_scenario()))
+    change(data)
     return parse_scenario(data, "changed")
 
 
-async def settled(system, pids):
-    """Wait until all that is wanted runs as wanted; count how many were down at once."""
-    most_down = 0
-    while True:
-        rows = system.store.processes()
-        down = [r for r in rows if r.process.wanted and r.process.name in pids and r.handle is None]
-        most_down = max(most_down, len(down))
-        unwanted = [r for r in rows if not r.process.wanted and r.handle]
-        if not down and not unwanted and all(r.handle and not r.outdated for r in rows if r.process.wanted):
-            return most_down
+def slower(data):
+    data["catalog"]["variants"][0]["profile"]["fixed_s"] = 0.004
+
+
+def with_one_more_everywhere(data):
+    """A node before all others, with a worker, and a second worker where there was one."""
+    slower(data)
+    data["clusters"][0]["nodes"].insert(0, {"name": "first-node", "resources": ROOM})
+    data["workers"][0] = {"variant": "echo-cpu", "node": "near-node", "count": 2}
+    data["workers"].insert(0, {"variant": "echo-cpu", "node": "first-node"})
+    data["workers"][-1] = {"variant": "echo-cpu", "node": "far-node", "count": 2}
+    data["sites"].insert(0, {"name": "first-site", "uplink_bps": 1e9})
+
+
+async def until_changed(system):
+    """Wait for the end of a change; returns it, and which processes were down meanwhile."""
+    down = set()
+    while (change := read_change(system.store)).open:
+        down |= {r.process.name for r in system.store.processes() if r.restarts and r.handle is None}
         await asyncio.sleep(0.005)
+    return change, down
 
 
-async def change_under_load(system, scenario):
-    """Streams on both gateways query while the scenario changes; every answer must be 200."""
-    clients = [system.gateway(k) for k in range(2)]
-    opened = [(client, (await open_stream(client))[1]["stream"]) for client in clients for _ in range(3)]
-    pids = {r.process.name: system.pid(r.process.name) for r in system.store.processes() if r.handle}
-    until = asyncio.Event()
-    asking = [asyncio.create_task(infer_until(client, stream, until, 0.01)) for client, stream in opened]
-    await asyncio.sleep(0.3)
-    prepare(system.folder, scenario, gateways=2).close()
-    most_down = await asyncio.wait_for(settled(system, pids), HANG_S)
-    await system.ready()
-    await asyncio.sleep(0.3)
-    until.set()
-    statuses = [status for task in asking for status in await asyncio.wait_for(task, HANG_S)]
-    assert set(statuses) == {200} and len(statuses) > 20
-    assert most_down <= 1
-    rows = {row["stream"]: row for row in await system.get("/v1/streams")}
-    assert all(rows[stream]["closed_s"] is None and rows[stream]["worker"] for _, stream in opened)
-    for client, stream in opened:
-        assert (await client.request("DELETE", f"/v1/streams/{stream}")).status == 200
-        client.close()
-    return pids
+class Asking:
+    """Streams on both gateways, asking without pause; every answer must be 200."""
+
+    def __init__(self, system):
+        self.system, self._until = system, asyncio.Event()
+
+    async def __aenter__(self):
+        clients = [self.system.gateway(k) for k in range(2)]
+        self.opened = [(c, (await open_stream(c))[1]["stream"]) for c in clients for _ in range(3)]
+        self._tasks = [asyncio.create_task(infer_until(c, s, self._until, 0.01)) for c, s in self.opened]
+        return self
+
+    async def bound(self):
+        rows = {row["stream"]: row for row in await self.system.get("/v1/streams")}
+        return {stream: rows[stream]["worker"] for _, stream in self.opened}
+
+    async def __aexit__(self, *error):
+        await asyncio.sleep(0.2)
+        self._until.set()
+        statuses = [status for task in self._tasks for status in await asyncio.wait_for(task, HANG_S)]
+        assert set(statuses) == {200} and len(statuses) > 20
+        for client, stream in self.opened:
+            assert (await client.request("DELETE", f"/v1/streams/{stream}")).status == 200
+            client.close()
+
+
+def go(scenario):
+    asyncio.run(asyncio.wait_for(scenario(), HANG_S))
+
+
+def pids(system, *kinds):
+    return {r.process.name: r.handle for r in system.store.processes() if r.process.kind in kinds}
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
     with started(tmp_path_factory.mktemp("changed"), small_scenario(), gateways=2) as made:
+        asyncio.run(asyncio.wait_for(until_changed(made), HANG_S))
         yield made
 
 
 def test_changed_settings_replace_processes_one_by_one_under_load(system):
     assert is_running(system.folder)
-    before = asyncio.run(change_under_load(system, slower(small_scenario())))
+    before = pids(system, "worker", "gateway")
+
+    async def scenario():
+        async with Asking(system):
+            prepare(system.folder, changed(slower), gateways=2).close()
+            change, down = await until_changed(system)
+            assert change.state == DONE and not any("@" in name for name in down)  # no worker ever was
+            await system.ready()
+
+    go(scenario)
     rows = system.store.processes()
-    assert {r.process.name for r in rows} == set(before)
-    assert all(system.pid(r.process.name) != before[r.process.name] for r in rows)
-    assert all(r.restarts == 1 for r in rows)  # once each
+    assert pids(system, "worker", "gateway").keys() == before.keys()
+    assert all(r.handle != before[r.process.name] and r.restarts == 1 for r in rows)
     assert all(r.process.settings["profile"]["fixed_s"] == 0.004 for r in rows if r.process.kind == "worker")
 
 
 def test_nothing_is_replaced_when_nothing_changed(system):
-    before = [r.handle for r in system.store.processes()]
-    prepare(system.folder, slower(small_scenario()), gateways=2).close()
-    asyncio.run(asyncio.sleep(0.5))
-    assert [r.handle for r in system.store.processes()] == before
+    before = pids(system, "worker", "gateway")
+    prepare(system.folder, changed(slower), gateways=2).close()
+    assert asyncio.run(asyncio.wait_for(until_changed(system), HANG_S))[0].state == DONE
+    assert pids(system, "worker", "gateway") == before
 
 
-def test_workers_come_and_go_with_the_scenario(system):
-    asyncio.run(change_under_load(system, slower(small_scenario(), workers=1)))
-    left = [r.process.name for r in system.store.processes() if r.process.kind == "worker" and r.handle]
-    assert len(left) == 2
-    asyncio.run(change_under_load(system, slower(small_scenario(), workers=3)))
-    workers = asyncio.run(system.get("/v1/workers"))
-    running = [row for row in workers if row["state"] == "running"]
-    assert len(running) == 4 and all(len(row["gateways"]) == 2 for row in running)
+def test_a_network_that_cannot_be_loaded_changes_nothing_and_says_so(system, tmp_path):
+    (tmp_path / "echo.onnx").write_bytes(b"no network")
+    before, text = pids(system, "worker", "gateway"), (system.folder / "scenario.yaml").read_text()
+    (tmp_path / "changed.yaml").write_text(dump_scenario(changed(slower)))
+
+    async def scenario():
+        async with Asking(system):
+            up = ("up", "changed.yaml", "--state", str(system.folder), "--port", "0", "--gateways", "2")
+            said = await asyncio.to_thread(edgewise, *up, "--models", ".", folder=tmp_path, code=1)
+        assert "echo-cpu@near-node" in said and "cannot load it" in said and "undone" in said
+
+    go(scenario)
+    assert pids(system, "worker", "gateway") == before
+    assert (system.folder / "scenario.yaml").read_text() == text
+    assert not any(r.outdated for r in system.store.processes())
+    assert "undone" in edgewise("status", "--state", str(system.folder), folder=tmp_path)
+
+
+def test_a_gateway_that_cannot_begin_changes_nothing(system):
+    before, gateways = pids(system, "worker"), pids(system, "gateway")
+    policy = system.store.get("policy")
+
+    async def scenario():
+        async with Asking(system):
+            prepare(system.folder, changed(slower), gateways=2, seed=1, policy="nonsense").close()
+            change, down = await until_changed(system)
+            assert change.state == FAILED and "gateway-0" in change.why and "nonsense" in change.why
+            assert not down
+
+    go(scenario)
+    assert pids(system, "gateway") == gateways and system.store.get("policy") == policy
+    rows = system.store.processes("worker")
+    assert all(r.process.settings["seed"] == 0 for r in rows)
+    assert all(r.handle != before[r.process.name] for r in rows)  # there and back, each beside the other
+
+
+def test_what_is_added_moves_nothing_that_was_there(system):
+    async def scenario():
+        near = [r.process.name for r in system.store.processes("worker") if "near" in r.process.name]
+        async with Asking(system) as asking:
+            for name in near:  # the streams move to where no policy would put them by itself
+                await system.get(f"/v1/workers/{name.replace('#', '%23')}", "PUT", {"wanted": False})
+            while set((await asking.bound()).values()) != {"echo-cpu@far-node"}:
+                await asyncio.sleep(0.02)
+            for name in near:
+                await system.get(f"/v1/workers/{name.replace('#', '%23')}", "PUT", {"wanted": True})
+            await system.ready()
+            before = {r.process.name.removesuffix("#0"): r for r in system.store.processes("worker")}
+            gateways = {r.process.name: r.process for r in system.store.processes("gateway")}
+            prepare(system.folder, changed(with_one_more_everywhere), gateways=4).close()
+            assert (await until_changed(system))[0].state == DONE
+            after = {r.process.name.removesuffix("#0"): r for r in system.store.processes("worker")}
+            assert len(after) == len(before) + 2
+            for name, running in before.items():
+                old, new = running.process, after[name].process
+                assert (old.port, old.cores, old.settings) == (new.port, new.cores, new.settings)
+                assert after[name].handle == running.handle
+            for running in system.store.processes("gateway"):
+                if running.process.name in gateways:
+                    old, new = gateways[running.process.name], running.process
+                    assert (old.port, old.settings["site"]) == (new.port, new.settings["site"])
+            await system.ready()
+            assert set((await asking.bound()).values()) == {"echo-cpu@far-node#0"}
+            await system.kill("gateway-0")
+            assert set((await asking.bound()).values()) == {"echo-cpu@far-node#0"}
+
+    go(scenario)
+
+
+def test_what_is_taken_away_ends_last(system):
+    async def scenario():
+        async with Asking(system):
+            prepare(system.folder, changed(slower), gateways=2).close()
+            change, _ = await until_changed(system)
+            assert change.state == DONE
+            while any(r.handle for r in system.store.processes() if not r.process.wanted):
+                await asyncio.sleep(0.02)
+        running = [row for row in await system.get("/v1/workers") if row["state"] == "running"]
+        assert len(running) == 3 and all(len(row["gateways"]) == 2 for row in running)
+
+    go(scenario)
+
+
+def test_a_first_up_with_a_broken_network_ends_and_says_why(tmp_path):
+    (tmp_path / "echo.onnx").write_bytes(b"no network")
+    (tmp_path / "small.yaml").write_text(dump_scenario(small_scenario(workers=2)))
+    command = [sys.executable, "-m", "edgewise.cli", "up", "small.yaml", "--port", "0", "--models", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 1 and "up after" not in done.stdout
+    assert "echo-cpu@" in done.stderr and "cannot load it" in done.stderr and "\n" not in done.stderr.strip()
+    store = Store(tmp_path / "runs/live" / DATABASE)
+    assert not any(r.handle and alive_handle(r.handle) for r in store.processes())
+    assert max(r.restarts for r in store.processes()) <= 2
+    store.close()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import edgewise
 from running_system import started
-from test_up import edgewise
 
 from edgewise.config import load_scenario
 from edgewise.runtime.asking import ask
@@ -301,7 +301,7 @@ def test_the_command_line_shows_and_steers_it(system):
 
 def test_down_ends_everything(system):
     handles = [r.handle for r in system.store.processes() if r.handle]
-    assert "ending" in edgewise("down", "--state", str(system.folder), folder=system.folder)
+    assert "everything has ended" in edgewise("down", "--state", str(system.folder), folder=system.folder)
     system.nursery.wait(LONG_S)
     backend = LocalBackend(system.folder)
     assert handles and not any(backend.alive(handle) for handle in handles)

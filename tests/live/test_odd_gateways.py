@@ -11,6 +11,7 @@ from edgewise.runtime import controller as module
 from edgewise.runtime import http
 from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.backends.local import handle_of
+from edgewise.runtime.changes import DONE, read_change, write_change
 from edgewise.runtime.controller import Controller
 from edgewise.runtime.plan import prepare
 
@@ -28,9 +29,9 @@ def with_full_gateway(folder, scenario):
         server = await http.serve(refuse)
         store = prepare(folder, small_scenario(), gateways=1, port=server.port)
         for running in store.processes():
-            name, process = running.process.name, running.process
-            front = process.kind == "gateway"
-            store.started(name, handle_of(os.getpid()), 0, process.digest if front else "of old")
+            store.started(running.process.name, handle_of(os.getpid()), 0)
+        write_change(store, read_change(store).in_state(DONE))
+        prepare(folder, small_scenario(), gateways=1, port=server.port, seed=1).close()
         controller = Controller(store, LocalBackend(folder))
         try:
             await asyncio.wait_for(scenario(controller), 30)
@@ -60,10 +61,10 @@ def test_a_policy_that_a_gateway_did_not_take_is_not_said_to_be_there(tmp_path):
 
 def test_nothing_is_replaced_while_a_gateway_does_not_serve(tmp_path):
     async def scenario(controller):
-        controller.backend.stop = lambda *args, **more: pytest.fail("a worker was told to end")
-        rolling = asyncio.create_task(controller.roll(0.01))
+        controller.backend.stop = lambda *args, **more: pytest.fail("a process was told to end")
+        rolling = asyncio.create_task(controller.rolling.keep(0.01))
         await asyncio.sleep(0.3)
-        assert not rolling.done()
+        assert not rolling.done() and controller.rolling.under_way
         rolling.cancel()
 
     with_full_gateway(tmp_path, scenario)

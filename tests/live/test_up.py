@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from command_line import edgewise
 from running_system import infer, small_scenario
 from typer.testing import CliRunner
 
 from edgewise.cli import app
 from edgewise.cli.live import DEFAULT
 from edgewise.config import dump_scenario, load_scenario
-from edgewise.errors import EdgewiseError
 from edgewise.runtime import http
 from edgewise.runtime.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
@@ -25,20 +24,6 @@ from edgewise.workloads import read_streams_csv
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
-
-
-def edgewise(*arguments, folder, code=0):
-    """The command line in this process, as `main` runs it; interpreters take seconds to start.
-
-    `code` None takes any code, and what failed said nothing.
-    """
-    with chdir(folder):
-        done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
-    error = done.exception if isinstance(done.exception, EdgewiseError) else None
-    if code is None:
-        return "" if error else done.output
-    assert (2 if error else done.exit_code) == code, (done.output, done.exception)
-    return done.output + str(error or "")
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +127,7 @@ def test_up_again_changes_the_running_system(up):
     folder, _ = up
     message = edgewise("up", "small.yaml", "--port", "0", "--token", "x", folder=folder, code=2)
     assert "token" in message and "edgewise down" in message
-    assert "runs already" in edgewise("up", "small.yaml", "--port", "0", "--seed", "1", folder=folder)
+    assert "up after" in edgewise("up", "small.yaml", "--port", "0", "--seed", "1", folder=folder)
 
     def replaced():
         said = edgewise("status", folder=folder)

@@ -16,6 +16,7 @@ from edgewise import config
 from edgewise.cli.extras import extra
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
+from edgewise.cli.waiting import Waiting, left_of, wait_until_changed, wait_until_down
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
@@ -95,12 +96,16 @@ def up(
     out.print(f"controller: http://127.0.0.1:{store.get('controller')['port']}; state and logs: {folder}")
     store.close()
     if again:
+        out.print("it runs already: what changed is replaced, one process after another")
+        wait_until_changed(folder)
         _call(folder, "PUT", "/v1/policy", {"policy": policy})
         if (services := loaded.spec.orchestration) is not None:
             _call(folder, "PUT", "/v1/request-policy", {"policy": services.dispatch})
-        out.print("it runs already: what changed is replaced, one process after another; see edgewise status")
     else:
-        nursery.Nursery(folder).run()
+        out.print("starting: networks are loaded; kernels are compiled where this machine has none yet")
+        waiting = Waiting(folder)
+        nursery.Nursery(folder, waiting.look).run()
+        waiting.check()
 
 
 def _token(folder: Path) -> str | None:
@@ -112,9 +117,15 @@ def _token(folder: Path) -> str | None:
 
 @app.command(epilog="Example: edgewise down --state runs/live")
 def down(folder: Folder = DEFAULT) -> None:
-    """End everything: workers and gateways finish what they accepted."""
-    _call(folder, "POST", "/v1/down")
-    out.print("ending")
+    """End everything, and wait for it: workers and gateways finish what they accepted."""
+    if (folder / _import("plan").DATABASE).is_file() and not left_of(folder):
+        out.print(escape(f"nothing runs in {folder}"))
+        return
+    try:
+        _call(folder, "POST", "/v1/down")
+    except NoAnswer:
+        _import("nursery").end_without_controller(folder)
+    wait_until_down(folder)
 
 
 @app.command(epilog="Example: edgewise status")
@@ -130,6 +141,10 @@ def status(folder: Folder = DEFAULT) -> None:
         out.print(services_table(found["orchestration"]))
         by = found["orchestration"]
         out.print(f"requests by {by['dispatch']}, replicas by {by['orchestrate']}")
+    change = found["change"]
+    if change["state"] != "done":
+        said = {"undoing": "is being undone", "failed": "was undone"}.get(change["state"], "is under way")
+        out.print(escape(f"the latest change {said} {change['why']}".rstrip()), soft_wrap=True)
     shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
     out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
     print_fault("jobs", found["jobs"])
@@ -355,6 +370,10 @@ def demo(
     live.run(seconds, out, folder)
 
 
+class NoAnswer(RunError):
+    """A controller does not answer."""
+
+
 def _want(folder: Path, name: str, wanted: bool) -> None:
     from urllib.parse import quote
 
@@ -387,7 +406,7 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
     try:
         answer = asyncio.run(send())
     except (ConnectionError, TimeoutError):
-        raise RunError(f"state {folder}: its controller does not answer; is edgewise up running?") from None
+        raise NoAnswer(f"state {folder}: its controller does not answer; is edgewise up running?") from None
     found = json.loads(answer.body)
     if answer.status != 200:
         raise RunError(found.get("error", f"status {answer.status}"))

@@ -36,7 +36,7 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.feasibility import TOLERANCE, share_of
+from edgewise.core.feasibility import TOLERANCE, assess, share_of
 from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
 from edgewise.core.policy import DispatchPolicy
@@ -245,7 +245,7 @@ class DispatchCore:
     @_on.register
     def _opened(self, event: StreamOpened) -> list[Command]:
         (item,) = Items.of(self.world, [event.stream])
-        self._open(item)
+        self._open(item, event.worker)
         return [self._answer(item.id)]
 
     @_on.register
@@ -302,11 +302,13 @@ class DispatchCore:
             self._guard.tell(observe, self.view())
         return []
 
-    def _open(self, item: Item) -> tuple[int, int]:
-        """Take a new stream in and decide it: (worker, 0) or (-1, reason)."""
+    def _open(self, item: Item, kept: int | None = None) -> tuple[int, int]:
+        """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
         if item.id in self._open_streams:
             raise ValueError(f"stream {item.id} is open already")
         self._open_streams[item.id] = (item, 0, self.now_s)
+        if kept is not None and assess(self.view(), item).feasible[kept]:
+            return self._bind(item, kept)
         return self._place(item)
 
     def _close(self, stream_id: int) -> list[Command]:
@@ -343,6 +345,9 @@ class DispatchCore:
         if worker < 0:
             self.refused[item.id] = REASONS[Violation(reason) or Violation.POLICY]
             return -1, reason or int(Violation.POLICY)
+        return self._bind(item, worker)
+
+    def _bind(self, item: Item, worker: int) -> tuple[int, int]:
         self.refused.pop(item.id, None)
         self.bindings[item.id] = worker
         choose.bind(self.world.tables, self._load, worker, item)

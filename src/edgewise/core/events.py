@@ -34,10 +34,15 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """A client asks for a stream to be served."""
+    """A client asks for a stream to be served.
+
+    Attributes:
+        worker: where it was bound before its gateway began anew; kept where it still fits.
+    """
 
     time_s: float
     stream: Stream
+    worker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

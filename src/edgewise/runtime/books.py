@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from edgewise.runtime.store import OpenStream, Store
@@ -86,3 +87,8 @@ class Stored:
         return {
             name: (url, model) for name, (url, model) in self._store.get(f"moved {self._gateway}", {}).items()
         }
+
+
+def known_as(name: str, names: Collection[str]) -> str | None:
+    """A worker's name among others: variant@node is variant@node#0 where there are several, and back."""
+    return next((each for each in (name, f"{name}#0", name.removesuffix("#0")) if each in names), None)

@@ -36,6 +36,7 @@ from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.replicas import Replicas
+from edgewise.runtime.rolling import LOADING_S, Rolling
 from edgewise.runtime.service_policies import (
     check_name,
     load_replica_policy,
@@ -47,7 +48,6 @@ from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.store import Process, Running, Store
 
 log = logging.getLogger("edgewise.controller")
-LASTED_S = 1.0  # a process that ran so long started well
 LONGEST_WAIT_S = 5.0
 MISSES = 5  # health checks without an answer before a process is killed
 GRACE_S = 8.0  # to drain
@@ -67,6 +67,8 @@ class Controller:
         self.jobs = Jobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
         self.ending = asyncio.Event()
+        self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
+        self._served: set[str] = set()  # handles that answered
         self._misses: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}  # when a handle was told to end
         self._clients: dict[str, http.Client] = {}
@@ -75,6 +77,7 @@ class Controller:
 
     def reconcile(self) -> None:
         """One pass: note what ended, start what is wanted, end what is not."""
+        self.rolling.reconcile()
         for running in self.store.processes():
             try:
                 self._reconcile(running)
@@ -85,8 +88,7 @@ class Controller:
     def _reconcile(self, running: Running) -> None:
         process, handle, failures = running.process, running.handle, running.failures
         if handle is not None and not self.backend.alive(handle):
-            lasted = time.time() - running.started_s > LASTED_S
-            failures = 0 if lasted else failures + 1
+            failures = 0 if handle in self._served else failures + 1
             self.store.started(process.name, None, failures)
             log.warning("ended", extra={"who": process.name, "failures": failures})
             handle = None
@@ -94,7 +96,7 @@ class Controller:
         if handle is None:
             wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
             if wanted and time.time() >= running.started_s + wait_s:
-                self.store.started(process.name, self.backend.start(process), failures, process.digest)
+                self.store.started(process.name, self.backend.start(process), failures)
                 log.info("started", extra={"who": process.name, "port": process.port})
         elif not wanted and (self.ending.is_set() or not self._needed(process)):
             self._end(handle)
@@ -103,8 +105,7 @@ class Controller:
         """Whether a gateway still uses a worker that goes, because it is yet to be told or started anew."""
         if process.kind == "replica":
             return self.replicas.in_use(process.name)
-        rows = self.store.processes()
-        return process.kind == "worker" and any(r.outdated for r in rows if r.process.kind == "gateway")
+        return process.kind == "worker" and self.rolling.under_way
 
     def _end(self, handle: str) -> None:
         if handle not in self._asked_s:
@@ -117,35 +118,10 @@ class Controller:
         """Reconcile until everything that is to end has ended."""
         while True:
             self.reconcile()
-            if self.ending.is_set() and all(r.handle is None for r in self.store.processes()):
+            alone = not self.store.retired() and all(r.handle is None for r in self.store.processes())
+            if self.ending.is_set() and alone:
                 return
             await asyncio.sleep(period_s)
-
-    async def roll(self, period_s: float = 0.1) -> None:
-        """Replace what runs with other settings than are wanted now: workers, then gateways, one by one.
-
-        Each drains and ends, and is started anew by `reconcile`. The next one's turn comes when all
-        that are up to date serve: a change that does not work stops at its first process.
-        """
-        while True:
-            await asyncio.sleep(period_s)
-            outdated = [r for r in self.store.processes() if r.outdated]
-            if not outdated or self.ending.is_set() or not await self._all_serve():
-                continue
-            first = min(outdated, key=lambda r: r.process.kind == "gateway")
-            log.info("settings changed", extra={"who": first.process.name})
-            while first.handle and self.backend.alive(first.handle):
-                self._end(first.handle)
-                await asyncio.sleep(0.02)
-
-    async def _all_serve(self) -> bool:
-        """Whether what is wanted and up to date is ready, and its workers are up for every gateway."""
-        rows = [r for r in self.store.processes() if r.process.wanted and not r.outdated]
-        answers = await asyncio.gather(*(self._ask(r, "GET", "/v2/health/ready") for r in rows))
-        seen = await self._gateways("GET", "/v1/admin/workers")
-        down = {view["worker"] for gateway in seen for view in gateway["answer"] if not view["up"]}
-        ready = all(answer is not None and answer["ready"] for answer in answers)
-        return ready and not down & {r.process.name for r in rows}
 
     async def check(self, period_s: float = 1.0) -> None:
         """Kill what runs and does not answer, so that it is started anew."""
@@ -155,27 +131,34 @@ class Controller:
 
     async def _check(self, running: Running) -> None:
         handle = running.handle
-        if handle is None or running.outdated or time.time() - running.started_s < 5.0:
+        if handle is None:
             return
-        answer = await self._answer(running, "GET", "/v2/health/live")
+        answer = await self._answer(running.process, "GET", "/v2/health/live")
+        if answer is not None:
+            self._served.add(handle)
+        elif handle not in self._served and time.time() - running.started_s < LOADING_S:
+            return
         self._misses[handle] = 0 if answer is not None else self._misses.get(handle, 0) + 1
         if self._misses[handle] >= MISSES:
             log.warning("does not answer", extra={"who": running.process.name})
             self.backend.stop(handle, force=True)
 
+    async def _get(self, process: Process, path: str) -> Any:
+        return await self._ask(process, "GET", path)
+
     async def _ask(
-        self, running: Running, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+        self, process: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
     ) -> Any:
         """JSON of a process's answer, None when it gives none or refuses."""
-        answer = await self._answer(running, method, path, body, timeout_s)
+        answer = await self._answer(process, method, path, body, timeout_s)
         with suppress(ValueError):
             return json.loads(answer.body) if answer is not None and answer.status == 200 else None
         return None
 
     async def _answer(
-        self, running: Running, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+        self, process: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
     ) -> http.Response | None:
-        url = running.process.url
+        url = process.url
         if url not in self._clients:
             self._clients[url] = http.Client.of_url(url, self.store.get("controller")["admin_token"])
         with suppress(ConnectionError, TimeoutError):
@@ -223,6 +206,7 @@ class Controller:
             "streams_open": sum(stream["closed_s"] is None for stream in streams),
             "orchestration": self.replicas.report(),
             "jobs": {"policy": self.jobs.starts.name, "fault": self.jobs.starts.fault or None},
+            "change": self.rolling.report(),
         }
 
     def _row(self, running: Running) -> dict[str, Any]:
@@ -267,7 +251,7 @@ class Controller:
     ) -> list[dict[str, Any]]:
         """What each gateway answers; those that do not are left out."""
         fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
-        answers = await asyncio.gather(*(self._ask(r, method, path, body, timeout_s) for r in fronts))
+        answers = await asyncio.gather(*(self._ask(r.process, method, path, body, timeout_s) for r in fronts))
         pairs = zip(fronts, answers, strict=True)
         return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
 
@@ -341,7 +325,7 @@ async def _run(controller: Controller) -> None:
     listening = await listen(controller.handle, where)
     when_told(controller.ending.set)
     work = (
-        controller.keep(), controller.check(), controller.roll(), controller.jobs.keep(),
+        controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
         controller.replicas.keep(),
     )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]

@@ -29,7 +29,7 @@ from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime import http, needs, upstream
 from edgewise.runtime.about import answer_about
-from edgewise.runtime.books import Book, Counting, Key
+from edgewise.runtime.books import Book, Counting, Key, known_as
 from edgewise.runtime.emulation import Ways, pass_time
 from edgewise.runtime.forwarding import OUTCOME, PASSED, Patience, Query, forward, reported, took_s, where_is
 from edgewise.runtime.granting import Granting
@@ -175,7 +175,8 @@ class Gateway:
                 log.warning("stream dropped", extra={"stream": opened.id, "why": str(error)})
                 self.book.closed(opened.id, None, {})
                 continue
-            session.open_stream(stream)
+            was = known_as(opened.worker, session.world.worker_names) if opened.worker else None
+            session.open_stream(stream, None if was is None else session.world.worker_names.index(was))
             if opened.key is not None:
                 self._by_needs[opened.key] = opened.id
                 self._used_s[opened.id] = time.monotonic()

@@ -32,7 +32,7 @@ from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
 from edgewise.runtime.store import Process, Store, as_json, from_json
 
-LONGEST_WAIT_S = 5.0
+LONGEST_WAIT_S, LOCK = 5.0, "nursery.lock"
 
 
 class Nursery:
@@ -40,10 +40,11 @@ class Nursery:
 
     Args:
         folder: prepared by `plan.prepare`.
+        look: called again and again while it runs.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+    def __init__(self, folder: Path, look: Callable[[], None] = lambda: None) -> None:
+        self.folder, self._look = folder.absolute(), look
         self._told = False
         self._controller: int | None = None
         self._pair: socket.socket | None = None
@@ -58,6 +59,9 @@ class Nursery:
         self._lock = _lock(self.folder)  # held until this process ends
         if self._lock is None:
             raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
+        self._lock.truncate(0)
+        self._lock.write(str(os.getpid()))
+        self._lock.flush()
         store = Store(self.folder / DATABASE)
         policy, job_policy = store.get("policy"), store.get("job_policy", job_starts.POLICY)
         traced = any(r.process.settings.get("otlp") for r in store.processes())
@@ -74,6 +78,7 @@ class Nursery:
                 self._start_controller()
             self._serve(0.02)
             self._reap()
+            self._look()
 
     def _tell(self, number: int, frame: object) -> None:
         self._told = True
@@ -179,10 +184,31 @@ def is_running(folder: Path) -> bool:
     return lock is None
 
 
+def end_without_controller(folder: Path, force: bool = False) -> None:
+    """End a system whose controller does not answer: by its nursery, and without one each process.
+
+    Raises:
+        RunError: it is somebody else's.
+    """
+    lock = folder / LOCK
+    try:
+        if is_running(folder):
+            os.kill(int(lock.read_text()), signal.SIGTERM)
+            return
+        store, backend = Store(folder / DATABASE), LocalBackend(folder)
+        _end_former(folder, store)
+        for running in store.processes():
+            if running.handle is not None:
+                backend.stop(running.handle, force)
+        store.close()
+    except PermissionError as error:
+        raise RunError(f"state {folder}: another user's system runs there: {error}") from error
+
+
 def _lock(folder: Path) -> TextIO | None:
     """A nursery's lock, None when another one has it; a fork does not inherit it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / "nursery.lock").open("a")
+    lock = (folder / LOCK).open("a")
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

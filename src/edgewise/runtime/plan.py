@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import secrets
-import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,17 @@ from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
-from edgewise.runtime.http import LOCALHOST, check_token
+from edgewise.runtime import changes
+from edgewise.runtime.books import known_as
+from edgewise.runtime.changes import SCENARIO as SCENARIO
+from edgewise.runtime.changes import free_port
+from edgewise.runtime.http import check_token
 from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
-from edgewise.runtime.store import Process, Store
+from edgewise.runtime.store import Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 
-DATABASE, SCENARIO, STAND_IN = "state.sqlite", "scenario.yaml", "stand-in.onnx"
+DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
 MOST_PROCESSES = 64
 
 
@@ -44,9 +48,9 @@ def prepare(
     token: str | None = None,
     otlp: str | None = None,
 ) -> Store:
-    """Write down what is wanted; whoever runs the folder's controller brings it about.
+    """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
 
-    Of a system that runs, processes whose settings change are replaced one by one.
+    What stays keeps its port, its core and its draws, whatever is added before it.
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
@@ -63,6 +67,7 @@ def prepare(
         ScenarioError: too many workers for one machine, a model's file is missing, no traces can be
             made, or the token cannot be shown.
         PolicyError: a policy of its services is unknown.
+        RunError: an earlier change is under way.
     """
     check_otlp(otlp)
     check_token(token)
@@ -71,40 +76,40 @@ def prepare(
     services = services_of(scenario)
     _check(world, services, count)
     store = Store(folder / DATABASE)
-    digest = _write(scenario, folder)
-    ports = _Ports({running.process.name: running.process.port for running in store.processes()})
+    change = changes.begin(store)
+    digest = _write(scenario, store)
+    known = _Known(store, world)
     kinds = {
         name: _settings(variant, _file(variant, models, folder), emulate, seed) | {"otlp": otlp}
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }
-    workers = [_worker(w, world, ports, kinds[world.variant_names[w]]) for w in range(world.workers)]
+    workers = [
+        known.worker(world.worker_names[w], kinds[world.variant_names[w]]) for w in range(world.workers)
+    ]
     settings = {
-        "workers": [
-            {"url": p.url, "model": p.settings["model"], "split": p.settings["split"]} for p in workers
-        ],
+        "splits": {p.name: p.settings["split"] for p in workers if p.settings["split"]},
         "emulate": emulate, "seed": seed, "client_s": client_s,
         "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
     }  # fmt: skip
-    fronts = [_gateway(g, world, port, ports, settings) for g in range(count)]
-    store.want([*workers, *_replicas(store, services, kinds), *fronts])
+    sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
+    wanted = [*workers, *_replicas(store, services, kinds), *known.gateways(sites, port, settings)]
+    store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
     store.put("policy", policy)
     store.put("token", token)
-    store.put("controller", {"port": ports.of("controller", store), "admin_token": store_token(store)})
+    controller_port = (store.get("controller") or {}).get("port") or free_port()
+    store.put("controller", {"port": controller_port, "admin_token": store_token(store)})
+    if change.before is not None:
+        change.before["renamed"] = known.renamed
+    changes.write_change(store, change)
     return store
 
 
-def _write(scenario: Scenario, folder: Path) -> str:
-    """Write a scenario for all processes to read; returns its digest: they are started anew for another."""
-    text, fresh = dump_scenario(scenario), folder / f"{SCENARIO}.new"
-    fresh.write_text(text)
-    fresh.replace(folder / SCENARIO)  # at once: a running system reads it
+def _write(scenario: Scenario, store: Store) -> str:
+    """Write a scenario for all processes to read; returns its digest: gateways start anew for another."""
+    text = dump_scenario(scenario)
+    changes.write_scenario(store, text)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _gateway(g: int, world: World, port: int, ports: _Ports, settings: dict[str, Any]) -> Process:
-    name, site = f"gateway-{g}", world.site_names[g % len(world.site_names)]
-    return Process(name, "gateway", port + g if port else ports.of(name), {**settings, "site": site})
 
 
 def _check(world: World, services: Services | None, gateways: int) -> None:
@@ -129,11 +134,6 @@ def store_token(store: Store) -> str:
     """The token that the controller shows gateways; made once."""
     found = (store.get("controller") or {}).get("admin_token")
     return found or secrets.token_urlsafe(24)
-
-
-def _worker(w: int, world: World, ports: _Ports, settings: dict[str, Any]) -> Process:
-    name = world.worker_names[w]
-    return Process(name, "worker", ports.of(name), {**settings, "entity": w}, _core(w))
 
 
 def replica(
@@ -215,22 +215,53 @@ def write_stand_in(file: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), file)
 
 
-class _Ports:
-    """Free ports, and those that processes had before."""
+class _Known:
+    """What a system has already: it keeps its place when the scenario changes around it."""
 
-    def __init__(self, known: dict[str, int]) -> None:
-        self._known = known
+    def __init__(self, store: Store, world: World) -> None:
+        self.rows = {running.process.name: running for running in store.processes()}
+        self.renamed: dict[str, str] = {}
+        for name in world.worker_names:
+            former = known_as(name, self.rows)
+            if former is not None and former != name and former not in world.worker_names:
+                self.renamed[former] = name
+                self.rows[name] = self.rows.pop(former)
+        self._entities = {r.process.settings["entity"] for r in self._of("worker")}
 
-    def of(self, name: str, store: Store | None = None) -> int:
-        """The port of a process, or of the controller as its store has it."""
-        before = (store.get("controller") or {}).get("port") if store else self._known.get(name)
-        if before:
-            return int(before)
-        return free_port()
+    def _of(self, kind: str) -> list[Running]:
+        return [running for running in self.rows.values() if running.process.kind == kind]
+
+    def worker(self, name: str, settings: Mapping[str, Any]) -> Process:
+        """A worker at the port and core, and with the draws, that it had; a new one takes what is free."""
+        if name in self.rows:
+            old = self.rows[name].process
+            entity = old.settings["entity"]
+            return Process(
+                name, "worker", old.port, {**settings, "entity": entity}, _still(old.cores, entity)
+            )
+        entity = next(number for number in itertools.count() if number not in self._entities)
+        self._entities.add(entity)
+        return Process(name, "worker", free_port(), {**settings, "entity": entity}, _core(entity))
+
+    def gateways(self, sites: Sequence[str], port: int, settings: Mapping[str, Any]) -> list[Process]:
+        """Gateways for sites; those that are there keep theirs."""
+        left, numbers = list(sites), dict[int, str]()
+        for running in self._of("gateway"):
+            if running.process.settings["site"] in left:
+                left.remove(running.process.settings["site"])
+                numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
+        free = (number for number in itertools.count() if number not in numbers)
+        numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
+        return [self._gateway(number, site, port, settings) for number, site in sorted(numbers.items())]
+
+    def _gateway(self, number: int, site: str, port: int, settings: Mapping[str, Any]) -> Process:
+        name = f"gateway-{number}"
+        before = self.rows[name].process.port if name in self.rows else 0
+        where = port + number if port else before or free_port()
+        return Process(name, "gateway", where, {**settings, "site": site})
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOCALHOST, 0))
-        return int(probe.getsockname()[1])
+def _still(cores: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """The cores that a process is kept on, where this machine still has them."""
+    here = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    return cores if cores and here.issuperset(cores) else _core(number)

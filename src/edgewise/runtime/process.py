@@ -23,9 +23,11 @@ from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime import dispatching, http, split
+from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.books import Stored
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.emulation import SlowModel, Ways
+from edgewise.runtime.following import Following
 from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.metrics import ServiceMetrics
@@ -35,7 +37,7 @@ from edgewise.runtime.plan import DATABASE, SCENARIO
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.service_policies import load_request_policy
 from edgewise.runtime.service_requests import ServiceRequests
-from edgewise.runtime.serving import Listen, run, run_gateway, run_worker
+from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.session import Session, rehearse
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
@@ -77,7 +79,7 @@ def main(folder: Path, process: Process) -> None:
     if process.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, process.cores)
     log_json()
-    place = take_place(folder, process.name)
+    place = take_place(folder, process.port)
     if process.kind != "gateway":
         run(run_worker(_worker(process), Listen(port=process.port)))
         place.close()
@@ -87,15 +89,13 @@ def main(folder: Path, process: Process) -> None:
     place.close()
 
 
-def take_place(folder: Path, name: str) -> TextIO:
-    """Hold the place of this name; a process that still does was lost by its controller, and is killed.
+def take_place(folder: Path, port: int) -> TextIO:
+    """Hold the place of a port; a process that still does was lost by its controller, and is killed.
 
     Returns:
         the open lock file: whoever has it holds the place.
     """
-    file = folder / "places" / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    place = file.open("a+")
+    place = place_file(folder, port).open("a+")
     while True:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,6 +128,7 @@ def _worker(process: Process) -> Worker | PieceWorker:
         by_deadline=process.kind == "replica",
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
+    model.rehearse()
     return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
 
 
@@ -143,10 +144,12 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
         window_s=scenario.window_s, retry_refused=scenario.retry_refused,
     )  # fmt: skip
+    workers = {r.process.name: r.process for r in store.processes("worker")}
+    places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
     gateway = Gateway(
         session,
-        [http.Client.of_url(worker["url"]) for worker in settings["workers"]],
-        [worker["model"] for worker in settings["workers"]],
+        [http.Client.of_url(url) for url, _ in places.values()],
+        [model for _, model in places.values()],
         patience=PATIENCE,
         book=Stored(store, process.name),
         name=process.name,
@@ -154,17 +157,22 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         site=settings["site"],
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
-    split.split_upstreams(gateway.upstreams, world, [worker["split"] for worker in settings["workers"]],
-                    gateway.metrics.registry, settings["seed"])  # fmt: skip
+    folders = [settings["splits"].get(name) for name in places]
+    split.split_upstreams(gateway.upstreams, world, folders, gateway.metrics.registry, settings["seed"])
     if (services := services_of(scenario)) is not None:
         gateway.services = _services(services, process, store, gateway)
-    gateway.restore()
-    if shadow := store.get("shadow"):
-        session.watch_with(policies.load(shadow))
     where = Listen(
         port=process.port, token=store.get("token"), admin_token=store.get("controller")["admin_token"]
     )
-    await run_gateway(gateway, where, settings["telemetry_period_s"])
+    if settings.get("trial"):
+        gateway.draining = True  # it shows that it can begin, and touches nothing
+        return await run_trial(gateway, where)
+    gateway.restore()
+    if shadow := store.get("shadow"):
+        session.watch_with(policies.load(shadow))
+    following = Following(gateway, store, places)
+    await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
+    following.step()
     store.close()
 
 
@@ -187,4 +195,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), from_json(sys.argv[2]))
+    try:
+        main(Path(sys.argv[1]), from_json(sys.argv[2]))
+    except EdgewiseError as error:
+        sys.exit(f"error: {error}")

@@ -84,9 +84,12 @@ class ServiceRequests:
             n, s = place
             if name not in replicas:
                 replicas[name] = Replica(name, s, n + 1)
-            if name not in self._targets or self._targets[name].client.url != process.url:
+            old = self._targets.get(name)
+            if old is None or old.client.url != process.url:
                 self._targets[name] = Upstream(http.Client.of_url(process.url), services.names[s])
-                self._targets[name].up = False
+                self._targets[name].up = old is not None and old.up  # its successor was ready first
+                if old is not None:
+                    old.client.close()
             replicas[name].wanted = process.wanted
         for name in set(self._targets) - set(rows):
             replicas[name].wanted = False

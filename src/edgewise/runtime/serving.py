@@ -119,10 +119,12 @@ async def run_gateway(
     where: Listen,
     telemetry_period_s: float = 1.0,
     ready: Callable[[Listening], None] | None = None,
+    also: Coroutine[Any, Any, None] | None = None,
 ) -> None:
-    """Serve a gateway and its administration until the process is told to end."""
+    """Serve a gateway and its administration, and do `also`, until the process is told to end."""
     listening = await listen(with_admin(gateway), where, at_once=True)
-    chores = [asyncio.create_task(work) for work in (gateway.keep_time(telemetry_period_s), gateway.watch())]
+    work = [gateway.keep_time(telemetry_period_s), gateway.watch(), *([also] if also else [])]
+    chores = [asyncio.create_task(each) for each in work]
     _tell(listening, ready)
     await _until_told(*chores)
     await gateway.drain()
@@ -134,6 +136,13 @@ async def run_gateway(
     if gateway.services is not None:
         gateway.services.close()
     gateway.tracing.close()
+
+
+async def run_trial(gateway: Gateway, where: Listen) -> None:
+    """Answer as a gateway that drains, so that whoever asks sees that it can begin."""
+    listening = await listen(gateway.handle, where)
+    await _until_told()
+    await listening.close(0.0)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -101,12 +101,12 @@ class Session:
         self.shadow: Shadow | None = None
         self._closed: deque[int] = deque()
 
-    def open_stream(self, stream: Stream) -> list[Command]:
-        """Ask the core to serve a stream; its id must be new."""
+    def open_stream(self, stream: Stream, worker: int | None = None) -> list[Command]:
+        """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
         self.served[stream.id] = Served(stream)
         window = self._window(self.clock())
         window.opened += 1
-        return self._carry_out(self._tell(StreamOpened(self.clock(), stream)), window)
+        return self._carry_out(self._tell(StreamOpened(self.clock(), stream, worker)), window)
 
     def close_stream(self, stream_id: int) -> list[Command]:
         """Return a stream's capacity.

@@ -10,8 +10,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,10 @@ CREATE TABLE IF NOT EXISTS process (
     name TEXT PRIMARY KEY, kind TEXT NOT NULL, port INTEGER NOT NULL, cores TEXT NOT NULL,
     settings TEXT NOT NULL, wanted INTEGER NOT NULL DEFAULT 1,
     handle TEXT, started_s REAL NOT NULL DEFAULT 0, restarts INTEGER NOT NULL DEFAULT 0,
-    failures INTEGER NOT NULL DEFAULT 0, started_as TEXT
+    failures INTEGER NOT NULL DEFAULT 0
 );
+CREATE TABLE IF NOT EXISTS successor (name TEXT PRIMARY KEY, process TEXT NOT NULL, handle TEXT);
+CREATE TABLE IF NOT EXISTS retired (handle TEXT PRIMARY KEY, port INTEGER NOT NULL, since_s REAL);
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
     opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT
@@ -70,8 +71,8 @@ class Process:
 class Running:
     """What is known of a wanted process: `handle` is the backend's name for it, None before its start.
 
-    `failures` counts starts in a row that did not last; `restarts` all starts but the first;
-    `started_as` is the digest that it was started with.
+    `failures` counts ends in a row before it served; `restarts` all starts but the first; `outdated` says
+    that a successor with other settings shall take its place.
     """
 
     process: Process
@@ -79,22 +80,21 @@ class Running:
     started_s: float
     restarts: int
     failures: int
-    started_as: str | None
-
-    @property
-    def outdated(self) -> bool:
-        """Whether it runs with other settings than are wanted now."""
-        return self.handle is not None and self.process.wanted and self.started_as != self.process.digest
+    outdated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """A stream as it was accepted; `key` is what a gateway finds it by when its clients state no number."""
+    """A stream as it was accepted, and the worker it was bound to last.
+
+    `key` is what a gateway finds it by when its clients state no number.
+    """
 
     id: int
     needs: dict[str, Any]
     key: tuple[str | None, ...] | None
     opened_s: float
+    worker: str | None
 
 
 class Database:
@@ -128,8 +128,6 @@ class Store(Database):
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, SCHEMA)
-        with suppress(sqlite3.OperationalError):  # state of an earlier version; there already otherwise
-            self._db.execute("ALTER TABLE process ADD COLUMN started_as TEXT")
 
     # settings
 
@@ -144,32 +142,45 @@ class Store(Database):
 
     # processes
 
-    def want(self, processes: Sequence[Process]) -> None:
-        """Make these the processes that are wanted; what is known of those that stay is kept."""
+    def want(self, processes: Sequence[Process], renamed: Mapping[str, str] | None = None) -> None:
+        """Make these the processes that are wanted; what is known of those that stay is kept.
+
+        One that runs with other settings goes on as it is, and gets a successor.
+
+        Args:
+            renamed: former name → name of processes that are called otherwise now.
+        """
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
+            for pair in (renamed or {}).items():
+                self._db.execute("UPDATE process SET name = ?2 WHERE name = ?1", pair)
+            self.drop_successors()
+            have = {running.process.name: running for running in self.processes()}
             names = [process.name for process in processes]
             marks = ",".join("?" * len(names))
             self._db.execute(f"DELETE FROM process WHERE handle IS NULL AND name NOT IN ({marks})", names)
             self._db.execute(f"UPDATE process SET wanted = 0 WHERE name NOT IN ({marks})", names)
-            for p in processes:
+            for process in processes:
+                old = have.get(process.name)
+                if old is None or old.handle is None or old.process.digest == process.digest:
+                    self._write(process)
+                    continue
+                self._db.execute("UPDATE process SET wanted = 1 WHERE name = ?", (process.name,))
                 self._db.execute(
-                    "INSERT INTO process (name, kind, port, cores, settings, wanted)"
-                    " VALUES (?, ?, ?, ?, ?, ?)"
-                    " ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, port = excluded.port,"
-                    " cores = excluded.cores, settings = excluded.settings, wanted = excluded.wanted",
-                    (p.name, p.kind, p.port, json.dumps(p.cores), json.dumps(p.settings), p.wanted),
+                    "INSERT INTO successor (name, process) VALUES (?, ?)", (process.name, as_json(process))
                 )
+
+    def _write(self, p: Process) -> None:
+        self._db.execute(
+            "INSERT INTO process (name, kind, port, cores, settings, wanted) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, port = excluded.port, failures = 0,"
+            " cores = excluded.cores, settings = excluded.settings, wanted = excluded.wanted",
+            (p.name, p.kind, p.port, json.dumps(p.cores), json.dumps(p.settings), p.wanted),
+        )
 
     def add(self, process: Process) -> None:
         """Want one more process."""
-        self._db.execute(
-            "INSERT INTO process (name, kind, port, cores, settings, wanted) VALUES (?, ?, ?, ?, ?, 1)",
-            (
-                process.name, process.kind, process.port, json.dumps(process.cores),
-                json.dumps(process.settings),
-            ),
-        )  # fmt: skip
+        self._write(process)
 
     def forget(self, name: str) -> None:
         """Forget a process that is not wanted and has ended."""
@@ -183,25 +194,76 @@ class Store(Database):
         """All processes, or those of a kind, in order of their names' creation."""
         rows = self._db.execute(
             "SELECT name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures,"
-            " started_as"
+            " EXISTS (SELECT 1 FROM successor WHERE successor.name = process.name)"
             " FROM process WHERE ?1 IS NULL OR kind = ?1 ORDER BY rowid",
             (kind,),
         )
         return [
             Running(
-                Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted)), *rest
+                Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted)),
+                *rest,
+                bool(outdated),
             )
-            for name, kind, port, settings, cores, wanted, *rest in rows
+            for name, kind, port, settings, cores, wanted, *rest, outdated in rows
         ]
 
-    def started(self, name: str, handle: str | None, failures: int, started_as: str | None = None) -> None:
-        """A process was started (`handle`, and the digest it has), or has ended (None)."""
+    def started(self, name: str, handle: str | None, failures: int) -> None:
+        """A process was started (`handle`), or has ended (None)."""
         self._db.execute(
-            "UPDATE process SET restarts = restarts + (? IS NOT NULL AND started_s > 0), failures = ?,"
-            " started_s = CASE WHEN ? IS NULL THEN started_s ELSE ? END, handle = ?, started_as = ?"
-            " WHERE name = ?",
-            (handle, failures, handle, time.time(), handle, started_as, name),
+            "UPDATE process SET restarts = restarts + (?1 IS NOT NULL AND started_s > 0), failures = ?2,"
+            " started_s = CASE WHEN ?1 IS NULL THEN started_s ELSE ?3 END, handle = ?1 WHERE name = ?4",
+            (handle, failures, time.time(), name),
         )
+
+    # successors: beside a process with other settings until they serve
+
+    def successor(self, name: str) -> tuple[Process, str | None] | None:
+        """What shall take a process's place, and its handle once it was started."""
+        row = self._db.execute("SELECT process, handle FROM successor WHERE name = ?", (name,)).fetchone()
+        return None if row is None else (from_json(row[0]), row[1])
+
+    def successor_started(self, name: str, handle: str | None) -> None:
+        """A successor was started, or has ended."""
+        self._db.execute("UPDATE successor SET handle = ? WHERE name = ?", (handle, name))
+
+    def succeed(self, name: str) -> None:
+        """A successor takes its place: the former process is retired, or, where it was not started, stays
+        until it is told to end."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            found = self.successor(name)
+            if found is None:
+                return
+            process, handle = found
+            if handle is not None:
+                self._db.execute(
+                    "INSERT INTO retired SELECT handle, port, NULL FROM process"
+                    " WHERE name = ? AND handle IS NOT NULL",
+                    (name,),
+                )
+                self.started(name, handle, 0)
+            self._write(process)
+            self._db.execute("DELETE FROM successor WHERE name = ?", (name,))
+
+    def drop_successors(self) -> None:
+        """No process gets another in its place; those that were started are to end."""
+        self._db.execute(
+            "INSERT INTO retired SELECT handle, json_extract(process, '$.port'), 0 FROM successor"
+            " WHERE handle IS NOT NULL"
+        )
+        self._db.execute("DELETE FROM successor")
+
+    def retired(self) -> list[tuple[str, int, float | None]]:
+        """Handle and port of processes that gave their place away, and since when nobody uses them."""
+        return self._db.execute("SELECT handle, port, since_s FROM retired").fetchall()
+
+    def release_retired(self) -> None:
+        """Nobody uses the retired processes any more."""
+        self._db.execute("UPDATE retired SET since_s = ? WHERE since_s IS NULL", (time.time(),))
+
+    def forget_retired(self, handle: str) -> None:
+        """A retired process has ended."""
+        self._db.execute("DELETE FROM retired WHERE handle = ?", (handle,))
 
     # streams
 
@@ -231,13 +293,23 @@ class Store(Database):
     def open_streams(self, gateway: str) -> list[OpenStream]:
         """The streams that a gateway accepted and nobody closed, oldest first."""
         rows = self._db.execute(
-            "SELECT id, needs, key, opened_s FROM stream WHERE gateway = ? AND closed_s IS NULL ORDER BY id",
+            "SELECT id, needs, key, opened_s, worker FROM stream"
+            " WHERE gateway = ? AND closed_s IS NULL ORDER BY id",
             (gateway,),
         )
         return [
-            OpenStream(number, json.loads(needs), tuple(json.loads(key)) if key else None, opened_s)
-            for number, needs, key, opened_s in rows
+            OpenStream(number, json.loads(needs), tuple(json.loads(key)) if key else None, *rest)
+            for number, needs, key, *rest in rows
         ]
+
+    def bind(self, workers: Mapping[int, str | None]) -> None:
+        """Note which worker each of these open streams is bound to."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(
+                "UPDATE stream SET worker = ? WHERE id = ? AND closed_s IS NULL",
+                [(worker, number) for number, worker in workers.items()],
+            )
 
     def streams(self, most: int = 10_000) -> list[dict[str, Any]]:
         """The latest streams, open and closed, oldest first; `closed_s` is None for open ones."""
@@ -267,5 +339,9 @@ def as_json(process: Process) -> str:
 
 def from_json(text: str) -> Process:
     """A process from its text."""
-    fields = json.loads(text)
+    return from_fields(json.loads(text))
+
+
+def from_fields(fields: Mapping[str, Any]) -> Process:
+    """A process from its fields, as JSON has them."""
     return Process(**{**fields, "cores": tuple(fields["cores"])})

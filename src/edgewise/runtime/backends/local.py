@@ -81,6 +81,12 @@ def log_file(folder: Path, name: str) -> Path:
     return folder / "logs" / f"{name}.log"
 
 
+def place_file(folder: Path, port: int) -> Path:
+    """What the process of a port holds locked while it lives."""
+    (folder / "places").mkdir(parents=True, exist_ok=True)
+    return folder / "places" / str(port)
+
+
 def _begun(number: int) -> str | None:
     """When a process began, None when there is none or it has ended (a zombie)."""
     try:

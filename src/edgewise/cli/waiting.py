@@ -1,0 +1,153 @@
+"""What `up` and `down` wait for, and say while they wait."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from edgewise.errors import RunError
+
+if TYPE_CHECKING:
+    from edgewise.runtime.changes import Change
+    from edgewise.runtime.store import Running
+
+LOOK_S, SAY_S = 0.1, 2.0
+FORCE_S = 10.0  # for processes to drain where no controller sees to it
+DOWN_S = 60.0  # ending takes what draining and killing take, twice over
+UP = "edgewise up"  # as one of those that still run
+out, err = Console(), Console(stderr=True)
+
+
+class Waiting:
+    """Looks at the store of a system every now and then, and says what it is waiting for.
+
+    Args:
+        folder: state of the system.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._began_s = self._said_s = time.monotonic()
+        self._looked_s = 0.0
+        self.over = False
+
+    def look(self) -> None:
+        """Say that the system is up, or what it waits for; nothing between one look and the next."""
+        from edgewise.runtime.changes import DONE
+
+        now_s = time.monotonic()
+        if self.over or now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        change, rows = _read(self.folder)
+        if not change.open:
+            self.over = True
+            if change.state == DONE:
+                self._say_up(rows)
+        elif now_s - self._said_s > SAY_S:
+            self._said_s = now_s
+            left = [r.process.name for r in rows if r.process.wanted and (r.outdated or r.handle is None)]
+            what = ", ".join(left) or "what started, to serve"
+            doing = "undoing it; waiting for" if change.why else "waiting for"
+            self._say(f"{doing} {what} ({now_s - self._began_s:.0f} s)")
+
+    def check(self) -> None:
+        """End with status 1 where the change failed.
+
+        Raises:
+            Exit: it did.
+        """
+        from edgewise.runtime.changes import FAILED
+
+        change, _ = _read(self.folder)
+        if change.state == FAILED:
+            undone = "what was changed is undone" if change.before is not None else "everything has ended"
+            text = escape(f"{change.why}; {undone}")
+            err.print(f"[bold red]error:[/bold red] {text}", highlight=False, soft_wrap=True)
+            raise typer.Exit(1)
+
+    def _say_up(self, rows: list[Running]) -> None:
+        wanted = [r.process.kind for r in rows if r.process.wanted]
+        gateways = wanted.count("gateway")
+        workers = len(wanted) - gateways
+        after_s = time.monotonic() - self._began_s
+        up = f"{_count(gateways, 'gateway')} accepting, {_count(workers, 'worker')} ready"
+        self._say(f"up after {after_s:.1f} s: {up}")
+
+    def _say(self, text: str) -> None:
+        out.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def wait_until_changed(folder: Path) -> None:
+    """Wait until a system that runs has taken a change over.
+
+    Raises:
+        Exit: the change failed; status 1.
+        RunError: the system has ended.
+    """
+    from edgewise.runtime.nursery import is_running
+
+    waiting = Waiting(folder)
+    while not waiting.over:
+        waiting.look()
+        time.sleep(LOOK_S)
+        if not waiting.over and not is_running(folder):
+            raise RunError(f"state {folder}: the system has ended; see its logs there")
+    waiting.check()
+
+
+def wait_until_down(folder: Path) -> None:
+    """Wait until nothing of a system runs.
+
+    Raises:
+        RunError: something still does after a minute.
+    """
+    from edgewise.runtime.nursery import end_without_controller
+
+    began_s = said_s = time.monotonic()
+    while True:
+        left, now_s = left_of(folder), time.monotonic()
+        if not left:
+            return out.print(f"down after {now_s - began_s:.1f} s: everything has ended", highlight=False)
+        if now_s - began_s > FORCE_S and UP not in left:
+            end_without_controller(folder, force=True)
+        if now_s - began_s > DOWN_S:
+            raise RunError(
+                f"state {folder}: {', '.join(left)} did not end within {DOWN_S:g} s; end it by hand"
+            )
+        if now_s - said_s > SAY_S:
+            said_s = now_s
+            out.print(escape(f"waiting for {', '.join(left)} ({now_s - began_s:.0f} s)"), highlight=False)
+        time.sleep(LOOK_S)
+
+
+def left_of(folder: Path) -> list[str]:
+    """What still runs of a system."""
+    from edgewise.runtime.backends.local import alive_handle
+    from edgewise.runtime.nursery import is_running
+
+    _, rows = _read(folder)
+    left = [r.process.name for r in rows if r.handle and alive_handle(r.handle)]
+    return left + ([UP] if is_running(folder) else [])
+
+
+def _read(folder: Path) -> tuple[Change, list[Running]]:
+    """The latest change, and the processes."""
+    from edgewise.runtime.changes import DONE, Change, read_change
+    from edgewise.runtime.plan import DATABASE
+    from edgewise.runtime.store import Store
+
+    store = Store(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork
+    try:
+        return read_change(store) or Change(DONE, "", None, 0.0), store.processes()
+    finally:
+        store.close()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

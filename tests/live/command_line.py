@@ -1,0 +1,22 @@
+"""The command line, for tests."""
+
+from contextlib import chdir
+
+from typer.testing import CliRunner
+
+from edgewise.cli import app
+from edgewise.errors import EdgewiseError
+
+
+def edgewise(*arguments, folder, code=0):
+    """The command line in this process, as `main` runs it; interpreters take seconds to start.
+
+    `code` None takes any code, and what failed said nothing.
+    """
+    with chdir(folder):
+        done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    error = done.exception if isinstance(done.exception, EdgewiseError) else None
+    if code is None:
+        return "" if error else done.output
+    assert (2 if error else done.exit_code) == code, (done.output, done.exception)
+    return done.output + str(error or "")
