@@ -28,8 +28,8 @@ from edgewise.model.orchestration import Ints
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime.guarded import Guarded
 from edgewise.runtime.changes import SCENARIO, free_port
+from edgewise.runtime.guarded import Guarded
 from edgewise.runtime.plan import MOST_PROCESSES, replica
 from edgewise.runtime.room import ledger_of
 from edgewise.runtime.service_policies import load_replica_policy

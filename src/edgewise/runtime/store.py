@@ -201,11 +201,10 @@ class Store(Database):
         return [
             Running(
                 Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted)),
-                *rest,
-                bool(outdated),
+                handle, started_s, restarts, failures, bool(old),
             )
-            for name, kind, port, settings, cores, wanted, *rest, outdated in rows
-        ]
+            for name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures, old in rows
+        ]  # fmt: skip
 
     def started(self, name: str, handle: str | None, failures: int) -> None:
         """A process was started (`handle`), or has ended (None)."""
