@@ -99,7 +99,7 @@ async def serve_gateway(ready: Any, worker_port: int) -> None:
 
 async def open_stream(gateway_port: int) -> str:
     """Number of a new stream of the gateway."""
-    needs = {"task": "copy", "rate_qps": 100, "size_bytes": 6e5, "deadline_s": 5}
+    needs = {"task": "copy", "rate_qps": 5e5, "size_bytes": 6e5, "deadline_s": 5}
     client = http.Client("127.0.0.1", gateway_port)
     opened = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
     client.close()

@@ -32,10 +32,14 @@ def system(tmp_path_factory):
         yield made
 
 
-async def request(client, service="camera", deadline_s=60.0, **headers):
+def query(service="camera", deadline_s=60.0, **headers):
     more, body = encode_request(InferRequest({"x": np.ones((1, 4), np.float32)}))
     stated = {**more, "edgewise-deadline-s": str(deadline_s), **headers}
-    return await ask(client, "POST", f"/v2/models/{service}/infer", stated, body, patience_s=LONG_S)
+    return "POST", f"/v2/models/{service}/infer", stated, body
+
+
+async def request(client, service="camera", **what):
+    return await ask(client, *query(service, **what), patience_s=LONG_S)
 
 
 async def until(condition):
@@ -192,6 +196,78 @@ def runs(number):
     except OSError:
         return False
     return state not in "ZX"
+
+
+def test_a_request_at_a_stopped_replica_goes_elsewhere_and_waits_no_longer_than_its_deadline(system):
+    async def run():
+        await until(lambda: replicas(system))
+        client = system.gateway()
+        rows = system.store.processes("replica")
+        mine = [r for r in rows if r.process.settings["service"] == "camera" and r.handle]
+        numbers = [int(r.handle.split(":")[0]) for r in mine]
+
+        async def timed(deadline_s):
+            began_s = time.monotonic()
+            answer = await client.request(*query(deadline_s=deadline_s), timeout_s=LONG_S)
+            return answer, time.monotonic() - began_s
+
+        await system.get("/v1/request-policy", "PUT", {"policy": "greedy"})
+        for number in numbers:
+            os.kill(number, signal.SIGSTOP)
+        (kept, _), (late, took_s) = await asyncio.gather(timed(60.0), timed(0.4))
+        for number in numbers:
+            os.kill(number, signal.SIGCONT)
+        assert kept.status == 200 and kept.headers["edgewise-worker"] not in {r.process.name for r in mine}
+        assert late.status == 504 and took_s < 0.4 + 1.5
+        client.close()
+
+    asyncio.run(run())
+
+
+def test_requests_and_streams_at_one_worker_are_booked_together(system):
+    needs = {"task": "detection", "rate_qps": 15, "size_bytes": 16, "deadline_s": 2.0}
+
+    async def views():
+        row = next(r for r in await system.get("/v1/workers") if r["name"] == "camera@cloud")
+        return row.get("gateways", {}).values()
+
+    async def opened():
+        client = system.gateway()
+        answer = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+        client.close()
+        return answer.status, json.loads(answer.body)
+
+    async def run():
+        await system.get("/v1/request-policy", "PUT", {"policy": "cloud-only"})
+        async with Load(system, 6):  # about 25 requests/s, which is all it can take
+
+            async def seen_by_both():
+                found = await views()
+                return len(found) == 2 and all(view["load_qps"] > 12.0 for view in found)
+
+            await until(seen_by_both)
+            assert all(0.0 < view["requests_qps"] < view["load_qps"] for view in await views())
+            assert sum(view["held"] for view in await views()) > 0
+            status, answer = await opened()
+            assert status == 409 and "capacity" in answer["reason"]
+
+        async def room():
+            return all(view["load_qps"] < 5.0 for view in await views())
+
+        await until(room)
+        status, answer = await opened()
+        assert (status, answer["worker"]) == (201, "camera@cloud")
+
+        async def told():
+            return all(15.0 <= view["load_qps"] < 20.0 for view in await views())
+
+        await until(told)
+        client = system.gateway()
+        await client.request("DELETE", f"/v1/streams/{answer['stream']}")
+        client.close()
+        await system.get("/v1/request-policy", "PUT", {"policy": "greedy"})
+
+    asyncio.run(run())
 
 
 def test_policies_are_switched_while_it_runs(system):

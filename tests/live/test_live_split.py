@@ -80,11 +80,16 @@ def test_a_query_at_the_gateway_runs_on_several_workers(tmp_path):
             lost, handle = next(iter(handles(tmp_path / "system").items()))
             os.kill(int(handle.split(":")[0]), signal.SIGKILL)
             after = await send(client, queries[0])
+            stopped, handle = list(handles(tmp_path / "system").items())[1]
+            os.kill(int(handle.split(":")[0]), signal.SIGSTOP)
+            hung = await asyncio.wait_for(send(client, queries[0]), 10)  # of its 20 s
+            os.kill(int(handle.split(":")[0]), signal.SIGCONT)
+            assert stopped not in hung.headers["edgewise-servers"].split(",")
             client.close()
-            return answers, late, wrong, counted, after, lost
+            return [*answers, hung], late, wrong, counted, after, lost
 
-    answers, late, wrong, counted, after, lost = asyncio.run(run())
-    for query, answer in zip([*queries, queries[0]], [*answers, after], strict=True):
+    (*answers, hung), late, wrong, counted, after, lost = asyncio.run(run())
+    for query, answer in zip([*queries, queries[0], queries[0]], [*answers, after, hung], strict=True):
         assert answer.status == 200, answer.body
         outputs = decode_response(answer.headers, answer.body).outputs
         np.testing.assert_allclose(outputs["y"], whole_answer(model, query)["y"], rtol=1e-4, atol=1e-5)

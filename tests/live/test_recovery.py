@@ -26,7 +26,8 @@ def test_kill_9_at_random_moments_loses_nothing(system, record_property):
 
     async def run():
         clients = [system.gateway(k) for k in range(2)]
-        opened = [(client, await open_stream(client)) for client in clients for _ in range(4)]
+        rate = {"rate_qps": 60}  # more than they send
+        opened = [(client, await open_stream(client, **rate)) for client in clients for _ in range(4)]
         assert [status for _, (status, _) in opened] == [201] * 8
         streams = [(client, answer["stream"]) for client, (_, answer) in opened]
         assert len({stream for _, stream in streams}) == 8

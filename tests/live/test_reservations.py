@@ -150,6 +150,25 @@ def test_random_openings_and_closings_never_exceed_what_workers_have(model):
     go(model, scenario)
 
 
+def test_requests_of_one_gateway_leave_less_to_streams_of_both(model):
+    async def scenario(shared):
+        session = shared.gateways[0].session
+        for worker in 2000 * [0, 1]:  # in no time: much more than both can take
+            session.request_sent(worker, 1e6)
+            session.request_done(worker, 0.001)
+        session.sample()
+        assert min(session.requests_qps) > 50.0 and (session.in_flight == 0).all()
+        for gateway in shared.gateways:
+            await gateway.granting.renew()
+        for k, gateway in enumerate(shared.gateways):
+            view = gateway.session.core.view()
+            assert view.load_qps.tolist() == pytest.approx(session.requests_qps.tolist())
+            assert (await shared.open(k, 60.0))[0] == 409
+        assert shared.granted() == pytest.approx(session.requests_qps.tolist())
+
+    go(model, scenario)
+
+
 def test_a_server_without_reservations_is_believed(model):
     async def scenario(shared):
         assert [(await shared.open(k, 90.0))[0] for k in (0, 1)] == [201, 201]

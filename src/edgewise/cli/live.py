@@ -185,7 +185,8 @@ def workers(folder: Folder = DEFAULT) -> None:
         load = f"{max((view['load_qps'] for view in views), default=0.0):.1f}"
         reached = bool(views) and all(view["up"] for view in views)
         state = "not reached" if row["state"] == "running" and not reached else row["state"]
-        requests = str(row["held"]) if "held" in row else ""
+        held = [each["held"] for each in (row, *views) if "held" in each]
+        requests = str(sum(held)) if held else ""
         table.add_row(row["name"], state, str(row["restarts"]), capacity, load, streams, requests)
     out.print(table)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from edgewise.model.spec_services import LiveOrchestrationSpec
+from edgewise.model.spec_services import LiveOrchestrationSpec, LiveStreamsSpec
 from edgewise.model.spec_topology import TopologySpec
 from edgewise.model.values import (
     PLAIN,
@@ -370,6 +370,7 @@ class ScenarioSpec(Spec):
     orchestration: LiveOrchestrationSpec | None = Field(
         default=None, description="Live: services whose requests are dispatched and replicas orchestrated."
     )
+    streams: LiveStreamsSpec | None = Field(default=None, description="Live: bounds of streams.")
 
     @model_validator(mode="after")
     def _one_topology(self) -> ScenarioSpec:

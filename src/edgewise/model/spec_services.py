@@ -1,4 +1,4 @@
-"""The YAML form of live orchestration: which variants are services, and who decides about them.
+"""The YAML form of what only live systems know: services with replicas, and bounds of streams.
 
 Forbidden here: I/O.
 """
@@ -8,6 +8,18 @@ from __future__ import annotations
 from pydantic import Field
 
 from edgewise.model.values import Count, Index, Name, Seconds, Spec
+
+
+class LiveStreamsSpec(Spec):
+    """Bounds of streams at live gateways; simulated clients keep to what they declare."""
+
+    lease_s: Seconds = Field(
+        default=600.0, description="A stream that is opened by itself and not used for so long is closed, s."
+    )
+    burst: Count = Field(
+        default=20,
+        description="Queries of a stream that may come at once, or those that it declares for 1 s.",
+    )
 
 
 class LiveServiceSpec(Spec):

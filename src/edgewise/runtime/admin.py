@@ -150,6 +150,7 @@ def _switch(gateway: Gateway, body: bytes) -> http.Response:
 
 def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:
     world, view, target = gateway.session.world, gateway.session.core.view(), gateway.upstreams[worker]
+    requests = {} if gateway.services is None else gateway.services.at(world.worker_names[worker])
     return {
         "worker": world.worker_names[worker],
         "variant": world.variant_names[worker],
@@ -159,6 +160,7 @@ def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:
         "streams": int(view.streams[worker]),
         "load_qps": float(view.load_qps[worker]),
         "capacity_qps": float(world.capacity_qps[worker]),
+        **requests,
     }
 
 

@@ -17,7 +17,8 @@ from edgewise.runtime.upstream import Upstream
 PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
 DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
-OUTCOME = ("queries", "ok", "failed", "rejected", "delay_mean_s")
+OUTCOME = ("queries", "ok", "failed", "rejected", "excess", "delay_mean_s", "reason")
+TRIES = 3  # workers that a query is sent to, each of them lost
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])  # all but the names stays as it was written
@@ -29,14 +30,14 @@ class Patience:
     """How long a gateway waits for what.
 
     Attributes:
-        late_s: for an answer after the deadline; it is passed on and counted as failed.
-        idle_stream_s: before a stream opened by headers is closed.
+        idle_stream_s: before a stream opened by headers is closed that nobody uses.
+        lease_s: the same of a stream that was opened by itself.
         health_period_s, health_timeout_s: between health checks, and for one.
         health_misses: checks without an answer before a worker is down; a refused connection is enough.
     """
 
-    late_s: float = 5.0
     idle_stream_s: float = 30.0
+    lease_s: float = 600.0
     health_period_s: float = 1.0
     health_timeout_s: float = 1.0
     health_misses: int = 2
@@ -62,20 +63,19 @@ class Query:
 
 
 async def forward(
-    target: Upstream, worker: str, query: Query, patience: Patience, tracing: Tracing
+    target: Upstream, worker: str, query: Query, tracing: Tracing
 ) -> tuple[http.Response, bool]:
-    """The worker's answer, or ours in its place; and whether the worker is lost."""
+    """The worker's answer, or ours in its place when the deadline comes; and whether the worker is lost."""
     left_s = query.expires_s - time.monotonic()
     if left_s <= query.reserve_s:
         why = "cannot end in time" if left_s > 0 else "deadline passed"
         return http.failure(504, f"{why}; not sent to a worker"), False
     query.headers[REMAINING] = f"{left_s - query.reserve_s:.6f}"
-    wait_s = min(left_s, LONGEST_S) + patience.late_s
     try:
         with tracing.span("forward"):
             tracing.note(stream=query.stream_id, worker=worker)
             tracing.pass_on(query.headers)
-            answer = await target.infer(query.headers, query.body, wait_s)
+            answer = await target.infer(query.headers, query.body, min(left_s, LONGEST_S))
             tracing.note(status=answer.status)
         if answer.status == 500:
             return http.failure(502, f"worker {worker} failed: status 500"), False

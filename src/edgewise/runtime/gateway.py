@@ -2,9 +2,7 @@
 
 Clients name the task in the URL; the variant is the scheduler's choice and is reported back.
 
-    POST   /v1/streams                  open a stream: its needs as JSON → worker, or 409 and why
-    GET    /v1/streams[/{id}]           what was opened and what became of it
-    DELETE /v1/streams/{id}             close it
+    …      /v1/streams[/{id}]           see `streams`
     POST   /v2/models/{task}/infer      a query, with header `edgewise-stream: {id}`, or with its
                                         stream's needs as headers (`needs.HEADERS`)
     GET    /metrics, /openapi.json
@@ -12,7 +10,7 @@ Clients name the task in the URL; the variant is the scheduler's choice and is r
 
 A service (see `service_requests`) may stand for the task; its requests have no stream.
 Without `edgewise-stream`, queries of one task that state the same needs make one stream; it is
-opened by the first and closed when idle.
+opened by the first and closed when idle. Beyond the declared rate of a stream its queries are answered 429.
 """
 
 from __future__ import annotations
@@ -21,17 +19,28 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
-from edgewise.runtime import http, needs, upstream
+from edgewise.runtime import http, upstream
 from edgewise.runtime.about import answer_about
-from edgewise.runtime.books import Book, Counting, Key, known_as
+from edgewise.runtime.books import Book, Counting
 from edgewise.runtime.emulation import Ways, pass_time
-from edgewise.runtime.forwarding import OUTCOME, PASSED, Patience, Query, forward, reported, took_s, where_is
+from edgewise.runtime.forwarding import (
+    LONGEST_S,
+    LOST,
+    PASSED,
+    TRIES,
+    Patience,
+    Query,
+    forward,
+    reported,
+    took_s,
+    where_is,
+)
 from edgewise.runtime.granting import Granting
 from edgewise.runtime.headers import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.http.messages import not_allowed
@@ -39,6 +48,7 @@ from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.openapi import gateway_document
 from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.session import Session
+from edgewise.runtime.streams import Streams
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.upstream import Upstream
 
@@ -82,9 +92,8 @@ class Gateway:
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
     metrics: GatewayMetrics = field(init=False)
+    streams: Streams = field(init=False)
     _tasks: frozenset[str] = field(init=False)
-    _by_needs: dict[Key, int] = field(default_factory=dict)
-    _used_s: dict[int, float] = field(default_factory=dict)  # last query of each stream opened by headers
     _in_flight: int = 0
     _travelled: int = 0
 
@@ -97,6 +106,10 @@ class Gateway:
             self.granting = Granting(
                 self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
             )
+        self.streams = Streams(
+            self.session, self.book, self.patience, self.granting, default_needs=self.default_needs,
+            max_streams=self.max_streams, site=self.site,
+        )  # fmt: skip
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
@@ -104,7 +117,9 @@ class Gateway:
         if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
             return await self._task(request, parts[2], parts[3:])
         if parts[:2] == ["v1", "streams"] and len(parts) <= 3:
-            return await self._streams(request, parts[2:])
+            if self.draining and request.method == "POST":
+                return http.failure(503, "draining")
+            return await self.streams.handle(request, parts[2:])
         about = ("edgewise-gateway", EXTENSIONS, self.draining, self.metrics.registry)
         return answer_about(request, *about, gateway_document)
 
@@ -119,7 +134,7 @@ class Gateway:
                 await self.granting.renew()
             await asyncio.sleep(telemetry_period_s)
             session.sample()
-            self._close_idle()
+            self.streams.close_unused()
 
     async def watch(self) -> None:
         """Check the workers' health, until cancelled."""
@@ -151,6 +166,8 @@ class Gateway:
                 self.session.retry_stream(stream_id)
         if self.granting is not None:
             self.granting.settle_all()
+        if not up and self.upstreams[worker].silent:
+            self.upstreams[worker].client.abort()  # last: what was under way there goes elsewhere at once
 
     def move(self, worker: int, url: str, model: str) -> None:
         """Take another server for a worker from now on; ValueError where the address is none."""
@@ -164,126 +181,10 @@ class Gateway:
 
     def restore(self) -> int:
         """Take over the book: where workers moved, and streams under their numbers; returns how many."""
-        session, kept = self.session, self.book.kept()
         for name, where in self.book.moves().items():
-            if name in session.world.worker_names:
-                self.move(session.world.worker_names.index(name), *where)
-        for opened in kept:
-            try:
-                stream = needs.to_stream(opened.needs, opened.id, session.world, session.clock())
-            except ProtocolError as error:  # the scenario changed
-                log.warning("stream dropped", extra={"stream": opened.id, "why": str(error)})
-                self.book.closed(opened.id, None, {})
-                continue
-            was = known_as(opened.worker, session.world.worker_names) if opened.worker else None
-            session.open_stream(stream, None if was is None else session.world.worker_names.index(was))
-            if opened.key is not None:
-                self._by_needs[opened.key] = opened.id
-                self._used_s[opened.id] = time.monotonic()
-        return len(kept)
-
-    # streams
-
-    async def _streams(self, request: http.Request, rest: list[str]) -> http.Response:
-        if not rest:
-            if request.method == "POST":
-                return self._opened(await self._open(needs.from_json(request.body), None))
-            if request.method == "GET":
-                return http.as_json(self.session.stream_records())
-            return not_allowed("/v1/streams takes POST and GET", "POST", "GET")
-        stream_id = self._id(rest[0])
-        if request.method == "GET":
-            return http.as_json(self.session.stream_record(stream_id))
-        if request.method == "DELETE":
-            self._close(stream_id)
-            return http.as_json({"stream": stream_id, "closed": True})
-        return not_allowed("/v1/streams/{id} takes GET and DELETE", "GET", "DELETE")
-
-    async def _open(self, stated: dict[str, Any], key: Key | None) -> int:
-        """Open a stream and have its worker confirm it; returns its number.
-
-        Raises:
-            ProtocolError: draining, too many, or the needs are wrong.
-        """
-        core, session = self.session.core, self.session
-        if self.draining:
-            raise ProtocolError("draining", status=503)
-        if len(core.bindings) + len(core.refused) >= self.max_streams:
-            raise ProtocolError(f"{self.max_streams} streams are open; close some", status=429)
-        if self.site is not None:
-            stated = {"site": self.site, **stated}
-        checked = needs.to_stream(stated, 0, session.world, session.clock())
-        stream_id = self.book.opened(stated, key)
-        session.open_stream(replace(checked, id=stream_id))
-        if key is not None:
-            self._by_needs[key] = stream_id
-        if self.granting is not None:
-            try:
-                await self.granting.settle(stream_id)
-            except asyncio.CancelledError:  # its client hung up and does not know its number
-                self._close(stream_id)
-                raise
-        return self._id(str(stream_id))  # it may have been closed in the meantime
-
-    def _opened(self, stream_id: int) -> http.Response:
-        """What became of a new stream."""
-        worker, core = self.session.bound_to(stream_id), self.session.core
-        if worker is None:
-            reason = core.refused.get(stream_id, REASONS[Violation.POLICY])
-            log.info("stream refused", extra={"stream": stream_id, "reason": reason})
-            return http.failure(409, f"refused: {reason}", stream=stream_id, reason=reason)
-        where = where_is(self.session.world, worker)
-        log.info("stream bound", extra={"stream": stream_id, **where})
-        return http.as_json({"stream": stream_id, **where}, 201)
-
-    def _close(self, stream_id: int) -> None:
-        self.session.close_stream(stream_id)
-        row = self.session.stream_record(stream_id)
-        self.book.closed(stream_id, row["worker"], {name: row[name] for name in OUTCOME})
-        if self.granting is not None:
-            self.granting.closed(stream_id)
-        log.info("stream closed", extra={"stream": stream_id})
-
-    async def _stream_of(self, request: http.Request, task: str) -> int:
-        """The stream a query belongs to, opened now when its headers state new needs."""
-        headers = request.headers
-        stated = headers.get(STREAM)
-        if stated is not None:
-            return self._id(stated)
-        key = (task, *map(headers.get, needs.HEADERS))
-        stream_id = self._by_needs.get(key)
-        if stream_id is None or self.session.is_closed(stream_id):
-            if not any(key[1:]) and self.default_needs is None:
-                return self._id("")
-            default = self.default_needs or {}
-            found = {**default, **needs.from_headers(headers, task, len(request.body))}
-            stream_id = await self._open(found, key)
-            self._opened(stream_id)
-        self._used_s[stream_id] = time.monotonic()
-        return stream_id
-
-    def _close_idle(self) -> None:
-        now_s = time.monotonic()
-        idle = [s for s, used_s in self._used_s.items() if now_s - used_s > self.patience.idle_stream_s]
-        for stream_id in idle:
-            del self._used_s[stream_id]
-            if not self.session.is_closed(stream_id):
-                self._close(stream_id)
-        if idle:
-            self._by_needs = {key: s for key, s in self._by_needs.items() if s in self._used_s}
-
-    def _id(self, text: str) -> int:
-        """Number of an open stream.
-
-        Raises:
-            ProtocolError: it names none; status 404.
-        """
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
-        if self.session.is_closed(number):
-            raise ProtocolError(
-                f"{STREAM}: {text!r} is no open stream; open one with POST /v1/streams", status=404
-            )
-        return number
+            if name in self.session.world.worker_names:
+                self.move(self.session.world.worker_names.index(name), *where)
+        return self.streams.restore()
 
     # queries
 
@@ -320,16 +221,20 @@ class Gateway:
                 return await services.infer(request, task)
             finally:
                 self._in_flight -= 1
-        session = self.session
+        session, left_s = self.session, remaining_s(request.headers)
         with self.tracing.span("decide"):
-            stream_id = await self._stream_of(request, task)
-            worker = session.worker_of(stream_id)
+            stream_id = await self.streams.of(request, task, min(left_s, LONGEST_S))
+            worker = session.bound_to(stream_id)
         stream = session.served[stream_id].stream
         if stream.task != task:
             raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
         if worker is None:
             return self._reject(stream_id)
-        expires_s = request.received_s + min(stream.deadline_s, remaining_s(request.headers))
+        if (wait_s := session.query_wait_s(stream_id)) > 0.0:
+            why = f"stream {stream_id} sends more than the {stream.rate_qps:g}/s that it declared"
+            return http.failure(429, why, stream=stream_id, retry_after_s=wait_s)
+        self.streams.renew(stream_id)
+        expires_s = request.received_s + min(stream.deadline_s, left_s)
         headers = {name: request.headers[name] for name in PASSED if name in request.headers}
         if stream.priority:
             headers[PRIORITY] = str(stream.priority)
@@ -357,25 +262,26 @@ class Gateway:
 
     def _reject(self, stream_id: int) -> http.Response:
         self.session.query_rejected(stream_id)
-        reason = self.session.core.refused[stream_id]
+        reason = self.session.served[stream_id].reason
         status = 503 if reason == REASONS[Violation.DOWN] else 409
         return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
 
     async def _send(self, query: Query, worker: int) -> http.Response:
-        """Send a query to its stream's worker, and once elsewhere when that one is lost."""
+        """Send a query to its stream's worker, and elsewhere when that one is lost."""
         session, answered = self.session, False
         session.query_sent(worker)
         try:
-            answer, lost = await self._forward(query, worker)
-            if lost:
-                self.worker_changed(worker, False)
-                other = session.bound_to(query.stream_id)
-                if other is not None and other != worker:
-                    session.query_lost(worker)
-                    worker = other
-                    session.query_sent(worker)
-                    self.metrics.retried()
-                    answer, lost = await self._forward(query, worker)
+            for left in reversed(range(TRIES)):
+                answer, lost = await self._forward(query, worker)
+                other = self._elsewhere(query, worker) if lost and left else None
+                if other is None:
+                    break
+                session.query_lost(worker)
+                worker = other
+                session.query_sent(worker)
+                self.metrics.retried()
+            if answer.status in LOST:
+                session.query_unserved(query.stream_id)
             answered = answer.status == 200
             if query.ways_s is not None:
                 query.home_s = query.received_s + query.ways_s + took_s(answer)
@@ -385,9 +291,15 @@ class Gateway:
         self.metrics.answered(worker, session.clock() - query.sent_s)
         return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
 
+    def _elsewhere(self, query: Query, lost: int) -> int | None:
+        """Where a query goes whose worker is lost; None when its stream finds no other."""
+        self.worker_changed(lost, False)
+        other = self.session.bound_to(query.stream_id)
+        return None if other == lost else other
+
     async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
         name = self.session.world.worker_names[worker]
-        return await forward(self.upstreams[worker], name, query, self.patience, self.tracing)
+        return await forward(self.upstreams[worker], name, query, self.tracing)
 
     def _services_with(self, task: str) -> ServiceRequests | None:
         """The services, where one of them is called so."""

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
 
@@ -57,6 +57,10 @@ class Granting:
             self.session.reserved_elsewhere(worker, float(answer.get("others_qps", 0.0)))
             self.session.decide_anew(stream_id)
 
+    def settling(self, stream_id: int) -> asyncio.Task[None]:
+        """See `settle`; it goes on when nobody waits for it any more."""
+        return self._later(self.settle(stream_id))
+
     def settle_all(self) -> None:
         """Settle every stream that moved, in the background."""
         bindings = self.session.core.bindings
@@ -81,7 +85,8 @@ class Granting:
             return
         bound = [s for s, w in self.session.core.bindings.items() if w == worker]
         loads = {str(s): self.session.share_qps(s, worker) for s in bound}
-        status, answer = await self._ask(worker, "PUT", "", {"streams": loads})
+        has = {"streams": loads, "requests_qps": float(self.session.requests_qps[worker])}
+        status, answer = await self._ask(worker, "PUT", "", has)
         if status != 200 or "refused" not in answer:
             return
         self.session.reserved_elsewhere(worker, float(answer["others_qps"]))
@@ -121,10 +126,11 @@ class Granting:
             return 200, {}
         return answer.status, found if isinstance(found, dict) else {}
 
-    def _later(self, work: Any) -> None:
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _is_ours(found: Any) -> bool:

@@ -33,6 +33,7 @@ CONTENTS = {
     "UINT32": "uint_contents", "UINT64": "uint64_contents", "FP32": "fp32_contents",
     "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
+TRAILING = ("retry-after",)  # headers of a refusal that are passed on as trailing metadata
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
     404: grpc.StatusCode.NOT_FOUND, 409: grpc.StatusCode.FAILED_PRECONDITION,
@@ -93,9 +94,9 @@ class GrpcServer:
 class _Refused(Exception):
     """The handler's answer was an error."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, answer: http.Response, message: str) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = answer.status, answer.headers
 
 
 class _Calls:
@@ -119,7 +120,10 @@ class _Calls:
             try:
                 return await call(message, _headers(context))
             except (_Refused, ProtocolError) as error:
-                await context.abort(CODES.get(error.status, grpc.StatusCode.INTERNAL), str(error))
+                code = CODES.get(error.status, grpc.StatusCode.INTERNAL)
+                said = getattr(error, "headers", {})
+                trailing = tuple((name, said[name]) for name in TRAILING if name in said)
+                await context.abort(code, str(error), trailing)
 
         return grpc.unary_unary_rpc_method_handler(
             answer,
@@ -182,7 +186,7 @@ class _Calls:
                 message = json.loads(answer.body)["error"]
             except (ValueError, TypeError, KeyError):
                 message = f"status {answer.status}"
-            raise _Refused(answer.status, str(message))
+            raise _Refused(answer, str(message))
         return answer
 
 

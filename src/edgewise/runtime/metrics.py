@@ -1,4 +1,7 @@
-"""Prometheus metrics of workers and gateways. Streams and queues are read when asked, not counted twice."""
+"""Prometheus metrics of workers and gateways. Streams and queues are read when asked, not counted twice.
+
+No label takes a value of a client's choice, so that their number is bounded by the scenario.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.http import Response
-from edgewise.runtime.session import Session
+from edgewise.runtime.session import OUTCOMES, UNKNOWN, Session
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -94,7 +97,7 @@ class WorkerMetrics:
 
 
 class GatewayMetrics(Collector):
-    """What a gateway's session knows, per stream and per worker, at the moment of asking."""
+    """What a gateway's session knows, by task and by worker, at the moment of asking."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -119,7 +122,7 @@ class GatewayMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Every family, filled from the session."""
-        yield from self._streams()
+        yield from self._queries()
         yield from self._workers()
         session = self._session
         families = {name: GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.")
@@ -131,19 +134,16 @@ class GatewayMetrics(Collector):
         policy.add_metric([session.core.policy.name], 1)
         yield policy
 
-    def _streams(self) -> Iterable[Metric]:
-        labels = ["stream", "application", "task", "outcome"]
-        per_stream = CounterMetricFamily("edgewise_stream_queries", "Queries of open streams.", labels=labels)
-        for stream_id, served in self._session.served.items():
-            if served.close_s is None:
-                who = [str(stream_id), served.stream.application, served.stream.task]
-                for outcome in ("ok", "failed", "rejected"):
-                    per_stream.add_metric([*who, outcome], getattr(served, outcome))
-        yield per_stream
-        total = CounterMetricFamily("edgewise_queries", "Queries of all streams.", labels=["outcome"])
-        for outcome in ("ok", "failed", "rejected"):
-            total.add_metric([outcome], sum(getattr(window, outcome) for window in self._session.windows))
-        yield total
+    def _queries(self) -> Iterable[Metric]:
+        """By task, not by stream: streams come and go, and what they are called is their clients' choice."""
+        names, totals = [*dict.fromkeys(self._session.world.task_names), UNKNOWN], self._session.totals
+        family = CounterMetricFamily(
+            "edgewise_queries", "Queries of all streams.", labels=["task", "outcome"]
+        )
+        for task in names:
+            for outcome in OUTCOMES:
+                family.add_metric([task, outcome], totals[task, outcome])
+        yield family
 
     def _workers(self) -> Iterable[Metric]:
         world, view = self._session.world, self._session.core.view()

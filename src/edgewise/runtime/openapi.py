@@ -192,9 +192,8 @@ def _stream_paths() -> Schema:
     }  # fmt: skip
     stated["rate_qps"] = {"type": "number", "exclusiveMinimum": 0, "maximum": 1e15}
     needs = _object(stated, "task", "rate_qps", "size_bytes", "deadline_s", more=False)
-    opened = _object(
-        {"stream": {"type": "integer"}, "worker": TEXT, "variant": TEXT, "cluster": TEXT}, "stream"
-    )
+    lease = {"stream": {"type": "integer"}, "lease_s": NUMBER}
+    opened = _object({**lease, "worker": TEXT, "variant": TEXT, "cluster": TEXT}, "stream", "lease_s")
     closed = _object({"stream": {"type": "integer"}, "closed": FLAG}, "closed")
     stream = _path("stream", "number of the stream")
     record: Schema = {"type": "object"}
@@ -205,6 +204,9 @@ def _stream_paths() -> Schema:
         },
         "/v1/streams/{stream}": {
             "get": _operation("Record of a stream", {200: record}, (404,), (stream,)),
+            "put": _operation(
+                "Renew its lease", {200: _object(lease, "stream", "lease_s")}, (404,), (stream,)
+            ),
             "delete": _operation("Close a stream", {200: closed}, (404,), (stream,)),
         },
     }

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TextIO
@@ -22,6 +23,7 @@ from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
+from edgewise.model.spec_services import LiveStreamsSpec
 from edgewise.runtime import dispatching, http, split
 from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.books import Stored
@@ -136,13 +138,14 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     scenario, world = world_of(folder)
     settings, began_s = process.settings, store.get("began_s", time.time())
     offset_s = time.time() - began_s - time.monotonic()
+    bounds = scenario.spec.streams or LiveStreamsSpec()
     try:
         policy = policies.load(store.get("policy"))
     except PolicyError as error:
         raise EdgewiseError(f"policy: {error}") from error
     session = Session(
         world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
-        window_s=scenario.window_s, retry_refused=scenario.retry_refused,
+        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=bounds.burst,
     )  # fmt: skip
     workers = {r.process.name: r.process for r in store.processes("worker")}
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
@@ -150,7 +153,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         session,
         [http.Client.of_url(url) for url, _ in places.values()],
         [model for _, model in places.values()],
-        patience=PATIENCE,
+        patience=replace(PATIENCE, lease_s=bounds.lease_s),
         book=Stored(store, process.name),
         name=process.name,
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
@@ -189,6 +192,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
         lambda: store.processes("replica"),
         gateway.patience,
         ServiceMetrics(core, gateway.metrics.registry),
+        gateway.session,
         gateway.ways,
         gateway.tracing,
     )

@@ -3,11 +3,13 @@
     GET    /v1/reservations                       every gateway's load
     PUT    /v1/reservations/{gateway}/{stream}    {"load_qps": x} → 200, or 409 when it does not fit
     DELETE /v1/reservations/{gateway}/{stream}    give it back
-    PUT    /v1/reservations/{gateway}             {"streams": {id: load_qps}}: all it has, to renew its lease;
-                                                  → those that do not fit
+    PUT    /v1/reservations/{gateway}             {"streams": {id: load_qps}, "requests_qps": x}: all it has,
+                                                  to renew its lease; → streams that do not fit
 
-Answers carry `others_qps`, the load of the other gateways. A gateway that does not renew is forgotten,
-so nothing is leaked by one that dies; a worker that starts again hears from its gateways what they had.
+Streams reserve before they send. Requests of services do not: their load is what the gateway measured, and
+leaves that much less to streams. Answers carry `others_qps`, the load of the other gateways. A gateway that
+does not renew is forgotten, so nothing is leaked by one that dies; a worker that starts again hears from its
+gateways what they had.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from edgewise.runtime.http.messages import not_allowed
 
 TOLERANCE = 1e-9
 MOST = 1e15
+MOST_STREAMS = 100_000  # of one gateway
 
 
 class Reservations:
@@ -39,14 +42,21 @@ class Reservations:
     ) -> None:
         self.capacity_qps, self.lease_s, self._clock = capacity_qps, lease_s, clock
         self._loads: dict[str, dict[str, float]] = {}
+        self._requests_qps: dict[str, float] = {}
         self._heard_s: dict[str, float] = {}
 
     def grant(self, gateway: str, stream: str, load_qps: float) -> bool:
-        """Reserve a stream's share; asking again for what is held is granted."""
+        """Reserve a stream's share; asking again for what is held is granted.
+
+        Raises:
+            ProtocolError: the gateway has too many streams; status 429.
+        """
         mine = self._of(gateway)
         used_qps = self.total_qps() - mine.get(stream, 0.0)
         if used_qps + load_qps > self.capacity_qps * (1.0 + TOLERANCE):
             return False
+        if stream not in mine and len(mine) >= MOST_STREAMS:
+            raise ProtocolError(f"{MOST_STREAMS} streams of {gateway[:80]!r} are granted", status=429)
         mine[stream] = load_qps
         return True
 
@@ -54,21 +64,23 @@ class Reservations:
         """Give a stream's share back; one that is not held is no error."""
         self._of(gateway).pop(stream, None)
 
-    def renew(self, gateway: str, loads: dict[str, float]) -> list[str]:
-        """Make `loads` all that a gateway has; returns the streams that do not fit."""
-        held = self._of(gateway)
+    def renew(self, gateway: str, loads: dict[str, float], requests_qps: float = 0.0) -> list[str]:
+        """Make `loads` all that a gateway has, beside its requests; returns the streams that do not fit."""
+        held, self._requests_qps[gateway] = self._of(gateway), requests_qps
         kept = {stream: load for stream, load in loads.items() if held.get(stream) == load}
         self._loads[gateway] = kept
         return [s for s, load in loads.items() if s not in kept and not self.grant(gateway, s, load)]
 
     def total_qps(self) -> float:
-        """Load that is granted."""
+        """Load that is granted to streams, and that of requests."""
         self._expire()
-        return sum(sum(loads.values()) for loads in self._loads.values())
+        granted_qps = sum(sum(loads.values()) for loads in self._loads.values())
+        return granted_qps + sum(self._requests_qps.values())
 
     def others_qps(self, gateway: str) -> float:
-        """Load granted to other gateways."""
-        return self.total_qps() - sum(self._loads.get(gateway, {}).values())
+        """Load of the other gateways."""
+        mine_qps = sum(self._loads.get(gateway, {}).values()) + self._requests_qps.get(gateway, 0.0)
+        return max(self.total_qps() - mine_qps, 0.0)
 
     def handle(self, request: http.Request, rest: list[str]) -> http.Response:
         """Answer a request below /v1/reservations.
@@ -79,14 +91,15 @@ class Reservations:
         match request.method, rest:
             case "GET", []:
                 self._expire()
-                return http.as_json({"capacity_qps": self.capacity_qps, "gateways": self._loads})
+                shown = {"gateways": self._loads, "requests_qps": self._requests_qps}
+                return http.as_json({"capacity_qps": self.capacity_qps, **shown})
             case "PUT", [gateway, stream]:
                 return self._asked(gateway, stream, request.body)
             case "DELETE", [gateway, stream]:
                 self.release(gateway, stream)
                 return http.as_json({"others_qps": self.others_qps(gateway)})
             case "PUT", [gateway]:
-                refused = self.renew(gateway, _loads(request.body))
+                refused = self.renew(gateway, *_all(request.body))
                 return http.as_json({"refused": refused, "others_qps": self.others_qps(gateway)})
         methods = {0: ("GET",), 1: ("PUT",), 2: ("PUT", "DELETE")}.get(len(rest))
         if methods is None:
@@ -112,13 +125,17 @@ class Reservations:
         now_s = self._clock()
         for gateway in [g for g, heard_s in self._heard_s.items() if now_s - heard_s > self.lease_s]:
             del self._heard_s[gateway], self._loads[gateway]
+            self._requests_qps.pop(gateway, None)
 
 
-def _loads(body: bytes) -> dict[str, float]:
-    streams = _object(body).get("streams")
+def _all(body: bytes) -> tuple[dict[str, float], float]:
+    """Loads of a gateway's streams, and that of its requests."""
+    stated = _object(body)
+    streams = stated.get("streams")
     if not isinstance(streams, dict):
         raise ProtocolError("streams: an object of stream numbers and loads is needed")
-    return {name: _number(load, f"streams.{name[:20]}") for name, load in streams.items()}
+    loads = {name: _number(load, f"streams.{name[:20]}") for name, load in streams.items()}
+    return loads, _number(stated.get("requests_qps", 0.0), "requests_qps")
 
 
 def _object(body: bytes) -> dict[str, Any]:

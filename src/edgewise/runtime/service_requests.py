@@ -17,14 +17,14 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.dispatching import Dispatching, Replica
 from edgewise.runtime.emulation import Ways, pass_time
-from edgewise.runtime.forwarding import LONGEST_S, PASSED, Patience, Query, forward, reported, took_s
+from edgewise.runtime.forwarding import LONGEST_S, PASSED, TRIES, Patience, Query, forward, reported, took_s
 from edgewise.runtime.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.metrics import ServiceMetrics
+from edgewise.runtime.session import Session
 from edgewise.runtime.store import Running
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.upstream import Upstream
 
-TRIES = 3  # replicas that a request is sent to, each of them lost
 NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
 
@@ -41,6 +41,7 @@ class ServiceRequests:
         patience: times.
         ways: emulated delays; None where the network has its own.
         metrics: told about answers.
+        session: told what goes to workers, where streams have their queries, too.
         tracing: records spans.
     """
 
@@ -50,6 +51,7 @@ class ServiceRequests:
     wanted: Callable[[], list[Running]]
     patience: Patience
     metrics: ServiceMetrics
+    session: Session
     ways: Ways | None = None
     tracing: Tracing = OFF
     _targets: dict[str, Upstream] = field(default_factory=dict)
@@ -60,6 +62,13 @@ class ServiceRequests:
     def names(self) -> tuple[str, ...]:
         """The services."""
         return self.core.services.names
+
+    def at(self, worker: str) -> dict[str, float]:
+        """Requests of this gateway at a worker, and their load; nothing where it serves none."""
+        if worker not in self.cloud:
+            return {}
+        load_qps = float(self.session.requests_qps[self.cloud[worker]])
+        return {"held": self.core.replicas[worker].mine, "requests_qps": load_qps}
 
     def targets(self, service: str) -> list[Upstream]:
         """Replicas of a service."""
@@ -160,18 +169,24 @@ class ServiceRequests:
     async def _send(self, query: Query, replica: Replica) -> tuple[http.Response, bool]:
         """A replica's answer, over the emulated way there and back; and whether the replica is lost."""
         target, sent_s, alone = self._target(replica), time.monotonic(), replica.held == 0
+        worker, total_s = self.cloud.get(replica.name), None
         replica.mine += 1
+        if worker is not None:
+            self.session.request_sent(worker, len(query.body))
         try:
             ways_s = await self._travel(replica, len(query.body))
-            answer, lost = await forward(target, replica.name, query, self.patience, self.tracing)
+            answer, lost = await forward(target, replica.name, query, self.tracing)
             target.heard(answer)
             if ways_s is not None:
                 await pass_time(sent_s + ways_s + took_s(answer) - time.monotonic())
+            if answer.status == 200:
+                total_s = time.monotonic() - sent_s
         finally:
             replica.mine -= 1
+            if worker is not None:
+                self.session.request_done(worker, total_s)
         self._note_others(replica, target)
-        if answer.status == 200:
-            total_s = time.monotonic() - sent_s
+        if total_s is not None:
             self.core.measured(replica, len(query.body), total_s, took_s(answer), alone)
         return answer, lost
 
@@ -197,6 +212,8 @@ class ServiceRequests:
         if self._targets.get(replica.name) is target:
             replica.up = target.up = up
             self._note_others(replica, target)
+            if not up and target.silent:
+                target.client.abort()  # what was under way there goes elsewhere at once
 
     def _note_cloud(self) -> None:
         for name, worker in self.cloud.items():

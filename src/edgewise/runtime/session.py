@@ -1,14 +1,14 @@
 """The gateway without sockets: streams, the decision core, and the records of what happened.
 
 Synchronous and free of I/O; the clock is handed in. The simulator's counterpart is
-`edgewise.sim.simulate`: both build the same events for the same `DispatchCore`, and the same
-record columns.
+`edgewise.sim.simulate`: both build the same events for the same `DispatchCore`, and records of streams
+with the same columns, to which this adds `excess`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,39 +31,42 @@ from edgewise.core.events import (
     WorkerChanged,
 )
 from edgewise.core.feasibility import share_of
+from edgewise.core.policing import BURST, Bucket
 from edgewise.core.policy import DispatchPolicy
+from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.model.work import Stream
 from edgewise.runtime.shadow import Shadow
 
+OUTCOMES = ("ok", "failed", "rejected", "excess")
+UNKNOWN = "(unknown)"  # every task that no worker implements
+REQUESTS_S = 5.0  # over which the load of requests is averaged
+LEAST_QPS = 1e-3  # of such a load; less is none
+
 
 @dataclass(slots=True)
 class Served:
-    """What became of one stream's queries."""
+    """What became of one stream's queries.
+
+    Attributes:
+        reason: why it was refused, or why it was closed, where its client did not.
+        final: its refusal stands; it is closed.
+        excess: queries beyond its declared rate; in no other figure.
+    """
 
     stream: Stream
+    bucket: Bucket
     close_s: float | None = None
     worker: int | None = None
     reason: str | None = None
+    final: bool = False
     ok: int = 0
     failed: int = 0
     rejected: int = 0
+    excess: int = 0
     answered: int = 0
     delay_sum_s: float = 0.0
     delay_max_s: float = 0.0
-
-
-@dataclass(slots=True)
-class WindowCount:
-    """Counters of one window."""
-
-    active: str
-    opened: int = 0
-    bound: int = 0
-    refused: int = 0
-    ok: int = 0
-    failed: int = 0
-    rejected: int = 0
 
 
 class Session:
@@ -77,6 +80,10 @@ class Session:
         window_s: length of a window.
         retry_refused: decide refused streams anew at each window.
         keep_closed: closed streams whose records are kept; older ones are forgotten.
+        burst: queries that any stream may send at once, see `core.policing`.
+    Attributes:
+        totals: queries by task and outcome.
+        requests_qps: (W,) normalised load of requests of services, as measured; streams reserve theirs.
     """
 
     def __init__(
@@ -88,14 +95,18 @@ class Session:
         *,
         window_s: float = 25.0,
         retry_refused: bool = False,
-        keep_closed: int = 100_000,
+        keep_closed: int = 10_000,
+        burst: float = BURST,
     ) -> None:
         self.world, self.seed, self.clock, self.window_s = world, seed, clock, window_s
         self.core = DispatchCore(world, policy, seed, retry_refused=retry_refused)
         self.served: dict[int, Served] = {}
-        self.windows: list[WindowCount] = []
+        self.totals: Counter[tuple[str, str]] = Counter()
+        self.retry_refused, self._burst = retry_refused, burst
+        self._tasks = frozenset(world.task_names)
         self._sojourn_s: list[list[float]] = [[] for _ in range(world.workers)]
-        self._in_flight = np.zeros(world.workers)
+        self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
+        self._requested, self._others_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._sampled_s = clock()
         self.keep_closed = keep_closed
         self.shadow: Shadow | None = None
@@ -103,41 +114,56 @@ class Session:
 
     def open_stream(self, stream: Stream, worker: int | None = None) -> list[Command]:
         """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
-        self.served[stream.id] = Served(stream)
-        window = self._window(self.clock())
-        window.opened += 1
-        return self._carry_out(self._tell(StreamOpened(self.clock(), stream, worker)), window)
+        self.served[stream.id] = Served(stream, Bucket(stream.rate_qps, self.clock(), self._burst))
+        return self._carry_out(self._tell(StreamOpened(self.clock(), stream, worker)))
 
-    def close_stream(self, stream_id: int) -> list[Command]:
+    def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
         """Return a stream's capacity.
 
+        Args:
+            reason: why, where its client did not ask for it.
         Raises:
             ValueError: no such stream is open.
         """
         now_s = self.clock()
         commands = self._tell(StreamClosed(now_s, stream_id))
-        self.served[stream_id].close_s = now_s
+        served = self.served[stream_id]
+        served.close_s, served.reason = now_s, reason or served.reason
         self._closed.append(stream_id)
         if len(self._closed) > self.keep_closed:
             del self.served[self._closed.popleft()]
         return commands
 
-    def retry_stream(self, stream_id: int) -> list[Command]:
-        """Ask the core anew about a stream that it refused.
+    def refuse_for_good(self, stream_id: int) -> bool:
+        """Close a stream that was just refused, unless it may be decided anew; whether its refusal is final.
 
-        Raises:
-            KeyError: no such stream is open.
+        It may where `retry_refused` says so, or where only its workers are down.
         """
-        return [] if self.worker_of(stream_id) is not None else self.decide_anew(stream_id)
+        served = self.served[stream_id]
+        if self.retry_refused or served.reason == REASONS[Violation.DOWN]:
+            return False
+        self.close_stream(stream_id)
+        served.final = True
+        return True
+
+    def retry_stream(self, stream_id: int) -> list[Command]:
+        """Ask the core anew about an open stream that it refused."""
+        return [] if self.bound_to(stream_id) is not None else self.decide_anew(stream_id)
 
     def decide_anew(self, stream_id: int) -> list[Command]:
         """Take an open stream off its worker, if it has one, and ask the core again."""
         self._tell(StreamClosed(self.clock(), stream_id))
         opened = StreamOpened(self.clock(), self.served[stream_id].stream)
-        return self._carry_out(self._tell(opened), self._window(self.clock()))
+        return self._carry_out(self._tell(opened))
 
     def reserved_elsewhere(self, worker: int, load_qps: float) -> None:
-        """A worker told what it has granted to other gateways."""
+        """A worker told what other gateways have of it."""
+        self._others_qps[worker] = load_qps
+        self._book(worker)
+
+    def _book(self, worker: int) -> None:
+        """Tell the core what there is at a worker beside its own streams."""
+        load_qps = float(self._others_qps[worker] + self.requests_qps[worker])
         self._tell(ReservedElsewhere(self.clock(), worker, load_qps))
 
     def share_qps(self, stream_id: int, worker: int) -> float:
@@ -158,18 +184,16 @@ class Session:
 
     @property
     def in_flight(self) -> NDArray[np.float64]:
-        """(W,) queries sent to each worker and not yet answered."""
+        """(W,) queries and requests sent to each worker and not yet answered."""
         return self._in_flight.copy()
 
     def tick(self) -> list[Command]:
         """A window began."""
-        commands = self._tell(Tick(self.clock()))
-        return self._carry_out(commands, self._window(self.clock()))
+        return self._carry_out(self._tell(Tick(self.clock())))
 
     def worker_changed(self, worker: int, up: bool) -> list[Command]:
         """A worker was seen to go down or come up; its streams move."""
-        commands = self._tell(WorkerChanged(self.clock(), worker, up))
-        return self._carry_out(commands, self._window(self.clock()))
+        return self._carry_out(self._tell(WorkerChanged(self.clock(), worker, up)))
 
     def sample(self) -> None:
         """End a telemetry period: tell the core what the workers did since the last."""
@@ -186,16 +210,27 @@ class Session:
         self._sojourn_s = [[] for _ in lists]
         self._sampled_s = now_s
         self._tell(Measured(now_s, telemetry))
+        self._measure_requests(period_s)
 
-    def worker_of(self, stream_id: int) -> int | None:
-        """The worker a stream is bound to, None when it was refused.
+    def _measure_requests(self, period_s: float) -> None:
+        """Average the load of requests, and book it where it changed."""
+        before, fresh = self.requests_qps.copy(), self._requested / period_s
+        self.requests_qps += (1.0 - math.exp(-period_s / REQUESTS_S)) * (fresh - before)
+        self.requests_qps[self.requests_qps < LEAST_QPS] = 0.0
+        self._requested[:] = 0.0
+        for worker in np.flatnonzero(self.requests_qps != before):
+            self._book(int(worker))
 
-        Raises:
-            KeyError: no such stream is open.
-        """
-        if stream_id not in self.served or self.served[stream_id].close_s is not None:
-            raise KeyError(stream_id)
-        return self.core.bindings.get(stream_id)
+    def request_sent(self, worker: int, size_bytes: float) -> None:
+        """A request of a service went to a worker, which serves streams, too."""
+        self._in_flight[worker] += 1
+        self._requested[worker] += share_of(self.world.tables, worker, 1.0, size_bytes)
+
+    def request_done(self, worker: int, delay_s: float | None) -> None:
+        """It came back after so long; None where it was not answered."""
+        self._in_flight[worker] -= 1
+        if delay_s is not None:
+            self._sojourn_s[worker].append(delay_s)
 
     def bound_to(self, stream_id: int) -> int | None:
         """The worker a stream is bound to; None when refused, closed or unknown."""
@@ -224,14 +259,13 @@ class Session:
         """
         delay_s = self.clock() - sent_s + back_s
         self._in_flight[worker] -= 1
-        served, window = self.served.get(stream_id), self._window(sent_s)
+        served = self.served.get(stream_id)
         if served is None:
             return  # its stream was closed long ago
         in_time = answered and delay_s <= served.stream.deadline_s
+        self._count(served, "ok" if in_time else "failed")
         served.ok += in_time
         served.failed += not in_time
-        window.ok += in_time
-        window.failed += not in_time
         if answered:
             served.answered += 1
             served.delay_sum_s += delay_s
@@ -240,8 +274,23 @@ class Session:
 
     def query_rejected(self, stream_id: int) -> None:
         """A query of a refused stream came."""
-        self.served[stream_id].rejected += 1
-        self._window(self.clock()).rejected += 1
+        served = self.served[stream_id]
+        served.rejected += 1
+        self._count(served, "rejected")
+
+    def query_wait_s(self, stream_id: int) -> float:
+        """Whether a query is within its stream's rate: 0, else the time until one will be; counted then."""
+        served = self.served[stream_id]
+        wait_s = served.bucket.take(self.clock())
+        if wait_s > 0.0:
+            served.excess += 1
+            self._count(served, "excess")
+        return wait_s
+
+    def query_unserved(self, stream_id: int) -> None:
+        """A query that was within its rate found no worker; its client may send it again."""
+        if stream_id in self.served:
+            self.served[stream_id].bucket.give_back()
 
     def stream_records(self) -> list[dict[str, Any]]:
         """Rows of the streams table; open streams end now."""
@@ -255,51 +304,23 @@ class Session:
         """
         return self._stream_row(self.served[stream_id])
 
-    def window_records(self) -> list[dict[str, Any]]:
-        """Rows of the windows table."""
-        rows = []
-        for k, count in enumerate(self.windows):
-            rows.append(
-                {
-                    "seed": self.seed,
-                    "policy": self.core.policy.name,
-                    "window": k,
-                    "start_s": k * self.window_s,
-                    "end_s": (k + 1) * self.window_s,
-                    "active": count.active,
-                    "streams_opened": count.opened,
-                    "streams_bound": count.bound,
-                    "streams_refused": count.refused,
-                    "queries": count.ok + count.failed + count.rejected,
-                    "ok": count.ok,
-                    "failed": count.failed,
-                    "rejected": count.rejected,
-                }
-            )
-        return rows
-
     def _tell(self, event: Event) -> list[Command]:
         commands = self.core.handle(event)
         if self.shadow is not None:
             self.shadow.handle(event, self.core.bindings)
         return commands
 
-    def _window(self, at_s: float) -> WindowCount:
-        k = int(at_s / self.window_s)
-        while len(self.windows) <= k:
-            policy = self.core.policy
-            self.windows.append(WindowCount(str(getattr(policy, "active", policy.name))))
-        return self.windows[k]
+    def _count(self, served: Served, outcome: str) -> None:
+        task = served.stream.task
+        self.totals[task if task in self._tasks else UNKNOWN, outcome] += 1
 
-    def _carry_out(self, commands: list[Command], window: WindowCount) -> list[Command]:
+    def _carry_out(self, commands: list[Command]) -> list[Command]:
         for command in commands:
             served = self.served[command.stream_id]
             if isinstance(command, Bind):
                 served.worker, served.reason = command.worker, None
-                window.bound += 1
             elif isinstance(command, Refuse):
                 served.worker, served.reason = None, command.reason
-                window.refused += 1
         return commands
 
     def _stream_row(self, served: Served) -> dict[str, Any]:
@@ -325,6 +346,7 @@ class Session:
             "ok": served.ok,
             "failed": served.failed,
             "rejected": served.rejected,
+            "excess": served.excess,
             "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
             "delay_max_s": served.delay_max_s if served.answered else None,
         }

@@ -9,8 +9,9 @@ from edgewise import policies
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
+from edgewise.model.spec_services import LiveStreamsSpec
 from edgewise.runtime import http
-from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.session import Session
 
 
@@ -37,9 +38,9 @@ def gateway(scenario: Scenario, policy: str, workers: Sequence[str]) -> Gateway:
         except ValueError as error:
             raise ScenarioError(f"--worker: {error}") from None
         models.append(model)
-    began_s = time.monotonic()
+    began_s, bounds = time.monotonic(), scenario.spec.streams or LiveStreamsSpec()
     session = Session(
         world, policies.load(policy), 0, lambda: time.monotonic() - began_s,
-        window_s=scenario.window_s, retry_refused=scenario.retry_refused,
+        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=bounds.burst,
     )  # fmt: skip
-    return Gateway(session, clients, models)
+    return Gateway(session, clients, models, patience=Patience(lease_s=bounds.lease_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -29,12 +30,14 @@ class Upstream:
         model: name of its model in its own URLs.
     Attributes:
         up: whether it is thought to answer.
+        silent: its last health check had no answer at all, and nobody refused the connection either: what
+            is under way there may never be answered.
         queued: queries that wait or run there, as it last said; None when it does not.
     """
 
     def __init__(self, client: http.Client, model: str) -> None:
         self.client, self.model = client, model
-        self.up = True
+        self.up, self.silent = True, False
         self.queued: int | None = None
         self._misses = 0
         self._path = f"/v2/models/{quote(model, safe='')}"
@@ -48,8 +51,10 @@ class Upstream:
             TimeoutError: no answer within `timeout_s`.
             ProtocolError: the tensors cannot be rewritten.
         """
+        until_s = time.monotonic() + timeout_s
         if self._binary is None:
             self._binary = await self._takes_binary(timeout_s)
+            timeout_s = max(until_s - time.monotonic(), 0.0)
         path = f"{self._path}/infer"
         if self._binary or JSON_LENGTH not in headers:
             return await self.client.request("POST", path, headers, body, timeout_s)
@@ -104,11 +109,11 @@ class Upstream:
             answer = await self.client.request("GET", f"{self._path}/ready", timeout_s=timeout_s)
             ready = answer.status == 200
             self.heard(answer)
-            self._misses = 0 if ready else failures
-        except ConnectionError:
-            self._misses = failures
+            self._misses, self.silent = 0 if ready else failures, False
+        except ConnectionError as error:
+            self._misses, self.silent = failures, not isinstance(error, ConnectionRefusedError)
         except TimeoutError:
-            self._misses += 1
+            self._misses, self.silent = self._misses + 1, True
         return self._misses < failures
 
 

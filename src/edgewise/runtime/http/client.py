@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -21,6 +22,10 @@ from edgewise.runtime.later import Later
 
 MAX_IDLE = 256
 MAX_HEADER_BYTES = 64 * 2**10
+
+
+class GivenUp(ConnectionError):
+    """Whoever uses the client gave its server up."""
 
 
 class _Call(asyncio.Protocol):
@@ -41,7 +46,7 @@ class _Call(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self.heard = False
         self._timer = loop.call_later(
-            timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:.3g} s")
+            timeout_s, self.fail, TimeoutError(f"no answer within {timeout_s:.3g} s")
         )
         for piece in data:
             self.transport.write(piece)
@@ -61,14 +66,14 @@ class _Call(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.alive = False
             if self._response is None:
-                return self._fail(ConnectionError(f"not HTTP: {error}"))
+                return self.fail(ConnectionError(f"not HTTP: {error}"))
         self._deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.heard and getattr(self, "_until_eof", False):
             self.on_message_complete()
             self._deliver()
-        self._fail(ConnectionError("connection lost"))
+        self.fail(ConnectionError("connection lost"))
         self._stop_timer()  # nobody may wait any more
 
     def on_message_begin(self) -> None:
@@ -107,7 +112,8 @@ class _Call(asyncio.Protocol):
             self._stop_timer()
             self.answer.set_result(self._response)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Let whoever waits for the answer hear an error instead."""
         if self.answer and not self.answer.done():
             self._stop_timer()
             self.answer.set_exception(error)
@@ -139,6 +145,8 @@ class Client:
         self._address = f"{host}:{port}"
         self._tls, self._fixed = tls, headers or {}
         self._idle: list[_Call] = []
+        self._busy: set[_Call] = set()
+        self._connecting: set[asyncio.Timeout] = set()
         self._closed = False
 
     @classmethod
@@ -182,27 +190,37 @@ class Client:
         closed before the request came or after cannot be told, so the request may be heard twice.
 
         Args:
+            timeout_s: for all of it, connections included.
             repeat: False for what must not be: it gets a new connection, and is sent once.
         Raises:
             ConnectionError: the server cannot be reached, hung up, or does not speak HTTP.
             TimeoutError: no answer within `timeout_s`.
         """
+        until_s = time.monotonic() + timeout_s
         more = self._fixed | (headers or {})
         data = write_request(method, self.prefix + path, self._address, more, body)
         call = (self._take() if repeat else None) or await self._connect(timeout_s)
         try:
-            response = await call.send(data, timeout_s)
+            response = await self._once(call, data, until_s)
+        except GivenUp:
+            raise
         except ConnectionError:
-            hang_up(call.transport)
             if not call.used or call.heard:
                 raise
-            call = await self._connect(timeout_s)
-            response = await self._once(call, data, timeout_s)
-        except BaseException:
-            hang_up(call.transport)
-            raise
+            call = await self._connect(until_s - time.monotonic())
+            response = await self._once(call, data, until_s)
         self._give(call)
         return response
+
+    def abort(self) -> None:
+        """Give the server up: every request under way fails with a ConnectionError, now."""
+        for limit in self._connecting:
+            limit.reschedule(0.0)
+        for call in self._idle:
+            hang_up(call.transport)
+        self._idle.clear()
+        for call in list(self._busy):  # whoever waits goes on from here, and may ask others
+            call.fail(GivenUp(f"{self._address} was given up"))
 
     def close(self) -> None:
         """Close idle connections now, the others after their answers."""
@@ -211,12 +229,15 @@ class Client:
             call.transport.close()
         self._idle.clear()
 
-    async def _once(self, call: _Call, data: list[bytes], timeout_s: float) -> Response:
+    async def _once(self, call: _Call, data: list[bytes], until_s: float) -> Response:
+        self._busy.add(call)
         try:
-            return await call.send(data, timeout_s)
+            return await call.send(data, until_s - time.monotonic())
         except BaseException:
             hang_up(call.transport)
             raise
+        finally:
+            self._busy.discard(call)
 
     def _give(self, call: _Call) -> None:
         call.used = True
@@ -235,11 +256,17 @@ class Client:
     async def _connect(self, timeout_s: float) -> _Call:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0)  # from here on in a task, which the time-out asks for
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with limit:
+                self._connecting.add(limit)
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
         except TimeoutError:
             raise ConnectionError(f"cannot reach {self._address} within {timeout_s:.3g} s") from None
+        except ConnectionRefusedError as error:
+            raise ConnectionRefusedError(f"cannot reach {self._address}: {error}") from error
         except (OSError, ssl.SSLError, ValueError) as error:  # the last: no name of a machine
             raise ConnectionError(f"cannot reach {self._address}: {error}") from error
+        finally:
+            self._connecting.discard(limit)
         return call

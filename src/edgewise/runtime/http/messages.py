@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 import socket
 import struct
@@ -67,10 +68,14 @@ def as_json(value: Any, status: int = 200) -> Response:
 
 
 def failure(status: int, message: str, **more: Any) -> Response:
-    """An error as the protocol wants it: {"error": message}; 429 and 503 say when to retry."""
+    """An error as the protocol wants it: {"error": message}; 429 and 503 say when to retry.
+
+    Args:
+        more: fields beside the message; `retry_after_s`, where it is known, is written as a header, too.
+    """
     response = as_json({"error": message, **more}, status)
     if status in (429, 503):
-        response.headers["retry-after"] = "1"
+        response.headers["retry-after"] = str(max(math.ceil(more.get("retry_after_s", 1.0)), 1))
     return response
 
 
