@@ -17,7 +17,7 @@ HANG_S = 30.0  # a generous limit; recovery is reported, not asserted to the mil
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
-    with started(tmp_path_factory.mktemp("live"), small_scenario(), gateways=2) as made:
+    with started(tmp_path_factory.mktemp("live"), small_scenario(capacity_qps=300), gateways=2) as made:
         yield made
 
 
@@ -26,7 +26,7 @@ def test_kill_9_at_random_moments_loses_nothing(system, record_property):
 
     async def run():
         clients = [system.gateway(k) for k in range(2)]
-        rate = {"rate_qps": 60}  # more than they send
+        rate = {"rate_qps": 37}  # more than they send, and one worker can take them all
         opened = [(client, await open_stream(client, **rate)) for client in clients for _ in range(4)]
         assert [status for _, (status, _) in opened] == [201] * 8
         streams = [(client, answer["stream"]) for client, (_, answer) in opened]
