@@ -53,15 +53,16 @@ async def until_changed(system):
 
 
 class Asking:
-    """Streams on both gateways, asking without pause; every answer must be 200."""
+    """Streams on both gateways, asking as often as they declare; every answer must be 200."""
 
     def __init__(self, system):
         self.system, self._until = system, asyncio.Event()
 
     async def __aenter__(self):
         clients = [self.system.gateway(k) for k in range(2)]
-        self.opened = [(c, (await open_stream(c))[1]["stream"]) for c in clients for _ in range(3)]
-        self._tasks = [asyncio.create_task(infer_until(c, s, self._until, 0.01)) for c, s in self.opened]
+        rate = {"rate_qps": 30}
+        self.opened = [(c, (await open_stream(c, **rate))[1]["stream"]) for c in clients for _ in range(3)]
+        self._tasks = [asyncio.create_task(infer_until(c, s, self._until, 0.032)) for c, s in self.opened]
         return self
 
     async def bound(self):
