@@ -1,6 +1,8 @@
 # make demo     from nothing to a live gateway and a simulated comparison
 # make test     every test
 # make check    format, lint, types, import rule, documentation
+# make bed      a real Kubernetes on this machine; make bed-down ends it
+# make test-bed its tests, where root and Go are; make test-beds does it once a change of its folder
 # make test-beds  the test beds and the conformance suite of pickers, see beds/README.md
 # make bench    speed, side by side with the peers; writes docs/results/bench
 # make docs     build the documentation into site/
@@ -23,7 +25,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-beds check bench docs clean
+.PHONY: help demo test test-bed test-beds bed bed-down check bench docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -35,7 +37,19 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 test-beds: $(VENV)/.beds
-	$(BIN)/python -m pytest picker-conformance beds
+	$(BIN)/python -m pytest picker-conformance beds --ignore beds/kubernetes
+	@if $(BIN)/python -m beds.kubernetes tested; then \
+	  echo "beds/kubernetes: unchanged since its tests passed, they are skipped; make test-bed runs them"; \
+	else $(MAKE) --no-print-directory test-bed; fi
+
+test-bed: $(VENV)/.beds
+	$(BIN)/python -m pytest beds/kubernetes
+
+bed: $(VENV)/.beds
+	$(BIN)/python -m beds.kubernetes up $(BED)
+
+bed-down: $(VENV)/.beds
+	$(BIN)/python -m beds.kubernetes down
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check $(CHECKED)

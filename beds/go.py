@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from beds.processes import BedError, cache
 
 VEGETA = ("github.com/tsenart/vegeta/v12", "v12.12.0")
+SETTINGS = {"GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
 
 
 def built(module: str, version: str, package: str = "") -> Path:
     """The program of a module, built once.
 
+    Args:
+        package: its folder in the module, where that is not the module's own.
+
     Raises:
         BedError: there is no Go, or it cannot be built.
     """
-    name = next(part for part in reversed(f"{module}/{package}".strip("/").split("/")) if part[:2] != "v1")
+    path = f"{module}/{package}".strip("/")
+    name = next(part for part in reversed(path.split("/")) if not part.removeprefix("v").isdigit())
     program = cache() / "go" / f"{name}-{version}" / name
     if program.exists():
         return program
@@ -26,16 +33,30 @@ def built(module: str, version: str, package: str = "") -> Path:
         raise BedError(
             f"{name} is built from Go modules, and there is no Go; install it or put it at {program}"
         )
-    program.parent.mkdir(parents=True, exist_ok=True)
     # Required by a module of our own: `go install` fails where the list of versions cannot be had.
-    here = program.parent / "module"
-    here.mkdir(exist_ok=True)
-    (here / "go.mod").write_text(f"module bed\n\ngo 1.23\n\nrequire {module} {version}\n")
-    settings = {"GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
-    made = subprocess.run(
-        ["go", "build", "-trimpath", "-o", str(program), f"{module}/{package}".rstrip("/")],
-        cwd=here, env=os.environ | settings, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if made.returncode:
-        raise BedError(f"{name} {version} cannot be built:\n{made.stderr[-2000:]}")
+    here = module_file(program.parent / "module", f"module bed\n\ngo 1.23\n\nrequire {module} {version}\n")
+    _go(here, "build", "-trimpath", "-o", str(program), path)
     return program
+
+
+def module_file(folder: Path, text: str) -> Path:
+    """A folder that holds a module's description."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "go.mod").write_text(text)
+    return folder
+
+
+def go_module(module: str, version: str) -> dict[str, Any]:
+    """Where the files of a module lie, downloaded when they are not there yet: `Dir`, `GoMod`."""
+    here = module_file(cache() / "go" / "downloads", "module bed\n\ngo 1.23\n")
+    found: dict[str, Any] = json.loads(_go(here, "mod", "download", "-json", f"{module}@{version}"))
+    return found
+
+
+def _go(here: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["go", *arguments], cwd=here, env=os.environ | SETTINGS, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BedError(f"go {' '.join(arguments)}:\n{(done.stderr or done.stdout)[-2000:]}")
+    return done.stdout

@@ -17,7 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 
@@ -37,12 +39,24 @@ def die_with_starter() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def start(command: Sequence[str | Path], log: Path, **options: object) -> subprocess.Popen[bytes]:
-    """Start a process that writes to `log` and dies with this one."""
+def start(
+    command: Sequence[str | Path], log: Path, *, groups: Sequence[Path] = (), **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process that writes to `log` and dies with this one.
+
+    Args:
+        groups: control groups that it is put into before it begins.
+    """
+
+    def before() -> None:
+        die_with_starter()
+        for group in groups:
+            (group / "cgroup.procs").write_text("0")
+
     with log.open("ab") as to:
         return subprocess.Popen(
-            [str(each) for each in command], stdout=to, stderr=to, preexec_fn=die_with_starter, **options
-        )  # type: ignore[call-overload, no-any-return]
+            [str(each) for each in command], stdout=to, stderr=to, preexec_fn=before, **options
+        )
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float = 5.0) -> None:
@@ -55,11 +69,18 @@ def end(process: subprocess.Popen[bytes], grace_s: float = 5.0) -> None:
         process.wait()
 
 
+def root_folder(kind: str) -> Path:
+    """Where the folders of all runs of a bed lie; private."""
+    root = Path(tempfile.gettempdir()) / f"edgewise-beds-{os.getuid()}" / kind
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    root.parent.chmod(0o700)
+    return root
+
+
 @contextlib.contextmanager
 def folder(kind: str) -> Iterator[Path]:
     """A private folder for one run of a bed; those of runs that were killed are removed."""
-    root = Path(tempfile.gettempdir()) / f"edgewise-beds-{os.getuid()}" / kind
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    root = root_folder(kind)
     for left in root.iterdir():
         if not Path(f"/proc/{left.name.partition('-')[0]}").exists():
             shutil.rmtree(left, ignore_errors=True)

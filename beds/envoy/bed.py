@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from beds.envoy.settings import Settings, envoy_config
-from beds.processes import BedError, die_with_starter, end, folder, free_port, listens, start, wait
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from beds.processes import (
+    REPOSITORY,
+    BedError,
+    die_with_starter,
+    end,
+    folder,
+    free_port,
+    listens,
+    start,
+    wait,
+)
 
 
 class Bed(contextlib.ExitStack):

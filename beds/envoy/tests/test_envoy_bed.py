@@ -23,11 +23,11 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as service
 
 from beds.envoy import Bed, Body, Settings
-from beds.envoy.bed import REPOSITORY, envoy
+from beds.envoy.bed import envoy
 from beds.envoy.load import BODY, closed_loop, open_loop
 from beds.envoy.plain_picker import Picker
 from beds.go import VEGETA, built
-from beds.processes import BedError, free_port, start, wait
+from beds.processes import REPOSITORY, BedError, free_port, start, wait
 
 PATH = "/v2/models/m/infer"
 

@@ -259,11 +259,14 @@ class Conversation:
         """A piece of the response's body."""
         await self.say(pb.ProcessingRequest(response_body=pb.HttpBody(body=chunk, end_of_stream=ends)))
 
-    async def ask(self, request: Request, chunks: Iterable[bytes] | None = None) -> Answer:
-        """A request in the mode of this conversation, up to its decision and the end of its body.
+    async def ask(
+        self, request: Request, chunks: Iterable[bytes] | None = None, whole: bool = False
+    ) -> Answer:
+        """A request in the mode of this conversation, up to its decision.
 
-        In the modes that wait (headers only, buffered, streamed) the body follows the answer to the
-        headers, as with Envoy; in full duplex nothing waits.
+        With `whole`, up to the end of its body too: only cases about bodies ask for it, so that a picker
+        that loses bodies fails those and no others. In the modes that wait (headers only, buffered,
+        streamed) the body follows the answer to the headers, as with Envoy; in full duplex nothing waits.
         """
         await self.send_headers(request)
         if request.body is None:
@@ -272,7 +275,7 @@ class Conversation:
         pieces = list(chunks) if chunks is not None else [request.body]
         if self._mode == FULL_DUPLEX:
             await self.send_body(pieces)
-            await self.hear_until(lambda a: a.endpoints and a.ended)
+            await self.hear_until(lambda a: a.endpoints and (a.ended or not whole))
             return self.answer
         await self.hear()
         if self._mode != NONE and self.answer.status is None:

@@ -47,7 +47,7 @@ async def whole(bench: Bench) -> str:
     request = bench.request
     assert request.body is not None
     async with bench.talk() as talk:
-        answer = await talk.ask(request, pieces(request.body, 7))
+        answer = await talk.ask(request, pieces(request.body, 7), whole=True)
     require(
         answer.status is None and answer.ended, f"the body's end did not come back; answers: {answer.order}"
     )
@@ -61,7 +61,7 @@ async def single_bytes(bench: Bench) -> None:
     request = replace(bench.request, body='{"model": "m", "prompt": "Grüße, 世界", "max_tokens": 1}'.encode())
     assert request.body is not None
     async with bench.talk() as talk:
-        answer = await talk.ask(request, pieces(request.body, 1))
+        answer = await talk.ask(request, pieces(request.body, 1), whole=True)
     require(bool(answer.endpoints) and answer.ended, f"status {answer.status}, answers {answer.order[:8]}")
 
 
@@ -75,7 +75,7 @@ async def empty_end(bench: Bench) -> None:
     """The end comes in a message without bytes, as with HTTP/2."""
     assert bench.request.body is not None
     async with bench.talk() as talk:
-        answer = await talk.ask(bench.request, [bench.request.body, b""])
+        answer = await talk.ask(bench.request, [bench.request.body, b""], whole=True)
     require(bool(answer.endpoints) and answer.ended, f"status {answer.status}, answers {answer.order[:8]}")
 
 
@@ -90,6 +90,7 @@ async def order(bench: Bench) -> None:
     assert bench.request.body is not None
     async with bench.talk() as talk:
         answer = await talk.ask(bench.request, pieces(bench.request.body, 11))
+        await talk.hear_until(lambda a: "request_body" in a.order)
     kinds = [kind for kind in answer.order if kind in ("request_headers", "request_body")]
     require(kinds[:1] == ["request_headers"], f"the first answer is {kinds[:1]}")
     require(kinds.count("request_headers") == 1, f"{kinds.count('request_headers')} answers to the headers")

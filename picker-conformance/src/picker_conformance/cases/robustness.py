@@ -60,7 +60,7 @@ async def many_at_once(bench: Bench) -> str:
             await all_there.wait()  # all headers are sent before any body is
             assert request.body is not None
             await talk.send_body([request.body])
-            await talk.hear_until(lambda a: a.endpoints and a.ended)
+            await talk.hear_until(lambda a: a.endpoints)
             return talk.answer.endpoints
 
     wanted = [found[number % len(found)] for number in range(AT_ONCE)]
@@ -99,8 +99,15 @@ async def large_body(bench: Bench) -> str:
                     break
             else:
                 await talk.send_body([b""])
-            await heard
-            said = "picked" if talk.answer.endpoints else f"status {talk.answer.status}"
+            done, _ = await asyncio.wait([heard], timeout=bench.patience_s)
+            for each in done:
+                each.result()  # says that the stream was closed
+            answer = talk.answer
+            require(
+                bool(answer.endpoints) or answer.status is not None,
+                "neither an answer nor the end of the stream",
+            )
+            said = "picked" if answer.endpoints else f"status {answer.status}"
         except Closed as closed:
             said = str(closed)
         finally:

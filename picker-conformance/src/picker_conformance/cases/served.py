@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from picker_conformance.conversation import Conversation
 from picker_conformance.suite import EXT_PROC, PROTOCOL, Bench, Level, case, require
 
 ANSWERED = (
@@ -11,23 +10,19 @@ ANSWERED = (
 )
 
 
-async def respond(bench: Bench, served: str | None, first: bool = False) -> Conversation:
-    """A whole exchange whose response came from `served`, or from the first endpoint named."""
+async def respond(bench: Bench, served: str | None, first: bool = False) -> None:
+    """An exchange whose response came from `served`, or from the first endpoint named."""
     async with bench.talk() as talk:
         answer = await talk.ask(bench.request)
         require(bool(answer.endpoints), f"no destination, status {answer.status}")
         await talk.send_response_headers(answer.endpoints[0] if first else served)
         await talk.hear_until(lambda a: "response_headers" in a.order)
-        await talk.send_response_body(b"{}", ends=True)
-        await talk.hear_until(lambda a: a.response_ended)
-        return talk
 
 
 @case("served.first", Level.MUST, EXT_PROC, ANSWERED)
 async def first_choice(bench: Bench) -> None:
     """The endpoint that was picked first has served it."""
-    talk = await respond(bench, None, first=True)
-    require(talk.answer.response_body == b"{}", f"of the response's body came {talk.answer.response_body!r}")
+    await respond(bench, None, first=True)
 
 
 @case(

@@ -1,0 +1,255 @@
+"""A cluster for a test or for trying things; everything ends with the block."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from beds.kubernetes import build, cleanup, images, kwok, network
+from beds.kubernetes.control_plane import ControlPlane
+from beds.kubernetes.network import Interface
+from beds.kubernetes.node import Node
+from beds.processes import BedError, end, folder, root_folder
+
+
+class Cluster(contextlib.ExitStack):
+    """Kubernetes with real nodes in namespaces.
+
+        with Cluster(nodes=3) as cluster:
+            cluster.kubectl("apply", "-f", "-", stdin=manifest)
+            cluster.wait(lambda: cluster.get("pod", "web")["status"]["phase"] == "Running")
+
+    Args:
+        nodes: how many, called n1, n2, …; or
+        sites: how many at each site, which is their zone's label.
+        images: beside busybox (`images.BUSYBOX`).
+        users: groups of each further user; `kubeconfig_of` gives what they log in with.
+        version: of Kubernetes; the variable KUBERNETES_VERSION where it is not given.
+
+    Attributes:
+        kubeconfig: of the administrator, for use on this host.
+
+    Raises:
+        BedError: this machine cannot have a cluster, or one runs already.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        sites: Mapping[str, int] | None = None,
+        images: Sequence[images.Image] = (),
+        users: Mapping[str, Sequence[str]] | None = None,
+        version: str = build.VERSION,
+    ) -> None:
+        super().__init__()
+        self._sites = [site for site, count in (sites or {}).items() for _ in range(count)] or [None] * nodes
+        self._images, self._users, self.version = images, users or {}, version
+        self._kwok: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Cluster:
+        super().__enter__()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        build.check_machine()
+        programs = build.programs(self.version)
+        minor = int(self.version.split(".")[1])
+        self._alone()
+        cleanup.clean()
+        self.work = self.enter_context(folder("kubernetes"))
+        self.callback(cleanup.clean)
+        network.make_control()
+        users = {user: list(of) for user, of in self._users.items()}
+        names = [f"n{number}" for number in range(1, len(self._sites) + 1)]
+        kubelets = {f"system:node:{name}": ["system:nodes"] for name in names}
+        self.control = ControlPlane(self._folder("control"), programs, minor, users | kubelets)
+        self.control.write()
+        self.callback(self.control.down)
+        self.control.up()
+        self.kubeconfig = self.kubeconfig_of("admin")
+        self._kubectl = programs / "kubectl"
+        basic = images.archive(
+            [*images.basic(self._folder("images")), *self._images], self.work / "images.tar"
+        )
+        self.nodes: dict[str, Node] = {}
+        for number, (name, site) in enumerate(zip(names, self._sites, strict=True), 1):
+            here = self._folder(name)
+            node = Node(name, Interface(number, here / "relay.log"), here, programs, minor, site)
+            self.nodes[name] = node
+            node.net.make()
+            self.control.kubeconfig(f"system:node:{name}", here / "kubelet.kubeconfig", host=False)
+            self.control.kubeconfig("system:kube-proxy", here / "proxy.kubeconfig", host=False)
+            pair = self.control.authority.sign(
+                name, f"/O=system:nodes/CN=system:node:{name}", [node.net.address, name]
+            )
+            node.write(self.control.authority.certificate, pair)
+            self.callback(node.down)
+            node.up([basic])
+        self.wait(lambda: self.ready() >= set(names), 90, "the nodes to be Ready")
+        self.wait(lambda: bool(self.find("serviceaccount", "default")), 30, "the default service account")
+
+    def _folder(self, name: str) -> Path:
+        made = self.work / name
+        made.mkdir()
+        return made
+
+    def _alone(self) -> None:
+        """Hold the place of the one cluster of a machine; the kernel gives it back with the process."""
+        file = root_folder("kubernetes").parent / "kubernetes.lock"
+        lock = self.enter_context(file.open("a+"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BedError("a cluster runs already on this machine; end it by make bed-down") from None
+
+    # asking
+
+    def kubeconfig_of(self, user: str, namespace: str = "default") -> Path:
+        """The kubeconfig of a user, with a token of its own."""
+        return self.control.kubeconfig(
+            user, self.work / f"{user.replace(':', '-')}.kubeconfig", namespace=namespace
+        )
+
+    def kubectl(
+        self, *arguments: object, stdin: str | Mapping[str, Any] | None = None, user: str = "admin"
+    ) -> str:
+        """Run kubectl.
+
+        Args:
+            stdin: a manifest, as text or as an object.
+            user: who asks.
+
+        Raises:
+            BedError: it fails; with what it said.
+        """
+        said = json.dumps(stdin) if isinstance(stdin, Mapping) else stdin
+        config = self.kubeconfig if user == "admin" else self.kubeconfig_of(user)
+        return build.run(
+            [str(self._kubectl), f"--kubeconfig={config}", *map(str, arguments)], input=said, timeout=120
+        )
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Create objects, or change them."""
+        self.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """An object.
+
+        Raises:
+            BedError: there is none.
+        """
+        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-n", namespace, "-o", "json"))
+        return found
+
+    def find(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        """An object, or None."""
+        said = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(said) if said.strip() else None
+
+    def list(self, kind: str, *selector: str) -> list[dict[str, Any]]:
+        """Objects of a kind."""
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, *selector, "-o", "json"))["items"]
+        return found
+
+    def ready(self) -> set[str]:
+        """Names of the nodes that are Ready."""
+        return {each["metadata"]["name"] for each in self.list("node") if is_ready(each)}
+
+    def wait(
+        self, holds: Callable[[], bool], within_s: float = 60.0, what: str = "what was asked for"
+    ) -> None:
+        """Wait until something holds.
+
+        Raises:
+            BedError: it does not in time.
+        """
+        until_s = time.monotonic() + within_s
+        while not holds():
+            if time.monotonic() > until_s:
+                raise BedError(f"waited {within_s:g} s for {what}")
+            time.sleep(0.1)
+
+    # images and simulated nodes
+
+    def load(self, *more: images.Image) -> None:
+        """Give every node further images."""
+        archive = images.archive(more, self.work / "more.tar")
+        for node in self.nodes.values():
+            node.load(archive)
+
+    def simulate(self, count: int, cores: float = 8.0, memory_bytes: int = 32 * 2**30) -> list[str]:
+        """Add nodes that kwok simulates; pods that tolerate their taint can be placed on them."""
+        if self._kwok is None:
+            self._kwok = kwok.run_kwok(self.kubeconfig, self.work)
+            self.callback(end, self._kwok)
+        names = [f"fake-{number}" for number in range(1, count + 1)]
+        self.apply(*(kwok.node(name, cores, memory_bytes) for name in names))
+        self.wait(lambda: self.ready() >= set(names), 120, f"{count} simulated nodes to be Ready")
+        return names
+
+    # links and faults
+
+    def members(self, place: str) -> list[Node]:
+        """The nodes of a site, or one node by its name.
+
+        Raises:
+            BedError: there is neither.
+        """
+        found = [node for node in self.nodes.values() if place in (node.name, node.site)]
+        if not found:
+            raise BedError(f"{place!r} is no node and no site of this cluster")
+        return found
+
+    def link(self, a: str, b: str, rate_bps: float | None = None, delay_s: float = 0.0) -> None:
+        """Rate and delay, each way, between two nodes or two sites; None and 0 take them away."""
+        for one, other in self._pairs(a, b):
+            one.net.shape(other.net.number, rate_bps, delay_s)
+            other.net.shape(one.net.number, rate_bps, delay_s)
+
+    def _pairs(self, a: str, b: str) -> Iterator[tuple[Node, Node]]:
+        for one in self.members(a):
+            for other in self.members(b):
+                if one is not other:
+                    yield one, other
+
+    @contextlib.contextmanager
+    def cut(self, a: str, b: str) -> Iterator[None]:
+        """No packet passes between two nodes or two sites; `control` is the control plane."""
+        if b == "control":
+            sources = (network.API_ADDRESS, network.CONTROL_SIDE)
+            refused = [(node, source) for node in self.members(a) for source in sources]
+        else:
+            both = [pair for one, other in self._pairs(a, b) for pair in ((one, other), (other, one))]
+            refused = [(one, source) for one, other in both for source in (other.net.address, other.net.pods)]
+        for node, source in refused:
+            node.net.refuse(source, True)
+        try:
+            yield
+        finally:
+            for node, source in refused:
+                node.net.refuse(source, False)
+
+    @contextlib.contextmanager
+    def api_server_away(self) -> Iterator[None]:
+        """The API server is killed, and starts again afterwards."""
+        self.control.stop_api_server()
+        try:
+            yield
+        finally:
+            self.control.start_api_server()
+
+
+def is_ready(of: Mapping[str, Any]) -> bool:
+    """Whether a node or a pod says that it is ready."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in of["status"].get("conditions", []))
