@@ -572,7 +572,7 @@ def test_inference_keeps_its_deadlines_beside_jobs_that_burn_every_core(system, 
 
     async def run():
         client = system.gateway()
-        _, opened = await open_stream(client, deadline_s=5.0)
+        _, opened = await open_stream(client, deadline_s=5.0, rate_qps=60)
         alone = await query(client, opened["stream"])
         book = JobBook(system.store.file)
         burn = [sys.executable, "-c", "while True: pass"]

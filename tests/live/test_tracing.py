@@ -180,7 +180,7 @@ def test_spans_of_queries_that_resume_one_another_stay_apart(tmp_path, caplog):
         session = Session(dense_world(1), policies.load("least-impedance"), 0, time.monotonic)
         gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"], tracing=tracing)
         front = await http.serve(gateway.handle, at_once=True)
-        stated = {"edgewise-rate-qps": "1", "edgewise-deadline-s": "20"}
+        stated = {"edgewise-rate-qps": "90", "edgewise-deadline-s": "20"}
         headers, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))
         headers |= stated | {"content-length": str(len(body))}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -85,19 +85,31 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
             for _ in range(5):
                 assert (await infer(client, stream)).status == 200
             await client.request("DELETE", f"/v1/streams/{stream}")
+        odd = [
+            {"task": "no-such-task"},
+            {"deadline_s": 0.0},
+            {"application": "app in\na kitchen", "priority": -3},
+        ]
+        for changes in odd:
+            needs = {"task": "score", "rate_qps": 5, "size_bytes": 0, "deadline_s": 1.0} | changes
+            opened = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+            assert opened.status in (201, 409)
+            if opened.status == 201:
+                await client.request("DELETE", f"/v1/streams/{json.loads(opened.body)['stream']}")
 
     edgewise("shadow", "set", "farthest", folder=folder)
     asyncio.run(use())
     report = edgewise("shadow", "report", folder=folder)
-    assert re.search(r"other worker\s+3\b", report) and "far-node" in report, report
-    assert "streams over" in edgewise("record", "recorded", folder=folder)
+    assert re.search(r"other worker\s+4\b", report) and "far-node" in report, report
+    assert "2 of tasks or sites that it has not are left out" in edgewise("record", "recorded", folder=folder)
     scenario = load_scenario(folder / "recorded/scenario.yaml")
     trace = read_streams_csv(folder / "recorded/streams.csv", scenario)
-    mine = [s for s in trace if s.application.startswith("app-")]
+    mine = [s for s in trace if s.application in ("app-0", "app-1")]
     assert [s.rate_qps for s in mine] == [20, 21, 22] and [s.application for s in mine][:2] == [
         "app-0",
         "app-1",
     ]
+    assert [(s.application, s.priority) for s in trace if s.size_bytes == 1.0] == [("app-in-a-kitchen", -3)]
     simulated = edgewise("replay", "recorded", "--policies", "closest,farthest", "--out", "x", folder=folder)
     assert "closest" in simulated and "farthest" in simulated and (folder / "x/report.html").is_file()
     live = edgewise("replay", "recorded", "--live", folder=folder)
@@ -105,6 +117,18 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
     queries, ok, _, rejected = re.search(r"live\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", live).groups()
     assert (queries, rejected) == (expected, "0")  # as many queries live as simulated
     assert int(ok) > 0
+
+
+def test_what_was_closed_long_ago_is_forgotten_while_the_system_runs(up):
+    folder, _ = up
+    store = Store(folder / DEFAULT / DATABASE)
+    numbers = [store.open_stream("gateway-0", {"task": "old"}, None) for _ in range(5)]
+    for number in numbers:
+        store.close_stream(number, None, {})
+    long_ago = time.time() - 31 * 86400.0
+    store._db.execute("UPDATE stream SET closed_s = ? WHERE id >= ?", (long_ago, numbers[0]))
+    wait_until(lambda: not {row["stream"] for row in store.streams()} & set(numbers))
+    store.close()
 
 
 def test_commands_steer_the_system(up):

@@ -168,7 +168,8 @@ def streams(
     )
     for row in _call(folder, "GET", "/v1/streams"):
         if row["closed_s"] is None or closed:
-            where = row["worker"] or f"refused: {row.get('reason')}"
+            reason = row.get("reason")
+            where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
             figures = [str(row.get(name, "")) for name in ("queries", "ok", "failed", "rejected")]
             table.add_row(str(row["stream"]), row.get("application", ""), row["gateway"], where, *figures)
     out.print(table)
@@ -319,7 +320,8 @@ def record(
 ) -> None:
     """Write the live traffic as a scenario with a trace of its streams; the system may be running."""
     made = _import("recording").record(folder, target, last_s)
-    out.print(f"{made.streams} streams over {made.duration_s:.0f} s: {target}")
+    left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
+    out.print(f"{made.streams} streams over {made.duration_s:.0f} s: {target}{left_out}")
 
 
 @app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")

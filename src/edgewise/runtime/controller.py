@@ -20,6 +20,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from edgewise.runtime.service_policies import (
 )
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.upkeep import Upkeep
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
@@ -66,6 +68,7 @@ class Controller:
         self.store, self.backend = store, backend
         self.jobs = Jobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
+        self.upkeep = Upkeep(store, self.jobs)
         self.ending = asyncio.Event()
         self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
         self._served: set[str] = set()  # handles that answered
@@ -127,7 +130,19 @@ class Controller:
         """Kill what runs and does not answer, so that it is started anew."""
         while True:
             await asyncio.sleep(period_s)
-            await asyncio.gather(*(self._check(running) for running in self.store.processes()))
+            rows = self.store.processes()
+            await asyncio.gather(*(self._check(running) for running in rows))
+            self._forget(rows)
+
+    def _forget(self, rows: Sequence[Running]) -> None:
+        """Forget processes that are no more."""
+        handles = {r.handle for r in rows} | {handle for handle, *_ in self.store.retired()}
+        for known in (self._misses, self._asked_s):
+            for handle in known.keys() - handles:
+                del known[handle]
+        self._served = {handle for handle in self._served if handle in handles}
+        for url in self._clients.keys() - {r.process.url for r in rows}:
+            self._clients.pop(url).close()
 
     async def _check(self, running: Running) -> None:
         handle = running.handle
@@ -198,12 +213,12 @@ class Controller:
         return _unknown(request)
 
     def _status(self) -> dict[str, Any]:
-        running, streams = self.store.processes(), self.store.streams()
+        running = self.store.processes()
         return {
             "policy": self.store.get("policy"),
             "shadow": self.store.get("shadow") or None,
             "processes": [self._row(r) for r in running],
-            "streams_open": sum(stream["closed_s"] is None for stream in streams),
+            "streams_open": self.store.streams_open(),
             "orchestration": self.replicas.report(),
             "jobs": {"policy": self.jobs.starts.name, "fault": self.jobs.starts.fault or None},
             "change": self.rolling.report(),
@@ -326,7 +341,7 @@ async def _run(controller: Controller) -> None:
     when_told(controller.ending.set)
     work = (
         controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
-        controller.replicas.keep(),
+        controller.replicas.keep(), controller.upkeep.keep(),
     )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]
     done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)

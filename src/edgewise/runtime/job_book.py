@@ -238,6 +238,21 @@ class JobBook:
             (state, why, now_s, began, now_s, number),
         )
 
+    def over(self, most: int, before_s: float, at_once: int = 500) -> list[int]:
+        """Jobs that have ended, but for the latest `most` and those that ended since `before_s`."""
+        found = self._db.execute(
+            "SELECT id FROM job WHERE ended_s IS NOT NULL AND"
+            " (id <= (SELECT MAX(id) FROM job) - ? OR ended_s < ?) ORDER BY id LIMIT ?",
+            (most, before_s, at_once),
+        )
+        return [number for (number,) in found]
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Forget jobs that have ended; their keys may be used again."""
+        self._db.executemany(
+            "DELETE FROM job WHERE id = ? AND ended_s IS NOT NULL", [(number,) for number in numbers]
+        )
+
     def cancel(self, number: int) -> None:
         """Ask for its end."""
         self._db.execute("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))

@@ -11,6 +11,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from edgewise.runtime import job_groups, job_runner
 from edgewise.runtime.backends.local import alive_handle
 from edgewise.runtime.job_book import Job
 from edgewise.runtime.job_runner import ENDED, STARTED
+from edgewise.runtime.logs import end_of
 
 NEVER = "never"  # content of `started` where a job must not start any more
 
@@ -58,13 +60,13 @@ class JobProcesses:
 
     def last_line(self, number: int) -> str:
         """The last thing that a job, or its runner, has said; "" where nothing was."""
-        try:
-            with self.output(number).open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - 4096))
-                lines = file.read().decode(errors="replace").split("\n")
-        except OSError:
-            return ""
+        lines = end_of(self.output(number), 4096)[1].decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def remove(self, number: int) -> None:
+        """Remove the files of a job that has ended, of all its attempts."""
+        for place in (self.folder / str(number), *self.folder.glob(f"{number}.*")):
+            shutil.rmtree(place, ignore_errors=True)
 
     def start(self, job: Job) -> None:
         """Start a runner, which starts the command if nobody ever did; may be called again.
@@ -153,9 +155,10 @@ class JobProcesses:
 
     def clear(self, run: str) -> None:
         """Remove what only a running job needs; what its command left running in its group is killed."""
-        if run in self._runners and not (self.folder / run / ENDED).exists():
-            runner = self._runners.pop(run)
-            runner.kill()  # it has nothing to write down any more
+        runner = self._runners.pop(run, None)
+        if runner is not None:
+            if not (self.folder / run / ENDED).exists():
+                runner.kill()  # it has nothing to write down any more
             runner.wait()
         group = job_groups.of(self.folder / run)
         if group is not None:

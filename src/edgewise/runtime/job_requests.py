@@ -22,6 +22,7 @@ from edgewise.runtime.admin import field
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.job_book import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.logs import end_of
 from edgewise.runtime.store import is_text
 
 MOST_OUTPUT_BYTES = 1_000_000
@@ -79,13 +80,7 @@ def _find(jobs: Jobs, number: str) -> Job:
 
 
 def _output(jobs: Jobs, job: Job) -> dict[str, Any]:
-    try:
-        with jobs.processes.output(job.id).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - MOST_OUTPUT_BYTES))
-            text = file.read()
-    except FileNotFoundError:
-        size, text = 0, b""
+    size, text = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
     return {"id": job.id, "state": job.state, "bytes": size, "output": text.decode(errors="replace")}
 
 

@@ -92,6 +92,13 @@ class Jobs:
             self.step(time.time(), start=False)
             await asyncio.sleep(0.02)
 
+    def forget(self, most: int, before_s: float) -> None:
+        """Forget jobs that are over, and remove their files; see `JobBook.over`."""
+        numbers = self.book.over(most, before_s)
+        for number in numbers:
+            self.processes.remove(number)
+        self.book.forget(numbers)
+
     def step(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, make room, and in a new slot start what may."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ COLUMNS = (
     "priority",
 )  # fmt: skip
 SHORTEST_S = 1e-3
+UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # for a name in a scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,14 @@ class Recording:
         folder: has scenario.yaml and streams.csv.
         streams: how many.
         duration_s: from the first opening to the last end.
+        left_out: streams that no scenario can have: the live system has not their task or site, or they
+            tolerate no delay at all.
     """
 
     folder: Path
     streams: int
     duration_s: float
+    left_out: int
 
 
 def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
@@ -46,20 +51,22 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         folder: to write to.
         last_s: only streams that opened in so many last seconds.
     Raises:
-        RunError: there is no system, or no stream was opened.
+        RunError: there is no system, or no stream was opened that a scenario can have.
     """
     if not (state / DATABASE).is_file():
         raise RunError(f"state {state}: no live system was started there; use --state")
     store = Store(state / DATABASE)
     now_s = time.time()
-    rows = [r for r in store.streams(1_000_000) if last_s is None or r["opened_s"] >= now_s - last_s]
+    seen = [r for r in store.streams(1_000_000) if last_s is None or r["opened_s"] >= now_s - last_s]
     store.close()
+    live = load_scenario(state / SCENARIO)
+    rows = [row for row in seen if _is_possible(row, live)]
     if not rows:
-        raise RunError(f"state {state}: no stream was opened; there is nothing to record")
+        why = f"{len(seen)} of tasks or sites that it has not were; " if seen else ""
+        raise RunError(f"state {state}: no stream was opened; {why}there is nothing to record")
     began_s = min(row["opened_s"] for row in rows)
     ends_s = max(row["closed_s"] or now_s for row in rows)
     duration_s = max(ends_s - began_s, 1.0) + SHORTEST_S
-    live = load_scenario(state / SCENARIO)
     names = _names(rows)
     scenario = _scenario(live, rows, names, duration_s)
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,11 +77,18 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         writer.writerow(COLUMNS)
         for row, name in zip(rows, names, strict=True):
             length_s = max((row["closed_s"] or now_s) - row["opened_s"], SHORTEST_S)
-            figures = [repr(float(row[column])) for column in ("rate_qps", "size_bytes", "deadline_s")]
+            sizes = (row["rate_qps"], max(row["size_bytes"], 1.0), row["deadline_s"])
+            figures = [repr(float(figure)) for figure in sizes]
             rest = [row.get("min_accuracy", 0.0), row.get("priority", 0)]
             opens = round(row["opened_s"] - began_s, 6)
             writer.writerow([opens, row.get("site", sites[0]), name, round(length_s, 6), *figures, *rest])
-    return Recording(folder, len(rows), duration_s)
+    return Recording(folder, len(rows), duration_s, len(seen) - len(rows))
+
+
+def _is_possible(row: dict[str, Any], live: Scenario) -> bool:
+    """Whether a scenario can have a stream: gateways keep refused ones, too, whatever they asked for."""
+    tasks, sites = ({each.task for each in live.catalog.models}, {site.name for site in live.topology.sites})
+    return row["task"] in tasks and row.get("site", min(sites)) in sites and row["deadline_s"] > 0.0
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -82,7 +96,7 @@ def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
     tasks: dict[str, str] = {}
     names = []
     for row in rows:
-        name = row.get("application") or "unnamed"
+        name = UNFIT.sub("-", row.get("application") or "").lstrip("._-") or "unnamed"
         if tasks.setdefault(name, row["task"]) != row["task"]:
             name = f"{name}-{row['task']}"
             tasks[name] = row["task"]

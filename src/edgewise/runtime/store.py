@@ -34,6 +34,8 @@ CREATE TABLE IF NOT EXISTS stream (
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
 
+WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -112,7 +114,9 @@ class Database:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: it can shrink
             self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
             self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
             self._db.executescript(schema)
         except (OSError, sqlite3.Error) as error:
@@ -284,6 +288,36 @@ class Store(Database):
             "UPDATE stream SET closed_s = ?, worker = ?, outcome = ? WHERE id = ?",
             (time.time(), worker, json.dumps(outcome), stream_id),
         )
+
+    def purge_streams(self, most: int, before_s: float, at_once: int = 5_000) -> int:
+        """Forget closed streams, but for the latest `most` and what was closed since `before_s`.
+
+        Streams of gateways that the system no longer has are closed first.
+
+        Args:
+            at_once: more are left for the next call.
+        Returns:
+            how many were forgotten.
+        """
+        gone = json.dumps({"reason": "its gateway is no longer there"})
+        self._db.execute(
+            "UPDATE stream SET closed_s = ?, outcome = ? WHERE closed_s IS NULL AND gateway NOT IN"
+            " (SELECT name FROM process WHERE wanted OR handle IS NOT NULL)",
+            (time.time(), gone),
+        )
+        forgotten = self._db.execute(
+            "DELETE FROM stream WHERE id IN (SELECT id FROM stream WHERE closed_s IS NOT NULL AND"
+            " (id <= (SELECT MAX(id) FROM stream) - ? OR closed_s < ?) ORDER BY id LIMIT ?)",
+            (most, before_s, at_once),
+        ).rowcount
+        if forgotten:
+            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` frees one page
+        return forgotten
+
+    def streams_open(self) -> int:
+        """How many are open."""
+        found = self._db.execute("SELECT COUNT(*) FROM stream WHERE closed_s IS NULL").fetchone()
+        return int(found[0])
 
     def forget_stream(self, stream_id: int) -> None:
         """A stream was never accepted."""

@@ -15,6 +15,7 @@ from edgewise.sim.rollout import Plan
 
 Floats = NDArray[np.float64]
 PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute
+MOST_KINDS = 10_000
 MOST_COPIES = 8.0  # a stream seen stands for at most so many that ended before they could be seen
 Kind = tuple[float, ...]
 
@@ -42,6 +43,9 @@ class Habits:
             self._ends[kind] = self._ends.get(kind, 0.0) + ended
             self._watched_s[kind] = self._watched_s.get(kind, 0.0) + passed * (0.5 if ended else 1.0)
         self._last, self._last_s = now, view.now_s
+        while len(self._watched_s) > MOST_KINDS:  # sizes are the clients' choice: the kinds known longest go
+            kind = next(iter(self._watched_s))
+            del self._watched_s[kind], self._ends[kind]
 
     def ends_per_s(self, kinds: list[Kind]) -> Floats:
         """(N,) rate at which streams of these kinds end."""

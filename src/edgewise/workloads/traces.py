@@ -108,6 +108,8 @@ def _cell(row: Mapping[str, str | None], name: str, zero: bool) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
+    if name == "priority" and math.isfinite(value):
+        return value
     if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
         raise ValueError(f"{name}: {text!r} is not a number {'>=' if zero else '>'} 0; correct it")
     return value
