@@ -26,6 +26,18 @@ def answers(received):
     return found
 
 
+def ask_raw(port, first, *headers, body=b""):
+    """(status, body) of the answer to a request whose every line is given."""
+    lines = [first, *headers, f"content-length: {len(body)}", "connection: close", "", ""]
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        sock.sendall("\r\n".join(lines).encode() + body)
+        while data := sock.recv(65536):
+            received += data
+    ((status, _, said),) = answers(received)
+    return status, said.decode()
+
+
 def reset(writer):
     """Hang up with a reset: after a mere FIN the answer may still be wanted."""
     linger = struct.pack("ii", 1, 0)

@@ -17,6 +17,7 @@ from edgewise.runtime import http
 from edgewise.runtime.asking import ask
 from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, encode_request
+from edgewise.runtime.reaching import operator
 
 
 def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
@@ -91,7 +92,7 @@ class System:
 
     async def get(self, path, method="GET", body=None):
         data = b"" if body is None else json.dumps(body).encode()
-        client = http.Client.of_url(f"http://127.0.0.1:{self.store.get('controller')['port']}")
+        client = operator(self.store)
         answer = await ask(client, method, path, body=data, patience_s=30)
         client.close()
         return json.loads(answer.body)

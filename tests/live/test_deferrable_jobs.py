@@ -26,6 +26,7 @@ from edgewise.runtime.job_book import RESTART, JobBook
 from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.reaching import operator
 from edgewise.runtime.store import Store
 
 pytestmark = [
@@ -501,8 +502,7 @@ def system(tmp_path_factory):
 
 async def submit(system, command, **changes):
     """Through the controller, asked again when it dies: the key makes one job of it."""
-    about = system.store.get("controller")
-    client = http.Client.of_url(f"http://127.0.0.1:{about['port']}", about["admin_token"])
+    client = operator(system.store)
     body = {
         "key": uuid.uuid4().hex,
         "command": command,

@@ -14,6 +14,7 @@ from edgewise.runtime.backends.local import handle_of
 from edgewise.runtime.changes import DONE, read_change, write_change
 from edgewise.runtime.controller import Controller
 from edgewise.runtime.plan import prepare
+from edgewise.runtime.serving import Listen
 
 pytestmark = pytest.mark.live
 
@@ -27,11 +28,11 @@ def with_full_gateway(folder, scenario):
 
     async def go():
         server = await http.serve(refuse)
-        store = prepare(folder, small_scenario(), gateways=1, port=server.port)
+        store = prepare(folder, small_scenario(), gateways=1, where=Listen(port=server.port))
         for running in store.processes():
             store.started(running.process.name, handle_of(os.getpid()), 0)
         write_change(store, read_change(store).in_state(DONE))
-        prepare(folder, small_scenario(), gateways=1, port=server.port, seed=1).close()
+        prepare(folder, small_scenario(), gateways=1, where=Listen(port=server.port), seed=1).close()
         controller = Controller(store, LocalBackend(folder))
         try:
             await asyncio.wait_for(scenario(controller), 30)
@@ -75,7 +76,7 @@ def test_a_controller_that_lost_a_part_of_itself_ends_for_its_successor(tmp_path
         raise ZeroDivisionError("a bug")
 
     async def go():
-        store = prepare(tmp_path, small_scenario(), port=0)
+        store = prepare(tmp_path, small_scenario())
         store.want([])
         controller = Controller(store, LocalBackend(tmp_path))
         controller.check = fail

@@ -30,6 +30,10 @@ MODES = list(schemathesis.GenerationMode)
 
 
 def operations(document):
+    """What a document offers to whoever may ask; the servers here are behind no guard."""
+    document = copy.deepcopy(document)
+    for part in (document, *(each for path in document["paths"].values() for each in path.values())):
+        part.pop("security", None)
     found = schemathesis.openapi.from_dict(document).get_all_operations()
     every = (operation.ok() for operation in found)
     return [operation for operation in every if not any(part in operation.path for part in UNTOUCHED)]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import edgewise
+from connections import ask_raw
 from running_system import infer, small_scenario
 from typer.testing import CliRunner
 
@@ -147,9 +148,87 @@ def test_commands_steer_the_system(up):
     assert "app-0" in edgewise("streams", "--all", folder=folder)
 
 
+CHANGES = (
+    ("POST /v1/down", b""),
+    ("PUT /v1/policy", b'{"policy": "closest"}'),
+    ("PUT /v1/shadow", b'{"policy": "closest"}'),
+    ("PUT /v1/workers/echo-cpu@near-node", b'{"wanted": false}'),
+    ("PUT /v1/request-policy", b'{"policy": "closest"}'),
+    ("PUT /v1/replica-policy", b'{"policy": "closest"}'),
+    ("POST /v1/admin/jobs", b'{"key": "x", "command": ["id"], "folder": "/", "duration_s": 1}'),
+    ("DELETE /v1/admin/jobs/1", b""),
+    ("PUT /v1/admin/job-policy", b'{"policy": "sjf"}'),
+)
+FORM = "content-type: application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(("line", "body"), CHANGES)
+def test_whoever_has_not_the_operators_token_changes_nothing(up, line, body):
+    store = Store(up[0] / DEFAULT / DATABASE)
+    port, token = store.get("controller")["port"], store.secret("operator")
+    store.close()
+    first = f"{line} HTTP/1.1"
+    shown, local = f"authorization: Bearer {token}", f"host: localhost:{port}"
+    assert ask_raw(port, first, local, body=body)[0] == 401
+    assert ask_raw(port, first, local, f"authorization: Bearer {token[:-1]}", body=body)[0] == 401
+    assert ask_raw(port, first, local, FORM, "origin: null", body=body)[0] == 403
+    assert ask_raw(port, first, local, shown, "origin: https://evil.example", body=body)[0] == 403
+    assert ask_raw(port, first, "host: evil.example", shown, body=body)[0] == 403
+    assert ask_raw(port, first.replace("/v1/", "//v1/"), local, body=body)[0] == 401
+
+
+def test_reading_needs_a_token_where_it_tells_of_others(up):
+    store = Store(up[0] / DEFAULT / DATABASE)
+    port = store.get("controller")["port"]
+    workers = [r.process.port for r in store.processes("worker")]
+    gateway = next(r.process.port for r in store.processes("gateway"))
+    parts, operator = store.secret("parts"), store.secret("operator")
+    store.close()
+
+    def status(port, path, *headers, method="GET", body=b""):
+        return ask_raw(port, f"{method} {path} HTTP/1.1", "host: localhost", *headers, body=body)[0]
+
+    for each in (port, gateway, *workers):
+        assert status(each, "/v2/health/live") == status(each, "/openapi.json") == 200
+    assert {status(port, path) for path in ("/v1/status", "/v1/streams", "/v1/admin/jobs")} == {401}
+    assert status(gateway, "/v1/streams") == 200  # no token was wanted of clients
+    for path in ("/v1/admin/workers", "/v1/%61dmin/workers", "//v1//admin/workers", "/v1/admin"):
+        assert status(gateway, path) in (401, 404)
+    assert status(gateway, "/v1/admin/workers") == 401
+    assert status(gateway, "/v1/admin/workers", f"authorization: Bearer {operator}") == 200
+    for worker in workers:
+        query = {"method": "POST", "body": b'{"inputs": []}'}
+        assert status(worker, "/v2/models/echo-cpu/infer", **query) == 401
+        assert status(worker, "/v1/reservations/me", method="PUT", body=b'{"streams": {}}') == 401
+        assert status(worker, "/metrics") == status(worker, "/v2") == 401
+        assert status(worker, "/v2/models/echo-cpu/infer", f"authorization: Bearer {parts}", **query) == 400
+        assert status(worker, "/metrics", f"authorization: Bearer {operator}") == 200
+    assert edgewise("token", folder=up[0]) == f"{operator}\n"
+
+
+def test_pages_in_a_browser_open_no_streams(up):
+    _, url = up
+    port = int(url.rpartition(":")[2])
+    needs = json.dumps({"task": "score", "rate_qps": 1, "size_bytes": 100, "deadline_s": 1}).encode()
+    first = "POST /v1/streams HTTP/1.1"
+    for headers in (
+        ("host: evil.example",),  # a name that was made to point here
+        (f"host: evil.example:{port}", f"origin: http://evil.example:{port}"),
+        (f"host: localhost:{port}", "origin: https://evil.example", FORM),
+        (f"host: localhost:{port}", "origin: null", FORM),
+        (f"host: localhost:{port}", "host: evil.example"),
+        ("host: evil.example@localhost",),
+        ("host: [::1",),
+    ):
+        assert ask_raw(port, first, *headers, body=needs)[0] in (400, 403), headers
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}", "LOCALHOST"):
+        assert ask_raw(port, first, f"host: {host}", FORM, body=needs)[0] == 201, host  # as curl -d sends it
+
+
 def test_up_again_changes_the_running_system(up):
     folder, _ = up
-    message = edgewise("up", "small.yaml", "--port", "0", "--token", "x", folder=folder, code=2)
+    (folder / "token").write_text("x\n")
+    message = edgewise("up", "small.yaml", "--port", "0", "--token-file", "token", folder=folder, code=2)
     assert "token" in message and "edgewise down" in message
     assert "up after" in edgewise("up", "small.yaml", "--port", "0", "--seed", "1", folder=folder)
 
@@ -167,18 +246,20 @@ def test_without_a_system_there_is_one_line_of_help(tmp_path):
     assert "--state" in edgewise("record", "y", folder=tmp_path, code=2)
     Store(tmp_path / DEFAULT / DATABASE).close()  # where the first start was cut off
     assert "edgewise up" in edgewise("status", folder=tmp_path, code=2)
-    assert "token" in edgewise("up", "tiny", "--token", "grün", folder=tmp_path, code=2)
+    (tmp_path / "token").write_text("grün")
+    assert "token" in edgewise("up", "tiny", "--token-file", "token", folder=tmp_path, code=2)
+    assert "path" in edgewise("up", "tiny", "--token-file", "none", folder=tmp_path, code=2)
     prepare(tmp_path / DEFAULT, small_scenario()).close()  # no bytes of a shell are too odd for a name
     assert "does not answer" in edgewise(
         "drain", b"\xff".decode(errors="surrogateescape"), folder=tmp_path, code=2
     )
     message = edgewise("gateway", "tiny", "--worker", "x", folder=tmp_path, code=2)
-    assert "1 given, the scenario has 2" in message
+    assert "NAME=URL" in message
 
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "down", "status", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi",
+    ["up", "down", "status", "token", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi",
      "record", "replay", "load", "demo", "policy set", "shadow set", "shadow report"],
 )  # fmt: skip
 def test_help_has_an_example(command):

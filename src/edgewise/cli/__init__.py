@@ -23,6 +23,7 @@ from edgewise.cli.load import load
 from edgewise.cli.orchestrate import orchestrate
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
+from edgewise.cli.standalone import app as standalone
 from edgewise.cli.train import app as training
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
@@ -155,6 +156,7 @@ app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")(l
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)
+app.add_typer(standalone)
 app.add_typer(jobs.app)
 app.add_typer(training, name="train")
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise import config
+from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
@@ -33,7 +34,7 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(shadow_app, name="shadow")
 
 Folder = Annotated[
-    Path, typer.Option("--state", help="Folder of the live system's state.", resolve_path=True)
+    Path, typer.Option("--state", help="Folder of the live system's state.", callback=Path.absolute)
 ]
 Otlp = Annotated[
     str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
@@ -59,7 +60,13 @@ def up(
         list[str] | None, typer.Option("--set", help="Change the scenario; repeatable.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
-    token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
+    host: Host = "127.0.0.1",
+    grpc_port: GrpcPort = None,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    names: Names = None,
+    anyone: Open = False,
     otlp: Otlp = None,
 ) -> None:
     """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
@@ -73,21 +80,25 @@ def up(
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    where = _import("serving").Listen(
+        host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
+        names=tuple(names or ()), open=anyone,
+    )  # fmt: skip
     again = nursery.is_running(folder)
-    if again and token != _token(folder):
+    if again and where.token != _token(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
     store = plan.prepare(
-        folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, port=port,
-        seed=seed, token=token, otlp=otlp,
+        folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, where=where,
+        seed=seed, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
     if not again:
         check_ports(rows)
     for running in rows:
         if running.process.kind == "gateway":
-            out.print(
-                f"{running.process.name}: {running.process.url} (site {running.process.settings['site']})"
-            )
+            process, grpc = running.process, running.process.settings["grpc_port"]
+            also = "" if grpc is None else f", gRPC at port {grpc}"
+            out.print(f"{process.name}: {process.url}{also} (site {process.settings['site']})")
     stand_ins = sum(r.process.settings.get("file", "").endswith(plan.STAND_IN) for r in rows)
     if stand_ins:
         out.print(
@@ -113,6 +124,14 @@ def _token(folder: Path) -> str | None:
     token: str | None = store.get("token")
     store.close()
     return token
+
+
+@app.command(epilog="Example: edgewise token > operator.token")
+def token(folder: Folder = DEFAULT) -> None:
+    """Print the operator's token, for other clients of the REST interfaces; the commands here need none."""
+    store = _import("reaching").store_of(folder)
+    print(store.secret("operator"))
+    store.close()
 
 
 @app.command(epilog="Example: edgewise down --state runs/live")
@@ -186,6 +205,8 @@ def workers(folder: Folder = DEFAULT) -> None:
         load = f"{max((view['load_qps'] for view in views), default=0.0):.1f}"
         reached = bool(views) and all(view["up"] for view in views)
         state = "not reached" if row["state"] == "running" and not reached else row["state"]
+        if any(view["refuses_token"] for view in views):
+            state = "refuses our token"
         held = [each["held"] for each in (row, *views) if "held" in each]
         requests = str(sum(held)) if held else ""
         table.add_row(row["name"], state, str(row["restarts"]), capacity, load, streams, requests)
@@ -267,49 +288,6 @@ def openapi(
     print(json.dumps(documents[which](), indent=2))
 
 
-@app.command(epilog="Example: edgewise worker my-model.onnx --port 8001")
-def worker(
-    file: Annotated[Path, typer.Argument(help="An ONNX file.")],
-    name: Annotated[str | None, typer.Option(help="Its name in URLs; that of the file by default.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8001,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
-    max_batch: Annotated[int, typer.Option(min=1)] = 1,
-    token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
-    otlp: Otlp = None,
-) -> None:
-    """Serve one ONNX file, by itself, until Ctrl-C."""
-    serving, module, logs = _import("serving"), _import("worker"), _import("logs")
-    model = module.OnnxModel(name or file.stem, file, file.parent)
-    where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
-    logs.log_json()
-    made = module.Worker(model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name))
-    serving.run(serving.run_worker(made, where))
-
-
-@app.command(epilog="Example: edgewise gateway here.yaml --worker http://127.0.0.1:8001=my-model")
-def gateway(
-    scenario: Annotated[str, typer.Argument(help="Describes the workers, in their order.")],
-    workers: Annotated[
-        list[str], typer.Option("--worker", help="URL=MODEL of each worker of the scenario, in its order.")
-    ],
-    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    grpc_port: Annotated[int | None, typer.Option(help="Also serve gRPC.", min=0, max=65535)] = None,
-    token: Annotated[str | None, typer.Option(help="Bearer token that clients must show.")] = None,
-    otlp: Otlp = None,
-) -> None:
-    """Run one gateway, by itself, in front of workers that run already."""
-    serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
-    loaded = config.load_scenario(scenario)
-    made = standalone.gateway(loaded, policy, workers)
-    made.tracing = _import("tracing").tracing_to(otlp, "gateway")
-    where = serving.Listen(host=host, port=port, grpc_port=grpc_port, token=token)
-    logs.log_json()
-    serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))
-
-
 @app.command(epilog="Example: edgewise record runs/recorded --last 600")
 def record(
     target: Annotated[Path, typer.Argument(help="Folder to write to.")],
@@ -385,22 +363,18 @@ def _want(folder: Path, name: str, wanted: bool) -> None:
 
 
 def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 3.0) -> Any:
-    """JSON of the controller's answer, which is waited for so long.
+    """JSON of the controller's answer, which is waited for so long; shows the folder's operator token.
 
     Raises:
         RunError: there is no controller, or it refuses.
     """
-    plan, store_module, http, asking = (_import(name) for name in ("plan", "store", "http", "asking"))
-    store = store_module.Store(folder / plan.DATABASE) if (folder / plan.DATABASE).is_file() else None
-    about = store.get("controller") if store is not None else None
-    if store is None or about is None:
-        raise RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
-    port, token = about["port"], about["admin_token"] if path.startswith("/v1/admin") else store.get("token")
+    reaching, asking = _import("reaching"), _import("asking")
+    store = reaching.store_of(folder)
+    client = reaching.operator(store)
     store.close()
     data = b"" if body is None else json.dumps(body).encode()
 
     async def send() -> Any:
-        client = http.Client.of_url(f"http://127.0.0.1:{port}", token)
         try:
             return await asking.ask(client, method, path, body=data, patience_s=patience_s)
         finally:

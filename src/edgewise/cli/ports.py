@@ -23,11 +23,17 @@ def check_ports(rows: Sequence[Running]) -> None:
     for row in rows:
         if row.process.kind != "gateway" or (row.handle and alive_handle(row.handle)):
             continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", row.process.port))
-            except OSError as error:
-                raise RunError(
-                    f"port {row.process.port}, for {row.process.name}: {error.strerror}; use another --port"
-                ) from None
+        settings = row.process.settings
+        _check(settings["host"], row.process.port, row.process.name, "--port")
+        if settings["grpc_port"] is not None:
+            _check(settings["host"], settings["grpc_port"], f"gRPC of {row.process.name}", "--grpc-port")
+
+
+def _check(host: str, port: int, whose: str, option: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            why = error.strerror or error
+            raise RunError(f"port {port}, for {whose}: {why}; use another {option}") from None

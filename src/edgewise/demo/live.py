@@ -27,7 +27,7 @@ from edgewise.runtime import http
 from edgewise.runtime.asking import ask
 from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
-from edgewise.runtime.store import Store
+from edgewise.runtime.reaching import operator, store_of
 from edgewise.runtime.traffic import Seen, Traffic
 from edgewise.sim.simulate import Simulation
 
@@ -85,14 +85,10 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
 
 async def _measure(state: Path, streams: Sequence[Stream], out: Console, seed: int) -> dict[str, list[Seen]]:
     """Play the streams once for each policy."""
-    store = Store(state / "state.sqlite")
-    about, fronts = (
-        store.get("controller"),
-        [r.process for r in store.processes() if r.process.kind == "gateway"],
-    )
+    store = store_of(state)
+    admin, fronts = operator(store), [r.process for r in store.processes("gateway")]
     names = [r.process.name for r in store.processes() if r.process.kind == "worker"]
     store.close()
-    admin = http.Client.of_url(f"http://127.0.0.1:{about['port']}")
     gateways = {site: http.Client.of_url(fronts[0].url) for site in range(2)}
     await _ready(admin, gateways)
     queries = {s.id: encode_request(InferRequest({"x": world.query(s)[1]})) for s in streams}

@@ -1,4 +1,4 @@
-"""The gateway's administration, below /v1/admin: `http.protect` guards it with a token of its own.
+"""The gateway's administration, below /v1/admin: it needs the operator's token, see `http.Guard`.
 
 GET  /v1/admin/policy                the policy in use and those there are
 PUT  /v1/admin/policy                {"policy": name}: switch; bindings stay
@@ -8,7 +8,8 @@ GET  /v1/admin/replicas              totals of services, and each replica's stat
 GET  /v1/admin/request-policy        the policy that dispatches requests of services
 PUT  /v1/admin/request-policy        {"policy": name}: switch
 GET  /v1/admin/workers               each worker's address, state and load
-PUT  /v1/admin/workers/{name}        {"url": …, "model": …}: any Open Inference Protocol server
+PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: any Open Inference Protocol server;
+                                     without a token it is shown none
 POST /v1/admin/drain                 take no more streams and queries
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.core.policy import DispatchPolicy
-from edgewise.errors import PolicyError, ProtocolError
+from edgewise.errors import PolicyError, ProtocolError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.dispatching import rehearse as rehearse_requests
 from edgewise.runtime.gateway import Gateway
@@ -157,6 +158,7 @@ def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:
         "url": target.client.url,
         "model": target.model,
         "up": target.up,
+        "refuses_token": target.refuses,
         "streams": int(view.streams[worker]),
         "load_qps": float(view.load_qps[worker]),
         "capacity_qps": float(world.capacity_qps[worker]),
@@ -169,12 +171,14 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     if name not in world.worker_names:
         raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
     url, model = field(body, "url"), field(body, "model")
+    token = field(body, "token") if "token" in json.loads(body) else None
     worker = world.worker_names.index(name)
     try:
-        gateway.move(worker, url, model)
-    except ValueError as error:
+        http.check_token(token)
+        gateway.move(worker, url, model, token)
+    except (ScenarioError, ValueError) as error:
         raise ProtocolError(str(error)) from None
-    gateway.book.moved(name, url, model)
+    gateway.book.moved(name, url, model, token)
     log.info("worker moved", extra={"worker": name, "url": url, "model": model})
     return http.as_json(_worker(gateway, worker))
 

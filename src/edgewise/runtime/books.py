@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from edgewise.runtime.store import OpenStream, Store
 
 Key = tuple[str | None, ...]
+
+
+class Move(NamedTuple):
+    """Where a worker is now, its model's name there, and the token that it wants to see."""
+
+    url: str
+    model: str
+    token: str | None = None
 
 
 class Book(Protocol):
@@ -22,11 +30,11 @@ class Book(Protocol):
     def kept(self) -> list[OpenStream]:
         """Streams that are open, of this gateway's earlier life."""
 
-    def moved(self, worker: str, url: str, model: str) -> None:
+    def moved(self, worker: str, url: str, model: str, token: str | None) -> None:
         """A worker is at another address."""
 
-    def moves(self) -> dict[str, tuple[str, str]]:
-        """Address and model of each worker that moved in this gateway's earlier life."""
+    def moves(self) -> dict[str, Move]:
+        """Where each worker is that moved in this gateway's earlier life."""
 
 
 class Counting:
@@ -47,10 +55,10 @@ class Counting:
         """See `Book`."""
         return []
 
-    def moved(self, worker: str, url: str, model: str) -> None:
+    def moved(self, worker: str, url: str, model: str, token: str | None) -> None:
         """See `Book`."""
 
-    def moves(self) -> dict[str, tuple[str, str]]:
+    def moves(self) -> dict[str, Move]:
         """See `Book`."""
         return {}
 
@@ -78,15 +86,13 @@ class Stored:
         """See `Book`."""
         return self._store.open_streams(self._gateway)
 
-    def moved(self, worker: str, url: str, model: str) -> None:
+    def moved(self, worker: str, url: str, model: str, token: str | None) -> None:
         """See `Book`."""
-        self._store.put(f"moved {self._gateway}", self.moves() | {worker: (url, model)})
+        self._store.put(f"moved {self._gateway}", self.moves() | {worker: Move(url, model, token)})
 
-    def moves(self) -> dict[str, tuple[str, str]]:
+    def moves(self) -> dict[str, Move]:
         """See `Book`."""
-        return {
-            name: (url, model) for name, (url, model) in self._store.get(f"moved {self._gateway}", {}).items()
-        }
+        return {name: Move(*where) for name, where in self._store.get(f"moved {self._gateway}", {}).items()}
 
 
 def known_as(name: str, names: Collection[str]) -> str | None:

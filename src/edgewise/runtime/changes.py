@@ -12,9 +12,11 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from edgewise.errors import RunError
+from edgewise.runtime import private
 from edgewise.runtime.backends.local import alive_handle
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.store import Process, Running, Store, from_fields
@@ -97,7 +99,7 @@ def undo(store: Store, before: Mapping[str, Any]) -> None:
 def write_scenario(store: Store, text: str) -> None:
     """Write the scenario for all processes to read; at once, as a running system reads it."""
     fresh = store.file.parent / f"{SCENARIO}.new"
-    fresh.write_text(text)
+    private.write_file(fresh, text)
     fresh.replace(store.file.parent / SCENARIO)
 
 
@@ -108,6 +110,11 @@ def beside(process: Process, rows: Mapping[str, Running]) -> Process:
         return process
     same = replace(process, port=old.process.port)
     return same if same.digest == old.process.digest else replace(process, port=free_port())
+
+
+def tls_files(folder: Path, digest: str) -> tuple[Path, Path]:
+    """Certificate and key of gateways, named by what they hold: what was there before can be gone back to."""
+    return folder / f"tls-{digest}.pem", folder / f"tls-{digest}.key"
 
 
 def free_port() -> int:

@@ -11,7 +11,8 @@
     POST /v1/down                         end everything
     GET  /openapi.json, /v2/health/live
 
-It keeps nothing to itself: everything is in the store, and its processes outlive it.
+It keeps nothing to itself: everything is in the store, and its processes outlive it. All but health and
+/openapi.json needs the operator's token.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
+from edgewise.runtime.reaching import client_to
 from edgewise.runtime.replicas import Replicas
 from edgewise.runtime.rolling import LOADING_S, Rolling
 from edgewise.runtime.service_policies import (
@@ -74,7 +76,7 @@ class Controller:
         self._served: set[str] = set()  # handles that answered
         self._misses: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}  # when a handle was told to end
-        self._clients: dict[str, http.Client] = {}
+        self._clients: dict[tuple[str, str | None], http.Client] = {}
 
     # processes
 
@@ -173,11 +175,11 @@ class Controller:
     async def _answer(
         self, process: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
     ) -> http.Response | None:
-        url = process.url
-        if url not in self._clients:
-            self._clients[url] = http.Client.of_url(url, self.store.get("controller")["admin_token"])
+        where = process.url, process.settings.get("tls")
+        if where not in self._clients:
+            self._clients[where] = client_to(process, self.store, self.store.secret("parts"))
         with suppress(ConnectionError, TimeoutError):
-            return await self._clients[url].request(method, path, body=body, timeout_s=timeout_s)
+            return await self._clients[where].request(method, path, body=body, timeout_s=timeout_s)
         return None
 
     # administration
@@ -334,9 +336,8 @@ def _unknown(request: http.Request) -> http.Response:
 
 
 async def _run(controller: Controller) -> None:
-    about, store = controller.store.get("controller"), controller.store
-    token = store.get("token")
-    where = Listen(port=about["port"], token=token, admin_token=about["admin_token"])
+    token = controller.store.secret("operator")
+    where = Listen(port=controller.store.get("controller")["port"], token=token, operators=(token,))
     listening = await listen(controller.handle, where)
     when_told(controller.ending.set)
     work = (

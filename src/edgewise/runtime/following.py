@@ -53,7 +53,7 @@ class Following:
             if name in self._places and self._places[name] != place:
                 self._places[name] = place
                 if name not in elsewhere:  # an operator gave it an address of its own
-                    self.gateway.move(names.index(name), *place)
+                    self.gateway.move(names.index(name), *place, self.store.secret("parts"))
                     log.info("worker followed", extra={"worker": name, "url": place[0]})
 
     def _note(self) -> None:

@@ -81,7 +81,8 @@ async def forward(
             return http.failure(502, f"worker {worker} failed: status 500"), False
         return answer, answer.status in LOST
     except ConnectionError as error:
-        return http.failure(502, f"worker {worker} did not answer: {error}"), True
+        why = str(error) if target.refuses else f"did not answer: {error}"
+        return http.failure(502, f"worker {worker} {why}"), True
     except TimeoutError as error:
         return http.failure(504, f"worker {worker}: {error}"), False
 

@@ -100,15 +100,15 @@ class Gateway:
     def __post_init__(self) -> None:
         pairs = zip(self.clients, self.models, strict=True)
         self.upstreams = [Upstream(client, model) for client, model in pairs]
-        self.metrics = GatewayMetrics(self.session)
+        self.metrics = GatewayMetrics(self.session, self.upstreams)
         self._tasks = frozenset(self.session.world.task_names)
         if self.name is not None:
             self.granting = Granting(
                 self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
             )
         self.streams = Streams(
-            self.session, self.book, self.patience, self.granting, default_needs=self.default_needs,
-            max_streams=self.max_streams, site=self.site,
+            self.session, self.book, self.patience, self.granting, self.upstreams,
+            default_needs=self.default_needs, max_streams=self.max_streams, site=self.site,
         )  # fmt: skip
 
     async def handle(self, request: http.Request) -> http.Response:
@@ -169,10 +169,10 @@ class Gateway:
         if not up and self.upstreams[worker].silent:
             self.upstreams[worker].client.abort()  # last: what was under way there goes elsewhere at once
 
-    def move(self, worker: int, url: str, model: str) -> None:
+    def move(self, worker: int, url: str, model: str, token: str | None = None) -> None:
         """Take another server for a worker from now on; ValueError where the address is none."""
         old = self.upstreams[worker]
-        fresh = old.moved(http.Client.of_url(url), model)
+        fresh = old.moved(http.Client.of_url(url, token), model)
         fresh.up = old.up  # the next health check tells
         self.upstreams[worker] = fresh
         old.client.close()
@@ -264,6 +264,7 @@ class Gateway:
         self.session.query_rejected(stream_id)
         reason = self.session.served[stream_id].reason
         status = 503 if reason == REASONS[Violation.DOWN] else 409
+        reason = self.streams.why(stream_id)
         return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
 
     async def _send(self, query: Query, worker: int) -> http.Response:

@@ -20,6 +20,7 @@ from typing import Any
 
 from edgewise.model.resources import Resources
 from edgewise.model.work import DeferrableJob
+from edgewise.runtime.store import Database
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (
@@ -138,20 +139,15 @@ _STATE = tuple(each.name for each in fields(Job) if each.name not in ("id", "wis
 _COLUMNS = ", ".join(("id", *_WISH, *_STATE))
 
 
-class JobBook:
+class JobBook(Database):
     """Jobs of one live system.
 
     Args:
-        file: the store's SQLite file; only its owner may read it from now on.
+        file: the store's SQLite file.
     """
 
     def __init__(self, file: Path) -> None:
-        file.touch(0o600)
-        file.chmod(0o600)  # who may ask for commands is decided by a token in it
-        self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
-        self._db.executescript(SCHEMA)
+        super().__init__(file, SCHEMA)
         for name, kind in _LATER.items():
             with suppress(sqlite3.OperationalError):  # there already
                 self._db.execute(f"ALTER TABLE job ADD COLUMN {name} {kind}")
@@ -256,10 +252,6 @@ class JobBook:
     def cancel(self, number: int) -> None:
         """Ask for its end."""
         self._db.execute("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
 
     def _select(self, rest: str, values: Sequence[Any] = ()) -> list[Job]:
         return [_job(row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM job {rest}", values)]

@@ -13,6 +13,8 @@ import os
 import time
 from pathlib import Path
 
+from edgewise.runtime import private
+
 NOTE = "group"  # file in a job's folder with the path of its group
 PERIOD_US = 100_000
 LONGEST_REMOVAL_S = 0.2
@@ -25,7 +27,7 @@ def make(place: Path, cores: float, memory_bytes: float) -> Path | None:
         group.mkdir(exist_ok=True)
     except OSError:
         return None
-    (place / NOTE).write_text(str(group))
+    private.write_file(place / NOTE, str(group))
     write(group, "cpu.max", f"{int(cores * PERIOD_US)} {PERIOD_US}")
     write(group, "cpu.idle", "1")
     if memory_bytes:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgewise.errors import RunError
-from edgewise.runtime import job_groups, job_runner
+from edgewise.runtime import job_groups, job_runner, private
 from edgewise.runtime.backends.local import alive_handle
 from edgewise.runtime.job_book import Job
 from edgewise.runtime.job_runner import ENDED, STARTED
@@ -77,8 +77,8 @@ class JobProcesses:
         if job.run in self._runners and self._runners[job.run].poll() is None:
             return
         place = self.folder / job.run
-        for made in (place, self.output(job.id).parent):
-            made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for made in (self.folder, place, self.output(job.id).parent):
+            made.mkdir(exist_ok=True, mode=0o700)
         cores = math.ceil(job.wish.cores)
         settings = {
             "command": job.wish.command,
@@ -88,7 +88,7 @@ class JobProcesses:
         }
         command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
         try:
-            with self.output(job.id).open("ab") as output:
+            with private.open_file(self.output(job.id), "ab") as output:
                 self._runners[job.run] = subprocess.Popen(
                     command, cwd=job.wish.folder, stdin=subprocess.DEVNULL, stdout=output,
                     stderr=subprocess.STDOUT, start_new_session=True,
@@ -123,9 +123,10 @@ class JobProcesses:
     def forbid(self, run: str) -> bool:
         """Take the only start away; False when a runner has it."""
         place = self.folder / run
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for made in (self.folder, place):
+            made.mkdir(exist_ok=True, mode=0o700)
         fresh = place / f"{NEVER}.{os.getpid()}"
-        fresh.write_text(NEVER)
+        private.write_file(fresh, NEVER)
         with contextlib.suppress(FileExistsError):
             os.link(fresh, place / STARTED)
         fresh.unlink()

@@ -33,7 +33,8 @@ def main(folder: Path, settings: dict[str, Any]) -> None:
         _be(place, settings)
     _, status = os.waitpid(child, 0)
     fresh = folder / f"{ENDED}.{os.getpid()}"
-    fresh.write_text(json.dumps({"code": os.waitstatus_to_exitcode(status)}))
+    with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as written:
+        json.dump({"code": os.waitstatus_to_exitcode(status)}, written)
     fresh.rename(folder / ENDED)
 
 

@@ -17,8 +17,8 @@ from edgewise.errors import RunError
 from edgewise.model.services import services_of
 from edgewise.runtime import http
 from edgewise.runtime.headers import DEADLINE
-from edgewise.runtime.plan import DATABASE, SCENARIO
-from edgewise.runtime.store import Store
+from edgewise.runtime.plan import SCENARIO
+from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.traffic import GONE_S, zeros
 
 LOAD = 2**41  # keys the gaps apart from those of streams
@@ -67,19 +67,20 @@ def load(
     Raises:
         RunError: it does not answer, or has no such service or site.
     """
-    store = Store(state / DATABASE)
+    store = store_of(state)
     fronts = [r.process for r in store.processes("gateway")]
-    token, services = store.get("token"), store.get("services", {})
-    store.close()
+    services = store.get("services", {})
     if service not in services:
         raise RunError(f"service {service!r}: the system has {', '.join(services) or 'none'}")
-    chosen = [front.url for front in fronts if site in (None, front.settings["site"])]
+    chosen = [front for front in fronts if site in (None, front.settings["site"])]
     if not chosen:
         raise RunError(f"site {site!r}: there is {', '.join(front.settings['site'] for front in fronts)}")
     if deadline_s is None:
         deadline_s = _own_deadline_s(state, service)
+    clients = [client_to(front, store, store.get("token")) for front in chosen]
+    store.close()
     try:
-        return asyncio.run(_load(chosen, token, service, rate_qps, seconds, deadline_s, seed))
+        return asyncio.run(_load(clients, service, rate_qps, seconds, deadline_s, seed))
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"load: {error}") from error
 
@@ -92,15 +93,13 @@ def _own_deadline_s(state: Path, service: str) -> float:
 
 
 async def _load(
-    urls: Sequence[str],
-    token: str | None,
+    clients: Sequence[http.Client],
     service: str,
     rate_qps: float,
     seconds: float,
     deadline_s: float,
     seed: int,
 ) -> Loaded:
-    clients = [http.Client.of_url(url, token) for url in urls]
     headers, body = await zeros(clients[0], service)
     headers = {**headers, DEADLINE: str(deadline_s)}
     loaded, tasks, began_s, at_s, number = (

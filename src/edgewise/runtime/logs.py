@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from edgewise.runtime import private
+
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
@@ -51,7 +53,7 @@ def begin_anew(file: Path, most_bytes: int, kept: int) -> bool:
     for older, newer in zip(names[:1:-1], names[-2:0:-1], strict=True):
         if newer.exists():
             newer.replace(older)
-    with file.open("r+b") as source, names[1].open("wb") as target:
+    with file.open("r+b") as source, private.open_file(names[1], "wb") as target:
         os.fchmod(target.fileno(), os.fstat(source.fileno()).st_mode & 0o777)
         source.seek(max(size - most_bytes, 0))
         shutil.copyfileobj(source, target, 2**20)

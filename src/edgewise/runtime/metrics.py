@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.http import Response
 from edgewise.runtime.session import OUTCOMES, UNKNOWN, Session
+from edgewise.runtime.upstream import Upstream
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -99,8 +101,8 @@ class WorkerMetrics:
 class GatewayMetrics(Collector):
     """What a gateway's session knows, by task and by worker, at the moment of asking."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, upstreams: Sequence[Upstream]) -> None:
+        self._session, self._upstreams = session, upstreams
         self.registry = CollectorRegistry()
         self.registry.register(self)
         self._delays = Tally(
@@ -149,6 +151,10 @@ class GatewayMetrics(Collector):
         world, view = self._session.world, self._session.core.view()
         figures = {
             "up": ("1 when the worker is up.", view.up),
+            "refuses_token": (
+                "1 when it answers, and does not take our token.",
+                np.array([target.refuses for target in self._upstreams]),
+            ),
             "load_qps": ("Normalised load that is reserved.", view.load_qps),
             "capacity_qps": ("Normalised load that it can take.", world.capacity_qps),
             "streams": ("Streams bound to it.", view.streams),

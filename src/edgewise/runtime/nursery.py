@@ -23,10 +23,10 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import controller, job_starts, process
+from edgewise.runtime import controller, job_starts, private, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
@@ -66,6 +66,7 @@ class Nursery:
         policy, job_policy = store.get("policy"), store.get("job_policy", job_starts.POLICY)
         traced = any(r.process.settings.get("otlp") for r in store.processes())
         _end_former(self.folder, store)
+        _replace_exposed(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         process.warm(self.folder, policy)
         job_starts.warm(job_policy)
@@ -148,7 +149,7 @@ class _Asking:
 
 def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket | None) -> int:
     """Fork a process in its own session that is `be` and logs to its file."""
-    log = log_file(folder, name).open("ab")
+    log = private.open_file(log_file(folder, name), "ab")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # kept until it listens for them
     number = os.fork()
     if number:
@@ -178,6 +179,8 @@ def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket |
 
 def is_running(folder: Path) -> bool:
     """Whether a nursery runs the system of a folder."""
+    if not (folder / DATABASE).is_file():
+        return False
     lock = _lock(folder)
     if lock is not None:
         lock.close()
@@ -205,10 +208,9 @@ def end_without_controller(folder: Path, force: bool = False) -> None:
         raise RunError(f"state {folder}: another user's system runs there: {error}") from error
 
 
-def _lock(folder: Path) -> TextIO | None:
+def _lock(folder: Path) -> IO[str] | None:
     """A nursery's lock, None when another one has it; a fork does not inherit it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / LOCK).open("a")
+    lock = private.open_file(folder / LOCK, "a")
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -224,6 +226,20 @@ def _end_former(folder: Path, store: Store) -> None:
         backend.stop(former, force=True)
         while backend.alive(former):
             time.sleep(0.01)
+
+
+def _replace_exposed(folder: Path, store: Store) -> None:
+    """Replace secrets that others could read, and say so; what still runs would not know the new ones."""
+    backend, handles = LocalBackend(folder), [running.handle for running in store.processes()]
+    if not store.get("exposed", False):
+        return
+    what = f"state {folder}: other users could read it until now; its tokens are"
+    if any(handle and backend.alive(handle) for handle in handles):
+        print(f"{what} replaced at the next start: edgewise down, then up", flush=True)
+        return
+    store.replace_exposed()
+    clients = "; give clients a new one, too" if store.get("token") else ""
+    print(f"{what} replaced{clients}", flush=True)
 
 
 if __name__ == "__main__":

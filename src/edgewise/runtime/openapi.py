@@ -17,7 +17,8 @@ FLAG: Schema = {"type": "boolean"}
 REFUSED = {"error": TEXT, "stream": {"type": "integer"}, "reason": TEXT}
 PHRASES = {
     200: "Done.", 201: "Opened.", 400: "A field is wrong; the error names it.",
-    401: "No valid bearer token was shown.", 404: "No such path, model, task or stream.",
+    401: "No valid bearer token was shown.", 403: "Host or Origin is foreign, or administration is closed.",
+    404: "No such path, model, task or stream.",
     405: "The method does not fit.", 409: "The stream is refused; the reason is the constraint that failed.",
     413: "Too large.", 415: "The content encoding is not supported.",
     429: "Full; try later.", 502: "The worker was lost.", 503: "Draining, or no worker is up.",
@@ -59,7 +60,7 @@ def _operation(
 ) -> Schema:
     answers = {
         str(status): {"description": PHRASES[status], "content": {"application/json": {"schema": schema}}}
-        for status, schema in {**good, **dict.fromkeys((*bad, 401), _ref("Error"))}.items()
+        for status, schema in {**good, **dict.fromkeys((*bad, 401, 403), _ref("Error"))}.items()
     }
     operation: Schema = {"summary": summary, "parameters": list(parameters), "responses": answers}
     if body is not None:
@@ -141,16 +142,25 @@ def _model_paths(base: str, name: Schema, headers: tuple[Schema, ...], bad: tupl
     }
 
 
-def _document(title: str, paths: Schema) -> Schema:
+def _document(title: str, paths: Schema, token: str, needed: bool = False) -> Schema:
+    """A document. /v1/admin needs the operator's token, all else `token`: always, or where one was set."""
+    schemes = {token: {"type": "http", "scheme": "bearer"}}
+    for path, operations in paths.items():
+        for operation in operations.values():
+            if path.startswith("/v1/admin"):
+                operation["security"] = [{"operator": []}]
+                schemes["operator"] = schemes[token]
+            elif path.startswith("/v2/health"):
+                operation["security"] = []
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version("edgewise")},
         "paths": paths,
         "components": {
             "schemas": _schemas(),
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": schemes,
         },
-        "security": [{}, {"bearer": []}],
+        "security": [{token: []}] if needed else [{}, {token: []}],
     }
 
 
@@ -163,7 +173,7 @@ def worker_document() -> Schema:
     priority = _header("edgewise-priority", "larger goes first", {"type": "integer"})
     model = _path("model", "name of the model")
     paths = _model_paths("/v2/models/{model}", model, (remaining, priority), ())
-    return _document("edgewise worker", {**_server_paths(), **paths})
+    return _document("edgewise worker", {**_server_paths(), **paths}, "parts")
 
 
 @cache
@@ -182,7 +192,8 @@ def gateway_document() -> Schema:
     )
     task = _path("task", "task that is needed, the variant is chosen by the gateway; or a service")
     paths = _model_paths("/v2/models/{task}", task, headers, (409, 502))
-    return _document("edgewise gateway", {**_server_paths(), **paths, **_stream_paths(), **_admin_paths()})
+    paths = {**_server_paths(), **paths, **_stream_paths(), **_admin_paths()}
+    return _document("edgewise gateway", paths, "client")
 
 
 def _stream_paths() -> Schema:
@@ -214,8 +225,10 @@ def _stream_paths() -> Schema:
 
 def _admin_paths() -> Schema:
     policy = _object({"policy": TEXT, "available": _list(TEXT)}, "policy", "available")
-    place = _object({"url": TEXT, "model": TEXT}, "url", "model")
-    worker = _object({"worker": TEXT, "url": TEXT, "model": TEXT, "up": FLAG}, "worker", "url", "up")
+    place = _object({"url": TEXT, "model": TEXT, "token": TEXT}, "url", "model")
+    worker = _object(
+        {"worker": TEXT, "url": TEXT, "model": TEXT, "up": FLAG, "refuses_token": FLAG}, "worker", "url", "up"
+    )
     name = _path("worker", "name of the worker")
     return {
         "/v1/admin/policy": {
@@ -293,11 +306,11 @@ def controller_document() -> Schema:
             "post": _operation("End everything", {200: _object({"ending": FLAG}, "ending")}, ())
         },
     }  # fmt: skip
-    return _document("edgewise controller", paths | _job_paths(policy, asked))
+    return _document("edgewise controller", paths | _job_paths(policy, asked), "operator", needed=True)
 
 
 def _job_paths(policy: Schema, asked: Schema) -> Schema:
-    """Deferrable jobs; they need the administrator's token."""
+    """Deferrable jobs."""
     number: Schema = {"type": "number"}
     wish = _object(
         {

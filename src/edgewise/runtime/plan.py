@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,18 +19,20 @@ from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
-from edgewise.runtime import changes
+from edgewise.runtime import changes, private
 from edgewise.runtime.books import known_as
 from edgewise.runtime.changes import SCENARIO as SCENARIO
-from edgewise.runtime.changes import free_port
-from edgewise.runtime.http import check_token
+from edgewise.runtime.changes import free_port, tls_files
+from edgewise.runtime.http import tls_server
 from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
+from edgewise.runtime.serving import Listen
 from edgewise.runtime.store import Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 
 DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
 MOST_PROCESSES = 64
+HERE = Listen()
 
 
 def prepare(
@@ -42,10 +43,9 @@ def prepare(
     models: Path | None = None,
     gateways: int | None = None,
     emulate: bool = True,
-    port: int = 0,
+    where: Listen = HERE,
     seed: int = 0,
     client_s: float = 0.0,
-    token: str | None = None,
     otlp: str | None = None,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
@@ -58,23 +58,24 @@ def prepare(
             returns its input.
         gateways: how many; None for one at each site.
         emulate: links and workers take the scenario's time; without, their own.
-        port: of the first gateway, the others follow; 0 takes free ones.
+        where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
+            free ones where it says 0. Certificate and key are copied.
         seed: keys the emulated delays and the policy.
         client_s: time that clients on this machine take themselves; deducted from the emulated ways.
-        token: that clients of the gateways and the controller must show.
         otlp: address of a collector that traces go to; None for no traces.
     Raises:
-        ScenarioError: too many workers for one machine, a model's file is missing, no traces can be
-            made, or the token cannot be shown.
+        ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
+            be made.
         PolicyError: a policy of its services is unknown.
         RunError: an earlier change is under way.
     """
     check_otlp(otlp)
-    check_token(token)
     world = World.build(scenario.catalog, scenario.topology)
     count = len(scenario.topology.sites) if gateways is None else gateways
     services = services_of(scenario)
     _check(world, services, count)
+    if where.pair:
+        tls_server(*where.pair)
     store = Store(folder / DATABASE)
     change = changes.begin(store)
     digest = _write(scenario, store)
@@ -91,14 +92,14 @@ def prepare(
         "splits": {p.name: p.settings["split"] for p in workers if p.settings["split"]},
         "emulate": emulate, "seed": seed, "client_s": client_s,
         "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
+        "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
-    wanted = [*workers, *_replicas(store, services, kinds), *known.gateways(sites, port, settings)]
+    wanted = [*workers, *_replicas(store, services, kinds), *known.gateways(sites, where, settings)]
     store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
     store.put("policy", policy)
-    store.put("token", token)
-    controller_port = (store.get("controller") or {}).get("port") or free_port()
-    store.put("controller", {"port": controller_port, "admin_token": store_token(store)})
+    store.put("token", where.token)
+    store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
     if change.before is not None:
         change.before["renamed"] = known.renamed
     changes.write_change(store, change)
@@ -110,6 +111,17 @@ def _write(scenario: Scenario, store: Store) -> str:
     text = dump_scenario(scenario)
     changes.write_scenario(store, text)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _copy_tls(where: Listen, folder: Path) -> str | None:
+    """Copy certificate and key: gateways start again with what was seen to fit; returns their digest."""
+    if where.pair is None:
+        return None
+    certificate, key = (file.read_bytes() for file in where.pair)
+    digest = hashlib.sha256(certificate + key).hexdigest()[:16]
+    for file, content in zip(tls_files(folder, digest), (certificate, key), strict=True):
+        private.write_file(file, content)
+    return digest
 
 
 def _check(world: World, services: Services | None, gateways: int) -> None:
@@ -128,12 +140,6 @@ def _check(world: World, services: Services | None, gateways: int) -> None:
     if services is not None:
         begin(load_request_policy(services.spec.dispatch), services.system)
         begin(load_replica_policy(services.spec.orchestrate), services.system)
-
-
-def store_token(store: Store) -> str:
-    """The token that the controller shows gateways; made once."""
-    found = (store.get("controller") or {}).get("admin_token")
-    return found or secrets.token_urlsafe(24)
 
 
 def replica(
@@ -207,12 +213,12 @@ def _file(variant: Variant, models: Path | None, folder: Path) -> Path:
 
 def write_stand_in(file: Path) -> None:
     """A network that returns its input: x FP32 [n, size] → y."""
-    import onnx  # an extra
     from onnx import TensorProto, helper
 
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "size"]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "stand-in", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), file)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    private.write_file(file, model.SerializeToString())
 
 
 class _Known:
@@ -243,7 +249,7 @@ class _Known:
         self._entities.add(entity)
         return Process(name, "worker", free_port(), {**settings, "entity": entity}, _core(entity))
 
-    def gateways(self, sites: Sequence[str], port: int, settings: Mapping[str, Any]) -> list[Process]:
+    def gateways(self, sites: Sequence[str], where: Listen, settings: Mapping[str, Any]) -> list[Process]:
         """Gateways for sites; those that are there keep theirs."""
         left, numbers = list(sites), dict[int, str]()
         for running in self._of("gateway"):
@@ -252,13 +258,16 @@ class _Known:
                 numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
         free = (number for number in itertools.count() if number not in numbers)
         numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
-        return [self._gateway(number, site, port, settings) for number, site in sorted(numbers.items())]
+        return [self._gateway(number, site, where, settings) for number, site in sorted(numbers.items())]
 
-    def _gateway(self, number: int, site: str, port: int, settings: Mapping[str, Any]) -> Process:
+    def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
         name = f"gateway-{number}"
-        before = self.rows[name].process.port if name in self.rows else 0
-        where = port + number if port else before or free_port()
-        return Process(name, "gateway", where, {**settings, "site": site})
+        before = self.rows[name].process if name in self.rows else None
+        port = where.port + number if where.port else before.port if before else free_port()
+        grpc_port = where.grpc_port and where.grpc_port + number
+        if grpc_port == 0:
+            grpc_port = (before.settings.get("grpc_port") if before else None) or free_port()
+        return Process(name, "gateway", port, {**settings, "site": site, "grpc_port": grpc_port})
 
 
 def _still(cores: tuple[int, ...], number: int) -> tuple[int, ...]:

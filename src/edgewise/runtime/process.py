@@ -1,4 +1,4 @@
-"""What runs inside each process of a live system: `python -m edgewise.runtime.process FOLDER JSON`."""
+"""What runs inside each process of a live system: `… -m edgewise.runtime.process FOLDER`, JSON as input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.spec_services import LiveStreamsSpec
-from edgewise.runtime import dispatching, http, split
+from edgewise.runtime import dispatching, http, private, split
 from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.books import Stored
+from edgewise.runtime.changes import tls_files
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.following import Following
@@ -82,22 +83,24 @@ def main(folder: Path, process: Process) -> None:
         os.sched_setaffinity(0, process.cores)
     log_json()
     place = take_place(folder, process.port)
+    store = Store(folder / DATABASE)
     if process.kind != "gateway":
-        run(run_worker(_worker(process), Listen(port=process.port)))
+        where = Listen(port=process.port, token=store.secret("parts"), operators=(store.secret("operator"),))
+        store.close()
+        run(run_worker(_worker(process), where))
         place.close()
         return
-    store = Store(folder / DATABASE)
     run(_gateway(folder, process, store))
     place.close()
 
 
-def take_place(folder: Path, port: int) -> TextIO:
+def take_place(folder: Path, port: int) -> IO[str]:
     """Hold the place of a port; a process that still does was lost by its controller, and is killed.
 
     Returns:
         the open lock file: whoever has it holds the place.
     """
-    place = place_file(folder, port).open("a+")
+    place = private.open_file(place_file(folder, port), "a+")
     while True:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,6 +146,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
         policy = policies.load(store.get("policy"))
     except PolicyError as error:
         raise EdgewiseError(f"policy: {error}") from error
+    token = store.secret("parts")
     session = Session(
         world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
         window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=bounds.burst,
@@ -151,7 +155,7 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
     gateway = Gateway(
         session,
-        [http.Client.of_url(url) for url, _ in places.values()],
+        [http.Client.of_url(url, token) for url, _ in places.values()],
         [model for _, model in places.values()],
         patience=replace(PATIENCE, lease_s=bounds.lease_s),
         book=Stored(store, process.name),
@@ -164,12 +168,10 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     split.split_upstreams(gateway.upstreams, world, folders, gateway.metrics.registry, settings["seed"])
     if (services := services_of(scenario)) is not None:
         gateway.services = _services(services, process, store, gateway)
-    where = Listen(
-        port=process.port, token=store.get("token"), admin_token=store.get("controller")["admin_token"]
-    )
+    where = _front(folder, process, store)
     if settings.get("trial"):
         gateway.draining = True  # it shows that it can begin, and touches nothing
-        return await run_trial(gateway, where)
+        return await run_trial(gateway, replace(where, grpc_port=None))
     gateway.restore()
     if shadow := store.get("shadow"):
         session.watch_with(policies.load(shadow))
@@ -177,6 +179,23 @@ async def _gateway(folder: Path, process: Process, store: Store) -> None:
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()
     store.close()
+
+
+def _front(folder: Path, process: Process, store: Store) -> Listen:
+    """Where a gateway listens and who may ask: clients; in its administration operator and controller."""
+    settings = process.settings
+    certificate, key = tls_files(folder, settings["tls"]) if settings["tls"] else (None, None)
+    return Listen(
+        settings["host"],
+        process.port,
+        settings["grpc_port"],
+        token=store.get("token"),
+        operators=(store.secret("operator"), store.secret("parts")),
+        certificate=certificate,
+        key=key,
+        names=tuple(settings["names"]),
+        open=settings["open"],
+    )
 
 
 def _services(services: Services, process: Process, store: Store, gateway: Gateway) -> ServiceRequests:
@@ -195,11 +214,12 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
         gateway.session,
         gateway.ways,
         gateway.tracing,
+        store.secret("parts"),
     )
 
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), from_json(sys.argv[2]))
+        main(Path(sys.argv[1]), from_json(sys.stdin.read()))
     except EdgewiseError as error:
         sys.exit(f"error: {error}")

@@ -13,8 +13,9 @@ from typing import Any
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.runtime.plan import DATABASE, SCENARIO
-from edgewise.runtime.store import Store
+from edgewise.runtime import private
+from edgewise.runtime.plan import SCENARIO
+from edgewise.runtime.reaching import store_of
 
 TRACE = "streams.csv"
 COLUMNS = (
@@ -53,9 +54,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     Raises:
         RunError: there is no system, or no stream was opened that a scenario can have.
     """
-    if not (state / DATABASE).is_file():
-        raise RunError(f"state {state}: no live system was started there; use --state")
-    store = Store(state / DATABASE)
+    store = store_of(state)
     now_s = time.time()
     seen = [r for r in store.streams(1_000_000) if last_s is None or r["opened_s"] >= now_s - last_s]
     store.close()
@@ -69,10 +68,10 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     duration_s = max(ends_s - began_s, 1.0) + SHORTEST_S
     names = _names(rows)
     scenario = _scenario(live, rows, names, duration_s)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCENARIO).write_text(dump_scenario(scenario))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private.write_file(folder / SCENARIO, dump_scenario(scenario))
     sites = [site.name for site in live.topology.sites]
-    with (folder / TRACE).open("w", newline="") as file:
+    with private.open_file(folder / TRACE, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for row, name in zip(rows, names, strict=True):

@@ -9,9 +9,9 @@ from edgewise.config import load_scenario
 from edgewise.errors import RunError
 from edgewise.model.work import Stream
 from edgewise.runtime import http
-from edgewise.runtime.plan import DATABASE, SCENARIO
+from edgewise.runtime.plan import SCENARIO
+from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.recording import TRACE
-from edgewise.runtime.store import Store
 from edgewise.runtime.traffic import Seen, Traffic, zeros
 from edgewise.workloads import read_streams_csv
 
@@ -29,27 +29,25 @@ def play(state: Path, folder: Path, seed: int = 0) -> list[Seen]:
     """
     scenario = load_scenario(folder / SCENARIO)
     streams = read_streams_csv(folder / TRACE, scenario, seed)
-    store = Store(state / DATABASE)
-    fronts = [r.process for r in store.processes() if r.process.kind == "gateway"]
-    token = store.get("token")
-    store.close()
-    urls = {front.settings["site"]: front.url for front in reversed(fronts)}
+    store = store_of(state)
+    fronts = [r.process for r in store.processes("gateway")]
+    of_site = {front.settings["site"]: front for front in reversed(fronts)}
     sites = [site.name for site in scenario.topology.sites]
     here = [site.name for site in load_scenario(state / SCENARIO).topology.sites]
     if missing := [name for name in sites if name not in here]:
         raise RunError(f"site {missing[0]!r}: the system that is up has only {', '.join(here)}")
+    chosen = [of_site.get(name, fronts[0]) for name in sites]
+    clients = {site: client_to(front, store, store.get("token")) for site, front in enumerate(chosen)}
+    store.close()
     try:
-        return asyncio.run(
-            _play(streams, [urls.get(name, fronts[0].url) for name in sites], sites, token, seed)
-        )
+        return asyncio.run(_play(streams, clients, sites, seed))
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"replay: {error}") from error
 
 
 async def _play(
-    streams: list[Stream], urls: list[str], sites: list[str], token: str | None, seed: int
+    streams: list[Stream], clients: dict[int, http.Client], sites: list[str], seed: int
 ) -> list[Seen]:
-    clients = {site: http.Client.of_url(url, token) for site, url in enumerate(urls)}
     queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
     traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed)
     seen = await traffic.play()

@@ -43,6 +43,7 @@ class ServiceRequests:
         metrics: told about answers.
         session: told what goes to workers, where streams have their queries, too.
         tracing: records spans.
+        token: that replicas want to see.
     """
 
     core: Dispatching
@@ -54,6 +55,7 @@ class ServiceRequests:
     session: Session
     ways: Ways | None = None
     tracing: Tracing = OFF
+    token: str | None = field(default=None, repr=False)
     _targets: dict[str, Upstream] = field(default_factory=dict)
     _waiting: int = 0
     _travelled: int = 0
@@ -95,7 +97,7 @@ class ServiceRequests:
                 replicas[name] = Replica(name, s, n + 1)
             old = self._targets.get(name)
             if old is None or old.client.url != process.url:
-                self._targets[name] = Upstream(http.Client.of_url(process.url), services.names[s])
+                self._targets[name] = Upstream(http.Client.of_url(process.url, self.token), services.names[s])
                 self._targets[name].up = old is not None and old.up  # its successor was ready first
                 if old is not None:
                     old.client.close()

@@ -33,26 +33,46 @@ class Listen:
     Attributes:
         host: this machine only, unless said otherwise.
         port, grpc_port: 0 takes a free one; no gRPC when `grpc_port` is None.
-        token: bearer token that clients must show.
-        admin_token: token for /v1/admin; `token` when None.
+        token: bearer token that clients must show; None lets every client in.
+        operators: tokens, one of which /v1/admin needs; none: nobody may ask there.
         certificate, key: PEM files; both or neither.
+        names: that clients call this machine by, besides localhost and addresses in numbers.
+        open: other machines may ask without a token.
         limits: of HTTP clients.
     """
 
     host: str = http.LOCALHOST
     port: int = 0
     grpc_port: int | None = None
-    token: str | None = None
-    admin_token: str | None = None
+    token: str | None = field(default=None, repr=False)
+    operators: tuple[str, ...] = field(default=(), repr=False)
     certificate: Path | None = None
     key: Path | None = None
+    names: tuple[str, ...] = ()
+    open: bool = False
     limits: http.Limits = field(default_factory=http.Limits)
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise ScenarioError("tls: give both certificate and key, or neither")
-        for token in (self.token, self.admin_token):
+        for token in (self.token, *self.operators):
             http.check_token(token)
+        if not (self.token or self.open or http.is_loopback(self.host)):
+            raise ScenarioError(
+                f"host {self.host}: other machines can ask there; give a token for clients (--token-file), "
+                "or say that everyone may (--open)"
+            )
+
+    @property
+    def guard(self) -> http.Guard:
+        """Who may ask."""
+        names = tuple(name.lower() for name in (self.host, *self.names))
+        return http.Guard((self.token,) if self.token else (), self.operators, names)
+
+    @property
+    def pair(self) -> tuple[Path, Path] | None:
+        """Certificate and key; None without TLS."""
+        return (self.certificate, self.key) if self.certificate and self.key else None
 
 
 class Closing(Protocol):
@@ -83,12 +103,9 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
     Raises:
         ScenarioError: the address is taken, a TLS file is wrong, or gRPC is not installed.
     """
-    guarded = http.protect(handler, where.token, where.admin_token)
-    pair = (where.certificate, where.key) if where.certificate and where.key else None
-    if where.host not in (http.LOCALHOST, "localhost", "::1") and not where.token:
-        log.warning("open to the network without a token", extra={"host": where.host})
+    guarded = http.protect(handler, where.guard)
     try:
-        tls = http.tls_server(*pair) if pair else None
+        tls = http.tls_server(*where.pair) if where.pair else None
         server = await http.serve(guarded, where.host, where.port, where.limits, tls, at_once)
     except OSError as error:
         raise ScenarioError(f"cannot listen on {where.host}:{where.port}: {error}") from error
@@ -99,7 +116,7 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
     from edgewise.runtime.grpc_server import serve_grpc  # an extra
 
     most = where.limits.body_bytes
-    return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, pair))
+    return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, where.pair))
 
 
 async def run_worker(

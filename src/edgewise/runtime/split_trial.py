@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_urlsafe
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -139,9 +140,9 @@ def draw_inputs(model: OnnxModel, shapes: Mapping[str, Sequence[int]], seed: int
 
 async def _calibrated(home: Path, about: Cut, inputs: dict[str, Array]) -> dict[str, float]:
     """Seconds of every task at a worker in this process."""
-    worker = PieceWorker(Worker(OnnxModel(VARIANT, home / WHOLE)), home, about.parts)
-    server = await http.serve(worker.handle, http.LOCALHOST, 0)
-    client = http.Client(server.host, server.port)
+    worker, token = PieceWorker(Worker(OnnxModel(VARIANT, home / WHOLE)), home, about.parts), token_urlsafe()
+    server = await http.serve(http.protect(worker.handle, http.Guard((token,))))
+    client = http.Client.of_url(server.url, token)
     try:
         return await calibrate(about, client, inputs)
     finally:

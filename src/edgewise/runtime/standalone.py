@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 from edgewise import policies
 from edgewise.core.world import World
@@ -14,33 +16,60 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.session import Session
 
+MODELS = "/v2/models/"
 
-def gateway(scenario: Scenario, policy: str, workers: Sequence[str]) -> Gateway:
+
+def gateway(
+    scenario: Scenario,
+    policy: str,
+    workers: Sequence[str],
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Gateway:
     """A gateway for a scenario's workers.
 
     Args:
-        workers: "URL=MODEL" of each, in the scenario's order; MODEL is its name in its own URLs.
+        workers: "NAME=URL" of each, in any order. A URL that ends in /v2/models/MODEL says what the model is
+            called there; otherwise it has the name of the worker's variant.
+        token: that workers want to see.
+        tls: whom to trust where a URL begins with https; the system's authorities when None.
     Raises:
-        ScenarioError: not as many as the scenario has workers, or one is malformed.
+        ScenarioError: a worker is missing, unknown or given twice, or its URL is wrong.
         PolicyError: the policy cannot be loaded.
     """
     world = World.build(scenario.catalog, scenario.topology)
-    if len(workers) != world.workers:
-        names = ", ".join(world.worker_names)
-        raise ScenarioError(f"--worker: {len(workers)} given, the scenario has {world.workers}: {names}")
+    urls = _by_name(workers, world.worker_names)
     clients, models = [], []
-    for text in workers:
-        url, _, model = text.rpartition("=")
-        if not url or not model:
-            raise ScenarioError(f"--worker: {text!r} is not URL=MODEL, as http://127.0.0.1:8001=my-model")
+    for name, variant in zip(world.worker_names, world.variant_names, strict=True):
+        url, _, model = urls[name].partition(MODELS)
         try:
-            clients.append(http.Client.of_url(url))
+            clients.append(http.Client.of_url(url, token, tls))
         except ValueError as error:
-            raise ScenarioError(f"--worker: {error}") from None
-        models.append(model)
+            raise ScenarioError(f"--worker {name}: {error}") from None
+        models.append(unquote(model) or variant)
     began_s, bounds = time.monotonic(), scenario.spec.streams or LiveStreamsSpec()
     session = Session(
         world, policies.load(policy), 0, lambda: time.monotonic() - began_s,
         window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=bounds.burst,
     )  # fmt: skip
     return Gateway(session, clients, models, patience=Patience(lease_s=bounds.lease_s))
+
+
+def _by_name(workers: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """URL of each worker.
+
+    Raises:
+        ScenarioError: not exactly one for each of `names`.
+    """
+    urls: dict[str, str] = {}
+    for text in workers:
+        name, _, url = text.partition("=")
+        if not url:
+            raise ScenarioError(f"--worker: {text!r} is not NAME=URL, as {names[0]}=http://127.0.0.1:8001")
+        if name not in names or name in urls:
+            what = "is given twice" if name in urls else "is not in the scenario"
+            raise ScenarioError(f"--worker: {name!r} {what}; its workers are {', '.join(names)}")
+        urls[name] = url
+    if missing := [name for name in names if name not in urls]:
+        raise ScenarioError(f"--worker: none for {', '.join(missing)}; give NAME=URL for each worker")
+    return urls

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import RunError
+from edgewise.runtime import private
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -59,8 +61,11 @@ class Process:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
-        return f"http://127.0.0.1:{self.port}"
+        """Where it answers this machine."""
+        host = str(self.settings.get("host") or "127.0.0.1")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        scheme = "https" if self.settings.get("tls") else "http"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
     @property
     def digest(self) -> str:
@@ -103,16 +108,18 @@ class Database:
     """A database in WAL mode; every statement commits unless a transaction was begun.
 
     Args:
-        file: created when missing.
+        file: created when missing, in a folder that is its owner's only; so are both from now on.
         schema: makes its tables where they are missing.
+    Attributes:
+        exposed: whether others could read it until now.
     Raises:
-        RunError: it cannot be opened, or is no database.
+        RunError: it cannot be opened, is no database, or its folder is not ours alone.
     """
 
     def __init__(self, file: Path, schema: str) -> None:
         self.file = file = file.absolute()  # whoever opens it again may be elsewhere
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            self.exposed = self._make_private()
             self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: it can shrink
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -126,12 +133,22 @@ class Database:
         """Close the file."""
         self._db.close()
 
+    def _make_private(self) -> bool:
+        """Before SQLite opens the file: its logs, which hold what it holds, get the rights that it has."""
+        known, file = self.file.exists(), self.file
+        open_folder = private.make_folder(file.parent, file.name)
+        logs = [log for end in ("-wal", "-shm") if (log := file.with_name(file.name + end)).exists()]
+        open_files = [private.make_file(each) for each in (file, *logs)]
+        return known and (open_folder or any(open_files))
+
 
 class Store(Database):
     """The state of one live system, see `Database`."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, SCHEMA)
+        if self.exposed:
+            self.put("exposed", True)  # until `replace_exposed`
 
     # settings
 
@@ -143,6 +160,23 @@ class Store(Database):
     def put(self, name: str, value: Any) -> None:
         """Set a setting."""
         self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
+
+    # secrets
+
+    def secret(self, whose: str) -> str:
+        """A token of this system, made when first asked for: of its "operator", or between its "parts"."""
+        name = f"secret of {whose}"
+        if self.get(name) is None:
+            made = json.dumps(secrets.token_urlsafe(24))
+            self._db.execute("INSERT OR IGNORE INTO setting VALUES (?, ?)", (name, made))
+        return str(self.get(name))
+
+    def replace_exposed(self) -> bool:
+        """Forget the secrets of a system that is down, if others could read them; True if so."""
+        exposed = bool(self.get("exposed", False))
+        if exposed:
+            self._db.execute("DELETE FROM setting WHERE name LIKE 'secret of %' OR name = 'exposed'")
+        return exposed
 
     # processes
 

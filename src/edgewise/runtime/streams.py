@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from edgewise.runtime.granting import Granting
 from edgewise.runtime.headers import STREAM
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.session import Session
+from edgewise.runtime.upstream import Upstream, explain
 
 log = logging.getLogger("edgewise.gateway")
 MOST_CLOSED = 200  # for want of use, in one pass: each is written down
@@ -39,6 +41,7 @@ class Streams:
         session, book: of the gateway.
         patience: leases.
         granting: confirms bindings; None where workers grant nothing.
+        upstreams: the workers; the gateway's own list.
         default_needs, max_streams, site: see `Gateway`.
     """
 
@@ -48,6 +51,7 @@ class Streams:
         book: Book,
         patience: Patience,
         granting: Granting | None,
+        upstreams: Sequence[Upstream],
         *,
         default_needs: dict[str, Any] | None,
         max_streams: int,
@@ -55,6 +59,7 @@ class Streams:
     ) -> None:
         self.session, self.book, self.patience, self.granting = session, book, patience, granting
         self._default_needs, self._max_streams, self._site = default_needs, max_streams, site
+        self._upstreams = upstreams
         self._used_s: dict[int, float] = {}  # of every open stream
         self._by_key: dict[Key, int] = {}  # those opened by headers
         self._keys: dict[int, Key] = {}
@@ -105,6 +110,14 @@ class Streams:
             stream_id = await self._open({**(self._default_needs or {}), **found}, key, left_s)
             self._tell(stream_id)
         return stream_id
+
+    def why(self, stream_id: int) -> str:
+        """Why a stream is refused; tells workers that are down from those that do not take our token."""
+        served, world = self.session.served[stream_id], self.session.world
+        reason = served.reason or REASONS[Violation.POLICY]
+        pairs = zip(world.task, self._upstreams, strict=True)
+        asked = world.task_names.index(served.stream.task)
+        return explain(reason, [target for task, target in pairs if task == asked])
 
     def renew(self, stream_id: int) -> None:
         """A stream is used."""
@@ -163,7 +176,7 @@ class Streams:
         where = self._tell(stream_id)
         if where is not None:
             return http.as_json({"stream": stream_id, **where, "lease_s": self._lease_s(stream_id)}, 201)
-        session, reason = self.session, self.session.served[stream_id].reason
+        session, reason = self.session, self.why(stream_id)
         final = session.refuse_for_good(stream_id)
         if final:
             self._written_off(stream_id)
@@ -177,8 +190,7 @@ class Streams:
         """Log where a new stream is; None where it was refused."""
         worker = self.session.bound_to(stream_id)
         if worker is None:
-            reason = self.session.served[stream_id].reason or REASONS[Violation.POLICY]
-            log.info("stream refused", extra={"stream": stream_id, "reason": reason})
+            log.info("stream refused", extra={"stream": stream_id, "reason": self.why(stream_id)})
             return None
         where = where_is(self.session.world, worker)
         log.info("stream bound", extra={"stream": stream_id, **where})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.headers import QUEUED
@@ -20,6 +22,10 @@ from edgewise.runtime.protocol import (
     encode_request,
     encode_response,
 )
+
+log = logging.getLogger("edgewise.upstream")
+REFUSALS = (401, 403)  # what a server answers to a token that is not its own
+REFUSES = "refuses our token"
 
 
 class Upstream:
@@ -32,12 +38,13 @@ class Upstream:
         up: whether it is thought to answer.
         silent: its last health check had no answer at all, and nobody refused the connection either: what
             is under way there may never be answered.
+        refuses: whether it answers, and does not take our token.
         queued: queries that wait or run there, as it last said; None when it does not.
     """
 
     def __init__(self, client: http.Client, model: str) -> None:
         self.client, self.model = client, model
-        self.up, self.silent = True, False
+        self.up, self.silent, self.refuses = True, False, False
         self.queued: int | None = None
         self._misses = 0
         self._path = f"/v2/models/{quote(model, safe='')}"
@@ -57,12 +64,12 @@ class Upstream:
             timeout_s = max(until_s - time.monotonic(), 0.0)
         path = f"{self._path}/infer"
         if self._binary or JSON_LENGTH not in headers:
-            return await self.client.request("POST", path, headers, body, timeout_s)
+            return await self._request("POST", path, timeout_s, headers, body)
         asked = decode_request(headers, body)
         plain = replace(asked, binary=False, binary_outputs=dict.fromkeys(asked.binary_outputs, False))
         more, text = encode_request(plain, json_inputs=plain.inputs)
         kept = {name: value for name, value in headers.items() if name != JSON_LENGTH}
-        answer = await self.client.request("POST", path, kept | more, text, timeout_s)
+        answer = await self._request("POST", path, timeout_s, kept | more, text)
         if answer.status == 200:
             try:
                 found = decode_response(answer.headers, answer.body)
@@ -78,7 +85,7 @@ class Upstream:
 
     async def _takes_binary(self, timeout_s: float) -> bool:
         """Whether the server lists the extension; one that lists none at all is believed to."""
-        answer = await self.client.request("GET", "/v2", timeout_s=timeout_s)
+        answer = await self._request("GET", "/v2", timeout_s)
         try:
             extensions = json.loads(answer.body).get("extensions")
         except (ValueError, AttributeError):
@@ -88,7 +95,7 @@ class Upstream:
     async def metadata(self, timeout_s: float = 5.0) -> dict[str, Any] | None:
         """Its model's metadata, None when it gives none."""
         try:
-            answer = await self.client.request("GET", self._path, timeout_s=timeout_s)
+            answer = await self._request("GET", self._path, timeout_s)
             found = json.loads(answer.body) if answer.status == 200 else None
         except (ConnectionError, TimeoutError, ValueError):
             return None
@@ -106,7 +113,7 @@ class Upstream:
             whether it is up now.
         """
         try:
-            answer = await self.client.request("GET", f"{self._path}/ready", timeout_s=timeout_s)
+            answer = await self._request("GET", f"{self._path}/ready", timeout_s)
             ready = answer.status == 200
             self.heard(answer)
             self._misses, self.silent = 0 if ready else failures, False
@@ -115,6 +122,30 @@ class Upstream:
         except TimeoutError:
             self._misses, self.silent = self._misses + 1, True
         return self._misses < failures
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> http.Response:
+        """As its client's; a worker that does not take our token is as good as lost, and is told apart."""
+        answer = await self.client.request(method, path, headers, body, timeout_s)
+        refuses = answer.status in REFUSALS
+        if refuses and not self.refuses:
+            log.warning("worker refuses our token", extra={"url": self.client.url, "status": answer.status})
+        self.refuses = refuses
+        if refuses:
+            raise ConnectionRefusedError(REFUSES)
+        return answer
+
+
+def explain(reason: str, targets: Sequence[Upstream]) -> str:
+    """Why a stream is refused, with the workers that are up and do not take our token."""
+    refusing = ", ".join(target.client.url for target in targets if target.refuses)
+    return f"{reason}; {REFUSES}: {refusing}" if refusing and reason == REASONS[Violation.DOWN] else reason
 
 
 async def watch(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgewise.errors import RunError
+from edgewise.runtime import private
 from edgewise.runtime.store import Process, as_json
 
 
@@ -52,12 +53,15 @@ class LocalBackend:
                 os.kill(int(handle.split(":")[0]), signal.SIGKILL if force else signal.SIGTERM)
 
     def _spawn(self, process: Process) -> int:
-        command = [sys.executable, "-m", "edgewise.runtime.process", str(self.folder), as_json(process)]
+        command = [sys.executable, "-m", "edgewise.runtime.process", str(self.folder)]
         try:
-            with log_file(self.folder, process.name).open("ab") as log:
+            with private.open_file(log_file(self.folder, process.name), "ab") as log:
                 child = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 )
+            assert child.stdin is not None
+            with child.stdin as stdin:  # everybody may read a command line
+                stdin.write(as_json(process).encode())
         except OSError as error:
             raise RunError(f"{process.name}: cannot be started: {error}") from error
         child.returncode = 0  # `alive` reaps it; Popen must not warn
@@ -77,13 +81,13 @@ def alive_handle(handle: str) -> bool:
 
 def log_file(folder: Path, name: str) -> Path:
     """Where a process writes its log."""
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    (folder / "logs").mkdir(exist_ok=True, mode=0o700)
     return folder / "logs" / f"{name}.log"
 
 
 def place_file(folder: Path, port: int) -> Path:
     """What the process of a port holds locked while it lives."""
-    (folder / "places").mkdir(parents=True, exist_ok=True)
+    (folder / "places").mkdir(exist_ok=True, mode=0o700)
     return folder / "places" / str(port)
 
 

@@ -14,23 +14,36 @@ from edgewise.runtime.http.messages import (
     as_json,
     failure,
 )
-from edgewise.runtime.http.security import check_token, protect, tls_client, tls_server
+from edgewise.runtime.http.security import (
+    Guard,
+    bearer,
+    check_token,
+    is_loopback,
+    protect,
+    tls_client,
+    tls_server,
+    tls_to,
+)
 from edgewise.runtime.http.server import Limits, Server, serve
 
 __all__ = [
     "LOCALHOST",
     "MAX_BODY_BYTES",
     "Client",
+    "Guard",
     "Handler",
     "Limits",
     "Request",
     "Response",
     "Server",
     "as_json",
+    "bearer",
     "check_token",
     "failure",
+    "is_loopback",
     "protect",
     "serve",
     "tls_client",
     "tls_server",
+    "tls_to",
 ]

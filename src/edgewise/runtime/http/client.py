@@ -18,6 +18,7 @@ from edgewise.runtime.http.messages import (
     use_large_buffers,
     write_request,
 )
+from edgewise.runtime.http.security import bearer
 from edgewise.runtime.later import Later
 
 MAX_IDLE = 256
@@ -142,7 +143,7 @@ class Client:
         headers: dict[str, str] | None = None,
     ) -> None:
         self.host, self.port, self.prefix = host, port, prefix
-        self._address = f"{host}:{port}"
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._tls, self._fixed = tls, headers or {}
         self._idle: list[_Call] = []
         self._busy: set[_Call] = set()
@@ -166,19 +167,18 @@ class Client:
             write_request("GET", parts.path or "/", str(parts.port), {}, b"")
         except ValueError:
             raise wrong from None
-        odd = parts.query or parts.fragment or not url.isascii()
+        odd = parts.query or parts.fragment or not url.isascii() or "@" in parts.netloc  # names and passwords
         if parts.scheme not in ("http", "https") or not parts.hostname or odd:
             raise wrong
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
-        headers = {"authorization": f"Bearer {token}"} if token else {}
         context = (tls or ssl.create_default_context()) if secure else None
-        return cls(parts.hostname, port, context, parts.path.rstrip("/"), headers)
+        return cls(parts.hostname, port, context, parts.path.rstrip("/"), bearer(token))
 
     @property
     def url(self) -> str:
         """Base address."""
-        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}{self.prefix}"
+        return f"{'https' if self._tls else 'http'}://{self._address}{self.prefix}"
 
     async def request(
         self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"",

@@ -1,40 +1,73 @@
-"""Who may ask: bearer tokens, and TLS from certificate files."""
+"""Who may ask: bearer tokens, which names a server answers to, and TLS from certificate files.
+
+A page in a browser can send requests to this machine. It cannot show a token; where none is needed it is
+told apart by its `Origin`, and by a `Host` that is no name of the server (a name made to point here).
+"""
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import re
 import ssl
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
 from edgewise.runtime.http.messages import Handler, Request, Response, failure
 
-OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
+HEALTH = ("/v2/health/live", "/v2/health/ready")
+OPEN_PATHS = (*HEALTH, "/openapi.json")
+QUERIES = "/v2/models/"  # nearly all requests
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 
 
-def protect(handler: Handler, token: str | None, admin_token: str | None = None) -> Handler:
-    """Let only requests with `Authorization: Bearer <token>` through; health stays open.
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Who may ask a server what. Health and /openapi.json are for everyone.
 
-    Args:
-        handler: what to protect.
-        token: what clients must show; None lets everyone in.
-        admin_token: what changes below /v1/admin need; `token` when None.
+    Attributes:
+        clients: tokens, one of which a request must show; none: everyone may ask.
+        operators: tokens, one of which /v1/admin needs; none: nobody may ask there.
+        names: of the server, besides localhost and addresses in numbers.
     """
-    if token is None and admin_token is None:
-        return handler
 
-    async def checked(request: Request) -> Response:
-        if request.path in OPEN_PATHS:
-            return await handler(request)
+    clients: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def refusal(self, request: Request) -> Response | None:
+        """The answer to a request that may not be made; None to one that may."""
+        path, headers = request.path, request.headers
+        if path in HEALTH:
+            return None
+        host = headers.get("host")
+        if host is not None and not _is_ours(host, self.names):
+            return failure(403, f"host: {host[:80]!r} is no name of this server; start it with --server-name")
+        if "origin" in headers and not _same(headers["origin"], host):
+            return failure(403, "origin: requests of web pages are not answered")
+        if path in OPEN_PATHS or (not self.clients and path.startswith(QUERIES)):
+            return None
         admin = request.parts[:2] == ["v1", "admin"]
-        accepted = [t for t in ((admin_token or token,) if admin else (token, admin_token)) if t]
-        shown = request.headers.get("authorization", "")
-        open_to_all = token is None and not admin
-        if open_to_all or any(_equal(shown, f"Bearer {t}") for t in accepted):
-            return await handler(request)
-        response = failure(401, "authorization: a valid bearer token is needed")
+        if not admin and not self.clients:
+            return None
+        accepted = self.operators if admin else (*self.clients, *self.operators)
+        if not accepted:
+            return failure(403, "administration: is closed; start this with an operator's token")
+        if _shows(headers.get("authorization", ""), accepted):
+            return None
+        whose = "the operator's" if admin else "a valid"
+        response = failure(401, f"authorization: {whose} bearer token is needed")
         response.headers["www-authenticate"] = "Bearer"
         return response
+
+
+def protect(handler: Handler, guard: Guard) -> Handler:
+    """Let only requests through that `guard` does not refuse."""
+
+    async def checked(request: Request) -> Response:
+        return guard.refusal(request) or await handler(request)
 
     return checked
 
@@ -47,6 +80,19 @@ def check_token(token: str | None) -> None:
     """
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ScenarioError("token: must be visible ASCII characters, for it is sent in a header")
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The headers that show a token; none where there is none."""
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
 
 
 def tls_server(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -76,5 +122,45 @@ def tls_client(authority: Path | None = None) -> ssl.SSLContext:
         raise ScenarioError(f"tls authority {authority}: cannot be used: {error}") from error
 
 
-def _equal(shown: str, wanted: str) -> bool:
-    return hmac.compare_digest(shown.encode(), wanted.encode())
+def tls_to(certificate: Path) -> ssl.SSLContext:
+    """TLS to the one server that has this very certificate, whatever address it is reached by.
+
+    Raises:
+        ScenarioError: the file is missing or holds no certificate.
+    """
+    context = tls_client(certificate)
+    context.check_hostname = False  # it may be for another name than the one it has on this machine
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+@lru_cache(1024)
+def _is_ours(host: str, names: tuple[str, ...]) -> bool:
+    """Whether a `Host` header is a name of the server, or an address: no name server can redirect that."""
+    found = HOST.fullmatch(host.lower())
+    if found is None:
+        return False
+    name = found[1] or found[2]
+    return name in ("localhost", *names) or _address(name) is not None
+
+
+def _same(origin: str, host: str | None) -> bool:
+    return origin.partition("://")[2] == host
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _shows(shown: str, tokens: tuple[str, ...]) -> bool:
+    """Whether one of the tokens is shown; a comparison takes the same time wherever the two differ."""
+    given = shown.encode()
+    return any(hmac.compare_digest(given, header) for header in _headers(tokens))
+
+
+@lru_cache(64)
+def _headers(tokens: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(f"Bearer {token}".encode() for token in tokens)

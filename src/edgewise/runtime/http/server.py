@@ -353,7 +353,8 @@ class Server:
     def __init__(self, server: asyncio.Server, shared: _Shared, host: str, secure: bool) -> None:
         self._server, self._shared, self.host = server, shared, host
         self.port: int = server.sockets[0].getsockname()[1]
-        self.url = f"{'https' if secure else 'http'}://{host}:{self.port}"
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if secure else 'http'}://{shown}:{self.port}"
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def close(self, grace_s: float = 5.0) -> None:

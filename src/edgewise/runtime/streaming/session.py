@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from secrets import token_urlsafe
 
 import numpy as np
 
@@ -69,6 +70,7 @@ class StreamSession:
         self._waiting: list[int] = []
         policy.reset(self.network, Key(seed))
         self._monitor: Monitor | None = None
+        self._secret = token_urlsafe(24)  # by which tasks know each other
         self._began_s = time.monotonic()
 
     def __enter__(self) -> StreamSession:
@@ -294,6 +296,7 @@ class StreamSession:
             inputs=ins,
             outputs=outs,
             least_s=float(least_s),
+            secret=self._secret,
         )
 
     def _output(self, placed: Placement, ports: Sequence[int], e: int) -> Output:

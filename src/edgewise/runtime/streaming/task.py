@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from edgewise.runtime.streaming.wire import Meter, TokenBucket, connect, listen, receive, send
+from edgewise.runtime.streaming.wire import Meter, TokenBucket, accept, connect, listen, receive, send
 from edgewise.workloads.payload import NOTHING, decode, encode
 
 PERIOD_S = 0.25
@@ -46,6 +46,7 @@ class Setting(TypedDict):
         inputs: ports to listen on, in the order of the predecessors.
         outputs: flows out.
         least_s: a frame takes at least so long here, which makes a fast machine act as a slow node.
+        secret: that senders of frames show first; tasks of one session know it, and nobody else.
     """
 
     code: str | None
@@ -55,6 +56,7 @@ class Setting(TypedDict):
     inputs: list[int]
     outputs: list[Output]
     least_s: float
+    secret: str
 
 
 class TaskProcess:
@@ -111,13 +113,14 @@ class TaskProcess:
         return itertools.cycle([b"b" + Path(name).read_bytes() for name in self.setting["frames"]])
 
     def _read(self, i: int, listener: Any) -> None:
-        sock, _ = listener.accept()
+        sock = accept(listener, self.setting["secret"].encode())
         while (data := receive(sock, self.received[i])) is not None:
             self.into[i].put(data)
 
     def _write(self, i: int) -> None:
         to = self.setting["outputs"][i]
         sock = connect(self.setting["address"], to["address"], to["port"])
+        sock.sendall(self.setting["secret"].encode())
         while True:
             send(sock, self.out[i].get(), self.sent[i], self.buckets[i])
 

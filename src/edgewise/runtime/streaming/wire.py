@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import socket
 import struct
 import threading
@@ -11,6 +12,7 @@ HEADER = struct.Struct("!I")
 LARGEST = 1 << 30  # bytes of a frame
 BUFFER = 32768  # of sockets; the kernel doubles it
 CHUNK = 8192
+GREETING_S = 5.0  # a stranger may say nothing for so long
 BURST_S = 0.1  # of tokens; at least one chunk. A sender that had to wait for a processor catches up
 
 
@@ -90,6 +92,21 @@ def connect(source: str, address: str, port: int, timeout_s: float = 10.0) -> so
             if time.monotonic() >= until_s:
                 raise
             time.sleep(0.05)
+
+
+def accept(listener: socket.socket, secret: bytes) -> socket.socket:
+    """The connection of our own sender; whoever does not know the secret is hung up on."""
+    while True:
+        sock, _ = listener.accept()
+        sock.settimeout(GREETING_S)
+        try:
+            shown = _exactly(sock, len(secret), Meter())
+        except OSError:
+            shown = None
+        if shown is not None and hmac.compare_digest(shown, secret):
+            sock.settimeout(None)
+            return sock
+        sock.close()
 
 
 def send(sock: socket.socket, payload: bytes, meter: Meter, bucket: TokenBucket | None = None) -> None:

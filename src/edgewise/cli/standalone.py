@@ -1,0 +1,110 @@
+"""Commands that run one worker or one gateway by themselves, without a controller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgewise import config
+from edgewise.cli.access import (
+    GrpcPort,
+    Host,
+    Names,
+    Open,
+    TlsCert,
+    TlsKey,
+    TokenFile,
+    client_token,
+    read_token,
+)
+from edgewise.cli.live import Otlp, _import
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(epilog="Example: edgewise worker my-model.onnx --port 8001")
+def worker(
+    file: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    name: Annotated[str | None, typer.Option(help="Its name in URLs; that of the file by default.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8001,
+    host: Host = "127.0.0.1",
+    grpc_port: GrpcPort = None,
+    max_batch: Annotated[int, typer.Option(min=1)] = 1,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    names: Names = None,
+    anyone: Open = False,
+    otlp: Otlp = None,
+) -> None:
+    """Serve one ONNX file, by itself, until Ctrl-C."""
+    serving, module, logs = _import("serving"), _import("worker"), _import("logs")
+    model = module.OnnxModel(name or file.stem, file, file.parent)
+    where = serving.Listen(
+        host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
+        names=tuple(names or ()), open=anyone,
+    )  # fmt: skip
+    logs.log_json()
+    made = module.Worker(model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name))
+    serving.run(serving.run_worker(made, where))
+
+
+@app.command(
+    epilog="Example: edgewise gateway here.yaml --worker my-model-cpu@node=http://127.0.0.1:8001/v2/models/my-model"
+)
+def gateway(
+    scenario: Annotated[str, typer.Argument(help="Describes the workers.")],
+    workers: Annotated[
+        list[str],
+        typer.Option(
+            "--worker",
+            help="NAME=URL of each worker of the scenario; a URL may end in /v2/models/MODEL, "
+            "else the model is called as its variant.",
+        ),
+    ],
+    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    host: Host = "127.0.0.1",
+    grpc_port: GrpcPort = None,
+    token_file: TokenFile = None,
+    operator_file: Annotated[
+        Path | None,
+        typer.Option("--operator-token-file", help="File with the token for /v1/admin; closed without it."),
+    ] = None,
+    workers_file: Annotated[
+        Path | None,
+        typer.Option("--workers-token-file", help="File with the token that workers want to see."),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(help="Authority of the workers' certificates, PEM; the system's by default."),
+    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    names: Names = None,
+    anyone: Open = False,
+    otlp: Otlp = None,
+) -> None:
+    """Run one gateway, by itself, in front of workers that run already."""
+    serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
+    loaded = config.load_scenario(scenario)
+    shown = read_token(workers_file, "--workers-token-file") if workers_file else None
+    trust = _import("http").tls_client(tls_ca) if tls_ca else None
+    made = standalone.gateway(loaded, policy, workers, shown, trust)
+    made.tracing = _import("tracing").tracing_to(otlp, "gateway")
+    operators = (read_token(operator_file, "--operator-token-file"),) if operator_file else ()
+    where = serving.Listen(
+        host,
+        port,
+        grpc_port,
+        client_token(token_file),
+        operators,
+        tls_cert,
+        tls_key,
+        tuple(names or ()),
+        anyone,
+    )
+    logs.log_json()
+    serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))

@@ -1,0 +1,70 @@
+"""Folders and files that only their owner may read, from their first byte on.
+
+The folder of a live system holds tokens, commands and traffic. What lies there is kept from other users
+twice: by the folder's rights and by each file's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO, Any
+
+from edgewise.errors import RunError
+
+OTHERS = 0o077  # rights of group and others
+
+
+def make_folder(folder: Path, ours: str) -> bool:
+    """Make a folder that only its owner may enter, or take others' rights to it away.
+
+    Args:
+        ours: file that a folder of this kind holds. Rights to any other folder with content stay.
+    Returns:
+        whether others had rights to it.
+    Raises:
+        RunError: it is a link, somebody else's, open to all writers, or holds other things.
+        OSError: it cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise RunError(f"state {folder}: is a link, or no folder; name the folder itself")
+    if found.st_uid != os.geteuid():
+        raise RunError(f"state {folder}: belongs to user {found.st_uid}; use a folder of your own")
+    if not found.st_mode & OTHERS:
+        return False
+    if found.st_mode & stat.S_IWOTH:
+        raise RunError(f"state {folder}: everybody may write there; use a folder of its own, as runs/live")
+    if not (folder / ours).exists() and any(folder.iterdir()):
+        raise RunError(f"state {folder}: holds other things, and others may read it; use a folder of its own")
+    folder.chmod(0o700)
+    return True
+
+
+def make_file(file: Path) -> bool:
+    """Make an empty file that only its owner may read, or take others' rights to it away.
+
+    Returns:
+        whether others had rights to it.
+    """
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not file.stat().st_mode & OTHERS:
+            return False
+        file.chmod(0o600)
+        return True
+    return False
+
+
+def open_file(file: Path, mode: str, **options: Any) -> IO[Any]:
+    """As `open`; a file that it makes is its owner's only."""
+    return open(file, mode, opener=lambda name, flags: os.open(name, flags, 0o600), **options)
+
+
+def write_file(file: Path, content: str | bytes) -> None:
+    """Write a file that only its owner may read."""
+    with open_file(file, "wb") as written:
+        written.write(content if isinstance(content, bytes) else content.encode())
