@@ -185,7 +185,7 @@ def test_every_policy_decides_on_live_jobs_as_in_simulation(name):
         pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
     simulated, live = defer.load(name), defer.load(name)
     if name == "horizon":  # as it comes it decides in what time there is
-        simulated, live = (Horizon(Forecast.steady(12), time_limit_s=60.0) for _ in range(2))
+        simulated, live = (Horizon(Forecast.steady(12)) for _ in range(2))
     loop = DeferralWorlds(generate(replace(SMALL, jobs_per_slot=8.0), [5]))
     started = 0
     while not loop.done:

@@ -1,10 +1,13 @@
 """Seed splits, frozen scenarios, the log of looks, and how a reproduction is carried out."""
 
+import ast
 import hashlib
 import json
 import multiprocessing
 import subprocess
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +17,7 @@ from matplotlib.figure import Figure
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
 from edgewise.reproduce import frozen, looks, place, run
+from edgewise.reproduce.cases import osdec
 from edgewise.reproduce.claims import (
     Claim,
     Finding,
@@ -143,7 +147,7 @@ def test_unfrozen_and_unreadable(tmp_path):
 
 
 def append(folder, k=0):
-    claim = Claim.of(f"claim-{k}", "s", "p", Finding(1.0, (0.9, 1.1), 5), at_least(0.5))
+    claim = Claim.of(f"claim-{k}", "s", "edgewise", "p", Finding(1.0, (0.9, 1.1), 5), at_least(0.5))
     return looks.append_look(folder, looks.Look("demo", CODE, [k], False, True, [claim] * 50, {"tiny": "9a"}))
 
 
@@ -261,7 +265,7 @@ def test_report_and_look(tmp_path, register):
     assert written["seeds"] == list(TEST_SEEDS) and written["command"] == "x"
     assert [claim["status"] for claim in written["claims"]] == ["holds", "fails"]
     assert list(written["claims"][0]) == [
-        "id", "statement", "paper", "estimate", "ci", "n", "status", "detail",
+        "id", "statement", "method", "paper", "estimate", "ci", "n", "status", "detail",
     ]  # fmt: skip
     digest = frozen.sha256(load_scenario("tiny"))
     assert written["scenarios"] == {"tiny": digest}
@@ -326,12 +330,52 @@ def test_the_rival_is_chosen_on_validation_seeds_only(tmp_path, register):
         run.carry_out("demo", tmp_path, tmp_path)
 
 
-def test_a_quick_run_has_a_budget(tmp_path, register):
-    answers = []
-    register(lambda r: answers.extend([r.affordable(1.0), r.affordable(1e6)]), quick_s=1000.0)
-    run.carry_out("demo", tmp_path, tmp_path, quick=True)
-    run.carry_out("demo", tmp_path, tmp_path, quick=False)
-    assert answers == [True, False, True, True]
+def test_a_claim_says_whose_method_it_is_about(tmp_path, register):
+    register(one_claim, ours=["two"])
+    report = run.carry_out("demo", tmp_path, tmp_path, seeds=range(3), quick=True)
+    assert [claim["method"] for claim in report.as_dict()["claims"]] == ["as published", "edgewise"]
+    with pytest.raises(EdgewiseError, match="ours names 'three', which is no declared claim"):
+        register(one_claim, name="other", ours=["three"])
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/claims.json")), ids=lambda path: path.parent.name)
+def test_committed_claims_say_whose_method_they_are_about(path):
+    what = run.find(path.parent.name)
+    for claim in json.loads(path.read_text())["claims"]:
+        assert claim["id"] in what.claims and claim["method"] == what.method(claim["id"]), claim["id"]
+        assert list(claim) == list(Claim.without_figures("", "", "edgewise", "", "holds", "").as_dict())
+
+
+MEASURES_TIME = {
+    "carry_out",
+    "_timed",
+    "_time_ticks",
+    "timed",
+    "n4",
+}  # to report it; quick runs skip such claims
+
+
+def test_no_clock_decides_how_much_a_reproduction_measures():
+    asked = set()
+    for path in Path(run.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                nodes = (n.value for n in ast.walk(function) if isinstance(n, ast.Attribute))
+                asked |= {function.name for n in nodes if isinstance(n, ast.Name) and n.id == "time"}
+    assert asked == MEASURES_TIME
+    assert not [name for name in dir(run.Run) if name.endswith("_s")]
+
+
+def test_a_quick_run_measures_as_much_on_a_machine_a_thousand_times_as_busy(tmp_path, monkeypatch):
+    clocks = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "time")}
+    for name, clock in clocks.items():
+        monkeypatch.setattr(time, name, lambda clock=clock: 1000.0 * clock())
+    monkeypatch.setattr(osdec, "AHEAD", 2)  # short programs
+    quick = run.Run(run.find("osdec"), True, tuple(VALIDATION[:4]), tmp_path, tmp_path)
+    assert [outcome.reward.size for outcome in osdec._programs(quick)] == [4, 4]
 
 
 def test_a_changed_scenario_stops_the_run(tmp_path, register):

@@ -111,13 +111,16 @@ def _print_known() -> None:
 
 def _print_report(report: Report) -> None:
     table = Table("claim", "statement", title=report.paper, box=None)
+    table.add_column("method")
     for heading in ("estimate", "95 % interval", "n", "status"):
         table.add_column(heading, no_wrap=True)
     for claim in report.claims:
         estimate = "–" if claim.estimate is None else f"{claim.estimate:.5g}"
         interval = "–" if claim.ci is None else f"{claim.ci[0]:.5g} … {claim.ci[1]:.5g}"
         status = f"[{_COLOURS[claim.status]}]{claim.status}[/]"
-        table.add_row(claim.id, escape(claim.statement), estimate, interval, str(claim.n), status)
+        table.add_row(
+            claim.id, escape(claim.statement), claim.method, estimate, interval, str(claim.n), status
+        )
     out.print(table)
     counts = [
         f"{count} {status}"

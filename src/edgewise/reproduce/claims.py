@@ -23,6 +23,7 @@ from edgewise.report.records import write_whole
 from edgewise.report.statistics import Comparison, bootstrap_interval, mean_interval
 
 Status = Literal["holds", "fails", "inconclusive", "not_in_quick"]
+Method = Literal["as published", "edgewise"]
 ALPHA = 0.05
 ENOUGH_TO_CHECK = 10  # values; the bootstrap says little about fewer
 
@@ -132,6 +133,8 @@ class Claim:
     Attributes:
         id: unique within a reproduction.
         statement: what is claimed, in a sentence.
+        method: whose method the figure is earned by: one as a paper published it, or one that is edgewise's
+            own in any part that may matter: another recipe of training, more actions, other features.
         paper: whose claim it is.
         estimate, ci, n: the finding; None and 0 when nothing was measured.
         status: see the module.
@@ -140,6 +143,7 @@ class Claim:
 
     id: str
     statement: str
+    method: Method
     paper: str
     estimate: float | None
     ci: tuple[float, float] | None
@@ -148,7 +152,9 @@ class Claim:
     detail: str = ""
 
     @classmethod
-    def of(cls, id: str, statement: str, paper: str, finding: Finding, criterion: Criterion) -> Claim:
+    def of(
+        cls, id: str, statement: str, method: Method, paper: str, finding: Finding, criterion: Criterion
+    ) -> Claim:
         """A claim whose status follows from finding and criterion.
 
         A bootstrap that says otherwise than the t-interval, or a corrected p of 5 % and more for a
@@ -162,18 +168,21 @@ class Claim:
             raise ValueError(f"claim {id!r}: every figure must be finite, got {figures}")
         status, doubt = _judge(finding, criterion)
         detail = "; ".join(part for part in (str(criterion), doubt, finding.detail) if part)
-        return cls(id, statement, paper, finding.estimate, finding.ci, finding.n, status, detail)
+        return cls(id, statement, method, paper, finding.estimate, finding.ci, finding.n, status, detail)
 
     @classmethod
-    def without_figures(cls, id: str, statement: str, paper: str, status: Status, detail: str) -> Claim:
+    def without_figures(
+        cls, id: str, statement: str, method: Method, paper: str, status: Status, detail: str
+    ) -> Claim:
         """A claim that was not measured."""
-        return cls(id, statement, paper, None, None, 0, status, detail)
+        return cls(id, statement, method, paper, None, None, 0, status, detail)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, in the order of the attributes."""
         return {
             "id": self.id,
             "statement": self.statement,
+            "method": self.method,
             "paper": self.paper,
             "estimate": self.estimate,
             "ci": None if self.ci is None else list(self.ci),

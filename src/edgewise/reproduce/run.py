@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
 from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
-from edgewise.reproduce.claims import Claim, Criterion, Finding, Report, Status
+from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
 from edgewise.reproduce.frozen import check_frozen, check_setting, sha256
 from edgewise.reproduce.looks import Look, append_look
 from edgewise.reproduce.place import Code, checkout, code
@@ -43,8 +43,8 @@ class Reproduction:
         name: on the command line.
         paper: what is reproduced, for people.
         claims: id → statement, in the order of the report.
+        ours: ids of the claims about a method of edgewise's own, see `Claim.method`.
         seeds, quick_seeds: how many test seeds a full and a quick run use.
-        quick_s: wall-clock budget of a quick run.
         measure: makes the claims.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
         frozen_as: its name among what is frozen; empty for the reproduction's own.
@@ -53,9 +53,9 @@ class Reproduction:
     name: str
     paper: str
     claims: Mapping[str, str]
+    ours: Collection[str]
     seeds: int
     quick_seeds: int
-    quick_s: float
     measure: Callable[[Run], None]
     setting: Callable[[], str] | None = None
     frozen_as: str = ""
@@ -63,6 +63,10 @@ class Reproduction:
     def test_seeds(self, quick: bool) -> range:
         """The first seeds of the test range."""
         return range(TEST.start, TEST.start + (self.quick_seeds if quick else self.seeds))
+
+    def method(self, id: str) -> Method:
+        """Whose method a claim is about."""
+        return "edgewise" if id in self.ours else "as published"
 
 
 _registered: dict[str, Reproduction] = {}
@@ -73,17 +77,32 @@ def reproduction(
     *,
     paper: str,
     claims: Mapping[str, str],
+    ours: Collection[str] = (),
     seeds: int = 20,
     quick_seeds: int = 5,
-    quick_s: float = 60.0,
     setting: Callable[[], str] | None = None,
     frozen_as: str = "",
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Register a function as the reproduction `name`; see `Reproduction` for the arguments."""
+    """Register a function as the reproduction `name`; see `Reproduction` for the arguments.
+
+    Raises:
+        EdgewiseError: `ours` names a claim that is not declared.
+    """
+    strange = sorted(set(ours) - set(claims))
+    if strange:
+        raise EdgewiseError(f"reproduction {name!r}: ours names {strange[0]!r}, which is no declared claim")
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
         _registered[name] = Reproduction(
-            name, paper, dict(claims), seeds, quick_seeds, quick_s, measure, setting, frozen_as or name
+            name,
+            paper,
+            dict(claims),
+            frozenset(ours),
+            seeds,
+            quick_seeds,
+            measure,
+            setting,
+            frozen_as or name,
         )
         return measure
 
@@ -110,11 +129,13 @@ def find(name: str) -> Reproduction:
 
 @dataclass
 class Run:
-    """What a reproduction receives: seeds, a budget, and where its claims and figures go.
+    """What a reproduction receives: seeds, and where its claims and figures go.
+
+    No clock decides how much is measured: on a busy machine a run takes longer and finds the same.
 
     Attributes:
         what: the reproduction.
-        quick: leave out what takes long.
+        quick: leave out what takes long, or measures time; what is left is a fixed amount of work.
         seeds: to measure on.
         folder: of the output.
         results: folder of the frozen scenarios.
@@ -131,16 +152,6 @@ class Run:
     step: Progress = lambda text: None
     claims: dict[str, Claim] = field(default_factory=dict)
     scenarios: dict[str, str] = field(default_factory=dict)
-    started_s: float = field(default_factory=time.perf_counter)
-
-    @property
-    def elapsed_s(self) -> float:
-        """Wall-clock time so far."""
-        return time.perf_counter() - self.started_s
-
-    def affordable(self, seconds: float) -> bool:
-        """Whether about so many seconds more fit into the budget; a full run has no limit."""
-        return not self.quick or self.elapsed_s + seconds <= self.what.quick_s
 
     def scenario(self, name: str | Path) -> Scenario:
         """Load a frozen scenario and note its hash.
@@ -178,9 +189,8 @@ class Run:
         Raises:
             EdgewiseError: it was not declared, or is made twice.
         """
-        return self._add(
-            Claim.of(id, self._statement(id), f"{self.what.name}: {self.what.paper}", finding, criterion)
-        )
+        statement, paper = self._statement(id), f"{self.what.name}: {self.what.paper}"
+        return self._add(Claim.of(id, statement, self.what.method(id), paper, finding, criterion))
 
     def rival(self, validation: Mapping[str, ArrayLike], seeds: Sequence[int]) -> str:
         """The best baseline on validation seeds.
@@ -214,7 +224,8 @@ class Run:
         status: Status = "not_in_quick" if self.quick else "inconclusive"
         paper = f"{self.what.name}: {self.what.paper}"
         return tuple(
-            self.claims.get(id) or Claim.without_figures(id, statement, paper, status, left_out)
+            self.claims.get(id)
+            or Claim.without_figures(id, statement, self.what.method(id), paper, status, left_out)
             for id, statement in self.what.claims.items()
         )
 
@@ -257,6 +268,7 @@ def carry_out(
     what = find(name)
     chosen = tuple(what.test_seeds(quick) if seeds is None else seeds)
     made_by = code(checkout())  # before the run: what was read is what runs
+    started_s = time.perf_counter()
     run = Run(what, quick, chosen, folder, results, step)
     finished = False
     try:
@@ -265,7 +277,8 @@ def carry_out(
         finished = True
     finally:
         _note(run, made_by, finished)
-    return Report(what.name, run.finished_claims(), chosen, run.scenarios, run.elapsed_s, command)
+    elapsed_s = time.perf_counter() - started_s
+    return Report(what.name, run.finished_claims(), chosen, run.scenarios, elapsed_s, command)
 
 
 def _note(run: Run, made_by: Code, finished: bool) -> None:

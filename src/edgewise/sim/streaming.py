@@ -62,6 +62,11 @@ class JobRecord:
         return self.frames / (self.finish_s - self.start_s)
 
     @property
+    def served(self) -> bool:
+        """Whether it ended with at least one whole frame done."""
+        return self.finish_s is not None and self.frames >= 1.0 - DONE
+
+    @property
     def overall_fps(self) -> float:
         """Frames done / time since submission, waiting included."""
         return 0.0 if self.finish_s is None else self.frames / (self.finish_s - self.arrival_s)
@@ -74,11 +79,13 @@ class StreamingRun:
     Attributes:
         policy: its name.
         jobs: one record for each job, in the order given.
+        end_s: when nothing was left that could make progress.
         decision_s: wall-clock seconds of each decision; the only field that differs between equal runs.
     """
 
     policy: str
     jobs: tuple[JobRecord, ...]
+    end_s: float
     decision_s: tuple[float, ...] = field(compare=False)
 
     @property
@@ -93,14 +100,14 @@ class StreamingRun:
 
     @property
     def mean_waiting_s(self) -> float:
-        """Mean over the jobs that started; `unserved` counts the others."""
-        waits = [job.waiting_s for job in self.jobs if job.waiting_s is not None]
-        return float(np.mean(waits)) if waits else float("nan")
+        """Mean over all jobs; one that never started has waited until the end of the run, at least."""
+        waits = [self.end_s - job.arrival_s if job.waiting_s is None else job.waiting_s for job in self.jobs]
+        return float(np.mean(waits))
 
     @property
     def unserved(self) -> int:
-        """Jobs that never started, or stood still for ever."""
-        return sum(job.finish_s is None for job in self.jobs)
+        """Jobs that nobody served: never started, stood still for ever, or left without a whole frame."""
+        return sum(not job.served for job in self.jobs)
 
 
 def simulate_streaming(
@@ -162,7 +169,7 @@ class _Run:
             arrival_s = self.jobs[self.arrivals[arrived]].arrival_s if arrived < len(self.jobs) else np.inf
             next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
             if not np.isfinite(next_s):
-                return StreamingRun(self.policy.name, self._records(), tuple(self.decision_s))
+                return StreamingRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
             self._advance(next_s, end_s)
             while arrived < len(self.jobs) and self.jobs[self.arrivals[arrived]].arrival_s <= next_s:
                 self.waiting.append(self.arrays[self.arrivals[arrived]])

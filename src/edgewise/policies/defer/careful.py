@@ -49,7 +49,7 @@ def load(name: str) -> Horizon:
     With OSDEC's price of delay a job that waited for half its duration on one core is worth nothing and
     would never start.
     """
-    return Horizon(Forecast.steady(AHEAD), Objective(delay=0.01), time_limit_s=0.2, gap=1e-2, most_jobs=100)
+    return Horizon(Forecast.steady(AHEAD), Objective(delay=0.01), most_nodes=10, gap=1e-2, most_jobs=100)
 
 
 class Horizon:
@@ -61,7 +61,7 @@ class Horizon:
         forecast: of left-over capacity; its length is the horizon.
         objective: what is maximised.
         chance: plan with capacity that is there but for this chance; None plans with the mean.
-        time_limit_s, gap: of each program.
+        most_nodes, gap: of each program. Nodes of the search, not seconds: a busy machine decides the same.
         most_jobs: that a program plans, those submitted first; running ones count in any case.
     """
 
@@ -72,12 +72,12 @@ class Horizon:
         forecast: Forecast,
         objective: Objective = Objective(),  # noqa: B008
         chance: float | None = None,
-        time_limit_s: float = 5.0,
+        most_nodes: int = 1_000,
         gap: float = 1e-3,
         most_jobs: int = 10_000,
     ) -> None:
         self._forecast, self._objective, self._chance = forecast, objective, chance
-        self._limit_s, self._gap, self._most_jobs = time_limit_s, gap, most_jobs
+        self._most_nodes, self._gap, self._most_jobs = most_nodes, gap, most_jobs
 
     def reset(self, key: Key) -> None:
         """Nothing to forget."""
@@ -105,6 +105,6 @@ class Horizon:
                 room[world],
                 view.total[0] / view.total,
             )
-            plan = solve(known, self._objective, time_limit_s=self._limit_s, gap=self._gap)
+            plan = solve(known, self._objective, most_nodes=self._most_nodes, gap=self._gap)
             out[world, jobs[plan.start == 0]] = True
         return out

@@ -28,6 +28,7 @@ from edgewise.errors import PolicyError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+MOST_NODES = 10_000  # of a search: a limit in seconds would let a busy machine decide otherwise
 
 
 class Known(NamedTuple):
@@ -65,12 +66,12 @@ class Schedule(NamedTuple):
 
 
 def solve(
-    known: Known, objective: Objective, *, whole: bool = True, time_limit_s: float = 60.0, gap: float = 1e-6
+    known: Known, objective: Objective, *, whole: bool = True, most_nodes: int = MOST_NODES, gap: float = 1e-6
 ) -> Schedule:
     """The best schedule, or with `whole=False` only the bound of the linear relaxation.
 
     Raises:
-        PolicyError: the solver found nothing within the time limit.
+        PolicyError: the solver found nothing within `most_nodes` nodes of its search.
     """
     jobs, slots = _starts(known)
     starts, violations = jobs.size, known.room.size
@@ -85,10 +86,10 @@ def solve(
             integrality=np.concatenate([np.full(starts, int(whole)), np.zeros(violations)]),
             bounds=Bounds(0.0, np.concatenate([np.ones(starts), np.full(violations, np.inf)])),
             constraints=[_once(jobs, known, violations), _capacity(jobs, slots, known)],
-            options={"time_limit": time_limit_s, "mip_rel_gap": gap},
+            options={"node_limit": most_nodes, "mip_rel_gap": gap},
         )
     if found.x is None:
-        raise PolicyError(f"no schedule within {time_limit_s} s: {found.message}; raise time_limit_s")
+        raise PolicyError(f"no schedule within {most_nodes} nodes: {found.message}; raise most_nodes")
     start = np.full(known.duration.size, -1, dtype=np.int64)
     if not whole:
         return Schedule(start, -float(found.fun), -float(found.fun))
@@ -120,7 +121,7 @@ def hindsight(
     objective: Objective = Objective(),  # noqa: B008
     *,
     whole: bool = True,
-    time_limit_s: float = 60.0,
+    most_nodes: int = MOST_NODES,
     gap: float = 1e-4,
 ) -> Schedule:
     """What somebody who knew every job and all capacity beforehand could have reached in one world.
@@ -134,7 +135,7 @@ def hindsight(
     share = worlds.total[0] / worlds.total
     demand, duration = worlds.demand[world, jobs], worlds.duration[world, jobs]
     known = Known(demand, duration, first, first, last, worlds.left_over[world], share)
-    return solve(known, objective, whole=whole, time_limit_s=time_limit_s, gap=gap)
+    return solve(known, objective, whole=whole, most_nodes=most_nodes, gap=gap)
 
 
 def _starts(known: Known) -> tuple[Ints, Ints]:

@@ -60,7 +60,7 @@ def optimum(
     jobs: Sequence[JobArrays],
     candidates: int = 4,
     share_cpu: bool = False,
-    time_limit_s: float = 60.0,
+    most_nodes: int = 10_000,
     gap: float = 1e-6,
 ) -> Optimum:
     """Placement, paths and bandwidth of greatest total throughput when all jobs are there at once.
@@ -70,12 +70,12 @@ def optimum(
         jobs: which of them run is part of the decision.
         candidates: paths of each pair of nodes.
         share_cpu: tasks on a node share it.
-        time_limit_s: of the solver.
+        most_nodes: of the search; no seconds, so that every machine finds the same.
         gap: relative, at which it stops.
     Raises:
-        PolicyError: nothing was found within the time limit.
+        PolicyError: nothing was found within `most_nodes`.
     """
-    return _Model(network, jobs, PathTable(network, candidates), share_cpu).solve(time_limit_s, gap)
+    return _Model(network, jobs, PathTable(network, candidates), share_cpu).solve(most_nodes, gap)
 
 
 class _Model:
@@ -178,14 +178,14 @@ class _Model:
         self._at_most([(rate, volume), *((b, -1.0) for _, b in made)], 0.0)
         return made
 
-    def solve(self, time_limit_s: float, gap: float) -> Optimum:
-        self.solver.setOptionValue("time_limit", time_limit_s)
+    def solve(self, most_nodes: int, gap: float) -> Optimum:
+        self.solver.setOptionValue("mip_max_nodes", most_nodes)
         self.solver.setOptionValue("mip_rel_gap", gap)
         self.solver.run()
         info = self.solver.getInfo()
         if info.primal_solution_status != 2:
             raise PolicyError(
-                f"no solution within {time_limit_s:g} s; use a smaller network or raise time_limit_s"
+                f"no solution within {most_nodes} nodes; use a smaller network or raise most_nodes"
             )
         value = np.asarray(self.solver.getSolution().col_value)
         rates = np.array([value[rate] for rate, _, _ in self.parts])

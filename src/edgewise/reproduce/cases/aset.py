@@ -209,9 +209,9 @@ _CLAIMS = {
     "aset",
     paper="ASET, adaptive scheduling of inference streams",
     claims=_CLAIMS,
+    ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # ASET here has nine actions, in the paper seven
     seeds=10,
     quick_seeds=3,
-    quick_s=60.0,
 )
 def aset(run: Run) -> None:
     """A1 to A8, the bound, and what goes past the paper."""
@@ -247,7 +247,8 @@ def _full_edge(run: Run, runs: Runs) -> None:
     run.claim("bound", exact(slack, f"least distance to the bound; bound {bounds.mean():.4f}"), at_least(0.0))
     run.figure("a1-applications", by_application(found))
     run.figure("a4-full-edge", over_time(found, scenario, float(bounds.mean()), "full-edge, λ = 60"))
-    _switch_time(run, scenario, found["aset"])
+    if not run.quick:  # it measures time
+        _switch_time(run, scenario, found["aset"])
 
 
 def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:

@@ -73,28 +73,26 @@ def frozen() -> str:
     "kais",
     paper="KaiS (Han et al., Tailored Learning-Based Scheduling for Kubernetes-Oriented Edge-Cloud System)",
     claims=CLAIMS,
+    # "evolved" is ours; the paper's networks are trained by our recipe, but where weights do not matter
+    ours=set(CLAIMS) - {"orchestration-delay"},
     seeds=50,
     quick_seeds=5,
-    quick_s=60.0,
     setting=frozen,
     frozen_as="kais-scarce",
 )
 def kais(run: Run) -> None:
-    """K2, K3, K5 and K7 with what ships; K1, K4, K6 and K3's H train, in a full run only."""
+    """K2, K3, K5 and K7 with what ships; a full run also measures delays, and trains for K1, K4, K6 and H."""
     run.step("K7: 50 sequences")
     _sequences(run)
-    run.step("K2: delays of decisions")
-    _delays(run)
-    if run.affordable(15.0):
-        run.step("K5: P1 to P4 in a row")
-        _concatenated(run)
-    if run.affordable(10.0):
-        run.step("K2: dispatch in the cloud")
-        _central(run)
-    if run.affordable(15.0):
-        run.step("K3: slots and frames")
-        _lengths(run)
+    run.step("K5: P1 to P4 in a row")
+    _concatenated(run)
+    run.step("K2: dispatch in the cloud")
+    _central(run)
+    run.step("K3: slots and frames")
+    _lengths(run)
     if not run.quick:
+        run.step("K2: delays of decisions")
+        _delays(run)
         from edgewise.reproduce.cases.kais_trained import trained_claims  # needs torch
 
         trained_claims(run)
@@ -139,12 +137,11 @@ def cost(outcome: Outcome) -> Floats:
 
 def _sequences(run: Run) -> None:
     where = setting("scarce", "sequences")
-    seeds = VALIDATED[:3] if run.quick else VALIDATED
     validated = {
-        pair: mean_frame_rate(_pair(where, seeds, pair)) for pair in (*PAPER_BASELINES, *STRONG_BASELINES)
+        pair: mean_frame_rate(_pair(where, VALIDATED, pair)) for pair in (*PAPER_BASELINES, *STRONG_BASELINES)
     }
     rivals = [
-        run.rival({" + ".join(pair): validated[pair] for pair in group}, seeds).split(" + ")
+        run.rival({" + ".join(pair): validated[pair] for pair in group}, VALIDATED).split(" + ")
         for group in (PAPER_BASELINES, STRONG_BASELINES)
     ]
     ours = _pair(where, run.seeds, ("evolved", "evolved"))

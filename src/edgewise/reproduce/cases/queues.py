@@ -150,7 +150,6 @@ _CLAIMS = {
     claims=_CLAIMS | {"little": "queries in the system are arrivals/s times mean sojourn, ± 2 %"},
     seeds=20,
     quick_seeds=10,
-    quick_s=60.0,
 )
 def queues(run: Run) -> None:
     """Waits of three queues over load, and Little's law."""
