@@ -14,7 +14,7 @@ from edgewise.runtime.headers import REMAINING, TOOK, TRACE, VARIANT, WORKER
 from edgewise.runtime.tracing import Tracing
 from edgewise.runtime.upstream import Upstream
 
-PASSED = ("content-type", "content-encoding", "inference-header-content-length", *TRACE)
+PASSED = ("content-type", "inference-header-content-length", *TRACE)
 DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
 OUTCOME = ("queries", "ok", "failed", "rejected", "excess", "delay_mean_s", "reason")

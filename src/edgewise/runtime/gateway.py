@@ -25,9 +25,10 @@ from typing import Any
 from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
-from edgewise.runtime import http, upstream
+from edgewise.runtime import http, triton, upstream
 from edgewise.runtime.about import answer_about
 from edgewise.runtime.books import Book, Counting
+from edgewise.runtime.describing import ALL, describe, describe_all
 from edgewise.runtime.emulation import Ways, pass_time
 from edgewise.runtime.forwarding import (
     LONGEST_S,
@@ -54,7 +55,7 @@ from edgewise.runtime.upstream import Upstream
 
 __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
-EXTENSIONS = ("binary_tensor_data", "edgewise_streams")
+EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
 
 
 @dataclass(slots=True)
@@ -114,6 +115,13 @@ class Gateway:
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
         parts = request.parts
+        if parts in ALL:
+            tasks = [*self._tasks, *(self.services.names if self.services is not None else ())]
+            answer = await describe_all(request, {name: self._targets(name) for name in tasks}, self.draining)
+            if answer is not None:
+                return answer
+        if parts[3:5] == ["versions", "1"]:
+            del parts[3:5]  # the one that there is
         if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
             return await self._task(request, parts[2], parts[3:])
         if parts[:2] == ["v1", "streams"] and len(parts) <= 3:
@@ -198,18 +206,7 @@ class Gateway:
                 answer = await self._infer(request, task)
                 self.tracing.note(task=task, status=answer.status)
             return answer
-        if rest not in ([], ["ready"]):
-            return http.failure(404, f"no {request.path}")
-        if request.method != "GET":
-            return not_allowed(f"{request.path} needs GET", "GET")
-        up = [target for target in self._targets(task) if target.up]
-        if rest:
-            ready = bool(up) and not self.draining
-            return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
-        for target in up:
-            if (found := await target.metadata()) is not None:
-                return http.as_json({**found, "name": task})
-        return http.failure(503, f"no worker of the task {task!r} answers")
+        return await describe(request, task, rest, self._targets(task), self.draining)
 
     async def _infer(self, request: http.Request, task: str) -> http.Response:
         if self.draining:

@@ -1,7 +1,7 @@
 """The protocol's gRPC messages, built from a table: field numbers are the wire format's.
 
 A line reads "number name type"; "*" marks a repeated field, "type map" a map from strings, and
-fields of one group "a | b" exclude each other.
+fields of one group "a | b" exclude each other; an enumeration is its number.
 """
 
 from __future__ import annotations
@@ -46,9 +46,32 @@ ModelInferResponse: 1 model_name string, 2 model_version string, 3 id string, \
     4 parameters InferParameter map, 5 outputs ModelInferResponse.InferOutputTensor*, \
     6 raw_output_contents bytes*
 ModelStreamInferResponse: 1 error_message string, 2 infer_response ModelInferResponse
+ModelInput: 1 name string, 2 data_type enum, 4 dims int64*
+ModelOutput: 1 name string, 2 data_type enum, 3 dims int64*
+ModelDynamicBatching: 2 max_queue_delay_microseconds uint64
+ModelConfig: 1 name string, 2 platform string, 17 backend string, 4 max_batch_size int32, \
+    5 input ModelInput*, 6 output ModelOutput*, 11 dynamic_batching ModelDynamicBatching
+ModelConfigRequest: 1 name string, 2 version string
+ModelConfigResponse: 1 config ModelConfig
+StatisticDuration: 1 count uint64, 2 ns uint64
+InferStatistics: 1 success StatisticDuration, 2 fail StatisticDuration, 3 queue StatisticDuration, \
+    4 compute_input StatisticDuration, 5 compute_infer StatisticDuration, \
+    6 compute_output StatisticDuration, 7 cache_hit StatisticDuration, 8 cache_miss StatisticDuration
+InferBatchStatistics: 1 batch_size uint64, 2 compute_input StatisticDuration, \
+    3 compute_infer StatisticDuration, 4 compute_output StatisticDuration
+ModelStatistics: 1 name string, 2 version string, 3 last_inference uint64, 4 inference_count uint64, \
+    5 execution_count uint64, 6 inference_stats InferStatistics, 7 batch_stats InferBatchStatistics*
+ModelStatisticsRequest: 1 name string, 2 version string
+ModelStatisticsResponse: 1 model_stats ModelStatistics*
+RepositoryIndexRequest: 1 repository_name string, 2 ready bool
+RepositoryIndexResponse.ModelIndex: 1 name string, 2 version string, 3 state string, 4 reason string
+RepositoryIndexResponse: 1 models RepositoryIndexResponse.ModelIndex*
 """
 _Field = descriptor_pb2.FieldDescriptorProto
-METHODS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer")
+METHODS = (
+    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
+    "ModelStatistics", "RepositoryIndex",
+)  # fmt: skip
 
 
 def _build() -> dict[str, Any]:
@@ -80,7 +103,7 @@ def _add_field(message: Any, owner: str, number: str, name: str, kind: str, is_m
         if not message.oneof_decl:
             message.oneof_decl.add(name="parameter_choice")
         field.oneof_index = 0
-    kind = kind.rstrip("*|")
+    kind = kind.rstrip("*|").replace("enum", "int32")  # the same on the wire
     if is_map:
         entry_name = "".join(part.capitalize() for part in name.split("_")) + "Entry"
         entry = message.nested_type.add(name=entry_name)

@@ -26,6 +26,7 @@ from edgewise.runtime.protocol import (
     encode_request,
 )
 from edgewise.runtime.tensors import Array, datatype_of, from_binary, from_json, shape_of, to_binary
+from edgewise.runtime.triton import DATA_TYPES
 
 CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
@@ -157,6 +158,23 @@ class _Calls:
         found = await self._json(_path(message.name, message.version), headers)
         known = ("name", "versions", "platform", "inputs", "outputs")
         return MESSAGES["ModelMetadataResponse"](**{key: found[key] for key in known if found.get(key)})
+
+    async def _model_config(self, message: Any, headers: dict[str, str]) -> Any:
+        found = await self._json(f"{_path(message.name, message.version)}/config", headers)
+        known = MESSAGES["ModelConfig"].DESCRIPTOR.fields_by_name
+        for tensor in (*found["input"], *found["output"]):
+            tensor["data_type"] = DATA_TYPES.index(tensor["data_type"].removeprefix("TYPE_")) + 1
+        config = {key: value for key, value in found.items() if key in known}
+        return MESSAGES["ModelConfigResponse"](config=config)
+
+    async def _model_statistics(self, message: Any, headers: dict[str, str]) -> Any:
+        base = _path(message.name, message.version) if message.name else "/v2/models"
+        return MESSAGES["ModelStatisticsResponse"](**await self._json(f"{base}/stats", headers))
+
+    async def _repository_index(self, message: Any, headers: dict[str, str]) -> Any:
+        body = json.dumps({"ready": message.ready}).encode()
+        answer = await self._call("POST", "/v2/repository/index", headers, body)
+        return MESSAGES["RepositoryIndexResponse"](models=json.loads(answer.body))
 
     async def _model_infer(self, message: Any, headers: dict[str, str]) -> Any:
         more, body = encode_request(_to_request(message))

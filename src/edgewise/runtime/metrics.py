@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.http import Response
 from edgewise.runtime.session import OUTCOMES, UNKNOWN, Session
+from edgewise.runtime.triton import Statistics
 from edgewise.runtime.upstream import Upstream
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -76,6 +77,7 @@ class WorkerMetrics:
         self._batch = Tally("edgewise_worker_batch_queries", "Queries of a batch.", BATCHES, *of_model)
         for tally in (self._wait, self._run, self._batch):
             registry.register(tally)
+        self.statistics = Statistics()
 
     def watch_queue(self, length: Callable[[], int]) -> None:
         """Report `length()` as the queue's length."""
@@ -90,9 +92,11 @@ class WorkerMetrics:
         self._batch.note(len(waits_s))
         for wait_s in waits_s:
             self._wait.note(wait_s)
+        self.statistics.ran(run_s, waits_s)
 
-    def answered(self, status: int) -> None:
-        """A query was answered."""
+    def answered(self, status: int, took_s: float) -> None:
+        """A query was answered, so long after it came."""
+        self.statistics.answered(status == 200, took_s)
         if status not in self._by_status:
             self._by_status[status] = self._queries.labels(self._model, str(status))
         self._by_status[status].inc()

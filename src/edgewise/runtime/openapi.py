@@ -126,11 +126,17 @@ def _server_paths() -> dict[str, Schema]:
     }
 
 
+_STATS = _object({"model_stats": _list({"type": "object"})}, "model_stats")
+
+
 def _model_paths(base: str, name: Schema, headers: tuple[Schema, ...], bad: tuple[int, ...]) -> Schema:
     infer = _operation(
         "Run a query", {200: _ref("Answer")}, (400, 404, 413, 415, 429, 503, 504, *bad), (name, *headers),
         _ref("Query"),
     )  # fmt: skip
+    tree: Schema = {"type": "object"}
+    asked = _object({"ready": FLAG})
+    config = _operation("Triton's model configuration", {200: tree}, (404, 503), (name,))
     return {
         base: {"get": _operation("Model metadata", {200: _ref("Model")}, (404, 503), (name,))},
         f"{base}/ready": {
@@ -139,6 +145,12 @@ def _model_paths(base: str, name: Schema, headers: tuple[Schema, ...], bad: tupl
             )
         },
         f"{base}/infer": {"post": _binary(infer)},
+        f"{base}/config": {"get": config},
+        f"{base}/stats": {"get": _operation("Triton's statistics", {200: _STATS}, (404,), (name,))},
+        "/v2/models/stats": {"get": _operation("Statistics of all models", {200: _STATS}, ())},
+        "/v2/repository/index": {
+            "post": _operation("Triton's index of models", {200: _list(tree)}, (400, 413), (), asked)
+        },
     }
 
 

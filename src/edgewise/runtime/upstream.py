@@ -92,10 +92,10 @@ class Upstream:
             return True
         return not isinstance(extensions, list) or "binary_tensor_data" in extensions
 
-    async def metadata(self, timeout_s: float = 5.0) -> dict[str, Any] | None:
-        """Its model's metadata, None when it gives none."""
+    async def about(self, what: str = "", timeout_s: float = 5.0) -> dict[str, Any] | None:
+        """Its model's metadata, "/config" or "/stats" (see `triton`); None when it gives none."""
         try:
-            answer = await self._request("GET", self._path, timeout_s)
+            answer = await self._request("GET", self._path + what, timeout_s)
             found = json.loads(answer.body) if answer.status == 200 else None
         except (ConnectionError, TimeoutError, ValueError):
             return None

@@ -1,7 +1,7 @@
 """A worker: an Open Inference Protocol v2 server in front of ONNX Runtime.
 
     GET  /v2, /v2/health/live, /v2/health/ready      server
-    GET  /v2/models/{model}[/versions/1][/ready]     model
+    GET  /v2/models/{model}[/versions/1][/ready]     model; /config, /stats and others: see `triton`
     POST /v2/models/{model}[/versions/1]/infer       a query
     GET  /metrics, /openapi.json
     …    /v1/reservations/…                          where gateways share it: see `reservations`
@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import http, triton
 from edgewise.runtime.about import answer_about
 from edgewise.runtime.batching import Batcher
 from edgewise.runtime.headers import QUEUED, TOOK, priority, remaining_s
@@ -37,6 +37,7 @@ from edgewise.runtime.tracing import OFF, Tracing
 
 __all__ = ["OnnxModel", "Worker"]
 
+EXTENSIONS = ("binary_tensor_data", *triton.EXTENSIONS)
 LARGE_BYTES = 64 * 2**10  # JSON beyond this is read and written in a thread, so that others are answered
 
 
@@ -75,6 +76,7 @@ class Worker:
             by_deadline=by_deadline,
             tracing=tracing,
         )
+        self._batches = (max_batch, batch_timeout_s) if model.batchable else (0, 0.0)
         self.metrics.watch_queue(lambda: self._batcher.queued)
         self._infer_path = f"/v2/models/{quote(model.name, safe='')}/infer"
 
@@ -93,11 +95,13 @@ class Worker:
         if request.path == self._infer_path:  # nearly all of them
             return await self._query(request)
         parts = request.parts
+        if (answer := self._of_all_models(request, parts[1:])) is not None:
+            return answer
         if parts[:2] == ["v2", "models"] and len(parts) >= 3:
             return await self._model_request(request, parts[2:])
         if parts[:2] == ["v1", "reservations"] and self.reservations is not None:
             return self.reservations.handle(request, parts[2:])
-        about = ("edgewise-worker", ("binary_tensor_data",), self.draining, self.metrics.registry)
+        about = ("edgewise-worker", EXTENSIONS, self.draining, self.metrics.registry)
         return answer_about(request, *about, worker_document)
 
     async def drain(self) -> None:
@@ -114,16 +118,33 @@ class Worker:
             rest = rest[2:]
         if rest == ["infer"]:
             return await self._query(request)
-        if rest not in ([], ["ready"]):
+        if rest not in ([], ["ready"], ["config"], ["stats"]):
             return http.failure(404, f"no {request.path}")
         if request.method != "GET":
             return not_allowed(f"{request.path} needs GET", "GET")
-        if rest:
-            ready = {"name": name, "ready": not self.draining}
-            answer = http.as_json(ready, 503 if self.draining else 200)
-            answer.headers[QUEUED] = str(self.queued)
-            return answer
+        match rest:
+            case ["ready"]:
+                ready = {"name": name, "ready": not self.draining}
+                answer = http.as_json(ready, 503 if self.draining else 200)
+                answer.headers[QUEUED] = str(self.queued)
+                return answer
+            case ["config"]:
+                return http.as_json(triton.model_config(self.model.metadata(), *self._batches))
+            case ["stats"]:
+                return http.as_json({"model_stats": [self.metrics.statistics.report(name)]})
         return http.as_json(self.model.metadata())
+
+    def _of_all_models(self, request: http.Request, parts: list[str]) -> http.Response | None:
+        """Statistics, or the index; None for other paths, and for those of a model that is called "stats"."""
+        if parts == ["models", "stats"] and self.model.name != "stats":
+            stats = {"model_stats": [self.metrics.statistics.report(self.model.name)]}
+            return http.as_json(stats) if request.method == "GET" else not_allowed("stats needs GET", "GET")
+        if parts == ["repository", "index"]:
+            models = {self.model.name: "draining" if self.draining else ""}
+            if request.method != "POST":
+                return not_allowed("index needs POST", "POST")
+            return http.as_json(triton.index(request.body, models))
+        return None
 
     async def _query(self, request: http.Request) -> http.Response:
         if request.method != "POST":
@@ -134,13 +155,10 @@ class Worker:
             except ProtocolError as error:
                 response = http.failure(error.status, str(error))
             self.tracing.note(model=self.model.name, status=response.status)
-        self.metrics.answered(response.status)
+        self.metrics.answered(response.status, time.monotonic() - request.received_s)
         return response
 
     async def _infer(self, request: http.Request) -> http.Response:
-        coding = request.headers.get("content-encoding", "identity")
-        if coding != "identity":
-            raise ProtocolError(f"content-encoding: {coding!r} is not supported", status=415)
         json_bytes = 0 if JSON_LENGTH in request.headers else len(request.body)
         if json_bytes <= LARGE_BYTES:
             tensors = decode_request(request.headers, request.body)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import httptools
 
 from edgewise.errors import ProtocolError
+from edgewise.runtime.http.coding import coded
 from edgewise.runtime.http.messages import (
     LOCALHOST,
     MAX_BODY_BYTES,
@@ -394,7 +395,7 @@ async def serve(
             as reading the request, and it needs one only then. What asks for the present task, such as
             `asyncio.timeout`, must come later.
     """
-    shared = _Shared(handler, limits, at_once)
+    shared = _Shared(coded(handler, limits.body_bytes), limits, at_once)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(shared), host, port, ssl=tls, backlog=1024)
     return Server(server, shared, host, tls is not None)
