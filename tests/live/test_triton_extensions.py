@@ -23,7 +23,7 @@ grpc_client = pytest.importorskip("tritonclient.grpc")
 model_config_pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2")
 
 pytestmark = pytest.mark.live
-NEEDS = {"edgewise-rate-qps": "5", "edgewise-deadline-s": "10"}
+NEEDS = {"edgewise-rate-qps": "90", "edgewise-deadline-s": "10"}
 WHEELS = ("tritonclient==2.48.0", "nvidia-cuda-runtime-cu12==12.9.79")
 CACHE = (
     Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "edgewise-tests" / "perf-analyzer-2.48"
@@ -193,6 +193,7 @@ def test_perf_analyzer_works_unmodified(running, perf_analyzer, kind, model):
     done = perf_analyzer(
         "-m", model, "-i", kind, "-u", f"127.0.0.1:{port}", "-b", "2", *headers, "-s", "999", "-p", "100",
         "-r", "3", "--measurement-mode", "count_windows", "--measurement-request-count", "20",
+        "--request-rate-range", "40",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Inferences/Second" in done.stdout and "compute infer" in done.stdout
