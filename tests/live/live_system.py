@@ -20,7 +20,7 @@ from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.controller import Controller
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.session import Session
-from edgewise.runtime.store import Store
+from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.worker import OnnxModel, Worker
 
 ECHO = {
@@ -102,7 +102,7 @@ class Running:
         clients = [http.Client(servers[0].host, servers[0].port) for _ in range(2)]
         self.gateway = Gateway(session, clients, ["dense", "dense"])
         front = await http.serve(with_admin(self.gateway), at_once=True)
-        store = Store(self._folder / "state.sqlite")
+        store = SteadyStore(self._folder / "state.sqlite")
         store.put("policy", "closest")
         controller = await http.serve(Controller(store, LocalBackend(self._folder)).handle)
         grpcs = [await grpc_server.serve_grpc(h) for h in (dense.handle, echo.handle, self.gateway.handle)]

@@ -15,6 +15,7 @@ from edgewise.runtime.changes import DONE, read_change, write_change
 from edgewise.runtime.controller import Controller
 from edgewise.runtime.plan import prepare
 from edgewise.runtime.serving import Listen
+from edgewise.runtime.steady import SteadyStore
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +34,7 @@ def with_full_gateway(folder, scenario):
             store.started(running.process.name, handle_of(os.getpid()), 0)
         write_change(store, read_change(store).in_state(DONE))
         prepare(folder, small_scenario(), gateways=1, where=Listen(port=server.port), seed=1).close()
-        controller = Controller(store, LocalBackend(folder))
+        controller = Controller(SteadyStore(store.file), LocalBackend(folder))
         try:
             await asyncio.wait_for(scenario(controller), 30)
         finally:
@@ -78,7 +79,7 @@ def test_a_controller_that_lost_a_part_of_itself_ends_for_its_successor(tmp_path
     async def go():
         store = prepare(tmp_path, small_scenario())
         store.want([])
-        controller = Controller(store, LocalBackend(tmp_path))
+        controller = Controller(SteadyStore(store.file), LocalBackend(tmp_path))
         controller.check = fail
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(module._run(controller), 20)

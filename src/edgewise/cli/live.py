@@ -17,7 +17,7 @@ from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, To
 from edgewise.cli.extras import extra
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
-from edgewise.cli.waiting import Waiting, left_of, wait_until_changed, wait_until_down
+from edgewise.cli.waiting import Waiting, left_of, restore_state, wait_until_changed, wait_until_down
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
@@ -68,6 +68,9 @@ def up(
     names: Names = None,
     anyone: Open = False,
     otlp: Otlp = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")
+    ] = False,
 ) -> None:
     """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
 
@@ -80,6 +83,8 @@ def up(
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    if restore:
+        restore_state(folder)
     where = _import("serving").Listen(
         host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
         names=tuple(names or ()), open=anyone,
@@ -164,6 +169,8 @@ def status(folder: Folder = DEFAULT) -> None:
     if change["state"] != "done":
         said = {"undoing": "is being undone", "failed": "was undone"}.get(change["state"], "is under way")
         out.print(escape(f"the latest change {said} {change['why']}".rstrip()), soft_wrap=True)
+    if found["store"]:
+        out.print(escape(found["store"]), soft_wrap=True)
     shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
     out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
     print_fault("jobs", found["jobs"])

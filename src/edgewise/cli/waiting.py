@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgewise.runtime.store import Running
 
 LOOK_S, SAY_S = 0.1, 2.0
-FORCE_S = 10.0  # for processes to drain where no controller sees to it
+FORCE_S = 10.0  # to drain, where no controller sees to it
 DOWN_S = 60.0  # ending takes what draining and killing take, twice over
 UP = "edgewise up"  # as one of those that still run
 out, err = Console(), Console(stderr=True)
@@ -114,8 +114,8 @@ def wait_until_down(folder: Path) -> None:
         left, now_s = left_of(folder), time.monotonic()
         if not left:
             return out.print(f"down after {now_s - began_s:.1f} s: everything has ended", highlight=False)
-        if now_s - began_s > FORCE_S and UP not in left:
-            end_without_controller(folder, force=True)
+        if UP not in left:  # nobody else ends them
+            end_without_controller(folder, force=now_s - began_s > FORCE_S)
         if now_s - began_s > DOWN_S:
             raise RunError(
                 f"state {folder}: {', '.join(left)} did not end within {DOWN_S:g} s; end it by hand"
@@ -124,6 +124,29 @@ def wait_until_down(folder: Path) -> None:
             said_s = now_s
             out.print(escape(f"waiting for {', '.join(left)} ({now_s - began_s:.0f} s)"), highlight=False)
         time.sleep(LOOK_S)
+
+
+def restore_state(folder: Path) -> None:
+    """Put the last good copy of a damaged state in its place.
+
+    Raises:
+        RunError: the state is whole, something still runs, or there is no good copy.
+    """
+    from edgewise.runtime import sqlite
+    from edgewise.runtime.plan import DATABASE
+
+    file = folder / DATABASE
+    try:
+        sqlite.check_whole(file)
+    except sqlite.StoreError as error:
+        if not error.damaged:
+            raise
+    else:
+        raise RunError(f"state {file}: is whole; leave out --restore")
+    if left := left_of(folder):
+        raise RunError(f"state {folder}: {', '.join(left)} still runs; edgewise down first")
+    aside = sqlite.restore(file)
+    out.print(escape(f"{sqlite.copy_of(file)} is restored; what was there is {aside}"), soft_wrap=True)
 
 
 def left_of(folder: Path) -> list[str]:
@@ -142,7 +165,7 @@ def _read(folder: Path) -> tuple[Change, list[Running]]:
     from edgewise.runtime.plan import DATABASE
     from edgewise.runtime.store import Store
 
-    store = Store(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork
+    store = Store.readable(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork
     try:
         return read_change(store) or Change(DONE, "", None, 0.0), store.processes()
     finally:

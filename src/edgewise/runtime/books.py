@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
+from edgewise.errors import ProtocolError
+from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import OpenStream, Store
 
 Key = tuple[str | None, ...]
@@ -76,7 +78,10 @@ class Stored:
 
     def opened(self, stated: dict[str, Any], key: Key | None) -> int:
         """See `Book`."""
-        return self._store.open_stream(self._gateway, stated, key)
+        try:
+            return self._store.open_stream(self._gateway, stated, key)
+        except StoreError as error:
+            raise ProtocolError(f"no stream can be kept: {error}", status=503) from error
 
     def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """See `Book`."""

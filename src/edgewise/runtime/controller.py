@@ -48,13 +48,16 @@ from edgewise.runtime.service_policies import (
     request_policies,
 )
 from edgewise.runtime.serving import Listen, listen, run, when_told
-from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.sqlite import StoreError, keep_copy
+from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store import Process, Running
 from edgewise.runtime.upkeep import Upkeep
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
 MISSES = 5  # health checks without an answer before a process is killed
 GRACE_S = 8.0  # to drain
+COPY_S = 30.0  # between two copies of the store
 COMPILE_S = 25.0  # most that a gateway takes to compile a policy
 
 
@@ -66,7 +69,7 @@ class Controller:
         backend: runs it.
     """
 
-    def __init__(self, store: Store, backend: Backend) -> None:
+    def __init__(self, store: SteadyStore, backend: Backend) -> None:
         self.store, self.backend = store, backend
         self.jobs = Jobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
@@ -82,6 +85,7 @@ class Controller:
 
     def reconcile(self) -> None:
         """One pass: note what ended, start what is wanted, end what is not."""
+        self.store.settle()
         self.rolling.reconcile()
         for running in self.store.processes():
             try:
@@ -127,6 +131,16 @@ class Controller:
             if self.ending.is_set() and alone:
                 return
             await asyncio.sleep(period_s)
+
+    async def keep_copies(self, period_s: float = COPY_S) -> None:
+        """Copy the store again and again; at most a hundredth of the time is spent on it."""
+        while True:
+            began_s = time.monotonic()
+            with suppress(
+                StoreError
+            ):  # the former copy stays; what is wrong is said by whoever meets it first
+                await asyncio.to_thread(keep_copy, self.store.file)
+            await asyncio.sleep(max(period_s, 100.0 * (time.monotonic() - began_s)))
 
     async def check(self, period_s: float = 1.0) -> None:
         """Kill what runs and does not answer, so that it is started anew."""
@@ -186,6 +200,12 @@ class Controller:
 
     async def handle(self, request: http.Request) -> http.Response:
         """Answer one HTTP request."""
+        try:
+            return await self._handle(request)
+        except StoreError as error:
+            return http.failure(503, str(error))
+
+    async def _handle(self, request: http.Request) -> http.Response:
         match request.method, request.parts:
             case _, ["v1", "admin", *_]:
                 return job_requests.answer(self.jobs, request)
@@ -224,6 +244,7 @@ class Controller:
             "orchestration": self.replicas.report(),
             "jobs": {"policy": self.jobs.starts.name, "fault": self.jobs.starts.fault or None},
             "change": self.rolling.report(),
+            "store": self.store.trouble,
         }
 
     def _row(self, running: Running) -> dict[str, Any]:
@@ -342,7 +363,7 @@ async def _run(controller: Controller) -> None:
     when_told(controller.ending.set)
     work = (
         controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
-        controller.replicas.keep(), controller.upkeep.keep(),
+        controller.replicas.keep(), controller.upkeep.keep(), controller.keep_copies(),
     )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]
     done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
@@ -350,7 +371,8 @@ async def _run(controller: Controller) -> None:
         chore.result()  # `keep` has come to its end; where another one failed, the successor goes on
     for chore in chores:
         chore.cancel()
-    await controller.jobs.end()
+    with suppress(StoreError):  # its runners end by themselves
+        await controller.jobs.end()
     await listening.close(0.5)
 
 
@@ -363,7 +385,7 @@ def main(folder: Path, backend: Backend, handle: str | None = None) -> None:
         EdgewiseError: its state or port cannot be used.
     """
     log_json()
-    store = Store(folder / DATABASE)
+    store = SteadyStore(folder / DATABASE)
     store.put("began_s", store.get("began_s", time.time()))
     store.put("controller_handle", handle)
     run(_run(Controller(store, backend)))

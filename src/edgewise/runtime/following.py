@@ -11,7 +11,7 @@ import logging
 
 from edgewise.errors import RunError
 from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.store import Store
+from edgewise.runtime.steady import SteadyStore
 
 log = logging.getLogger("edgewise.following")
 
@@ -24,7 +24,7 @@ class Following:
         places: address and model of each worker as the gateway has it, by name.
     """
 
-    def __init__(self, gateway: Gateway, store: Store, places: dict[str, tuple[str, str]]) -> None:
+    def __init__(self, gateway: Gateway, store: SteadyStore, places: dict[str, tuple[str, str]]) -> None:
         self.gateway, self.store, self._places = gateway, store, places
         self._bound: dict[int, int] = {}
         self._failed = ""
@@ -37,6 +37,7 @@ class Following:
 
     def step(self) -> None:
         """Follow the workers that moved, and note the streams that did."""
+        self.store.settle()
         try:
             self._follow()
             self._note()

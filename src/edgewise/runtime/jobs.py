@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,7 +113,7 @@ class Jobs:
                 self._slot = slot
                 self._start(ledger, slot * self.slot_s, now_s)
             self._failed = ""
-        except (EdgewiseError, OSError, sqlite3.Error) as error:  # the next pass may do better
+        except (EdgewiseError, OSError) as error:  # the next pass may do better
             if str(error) != self._failed:
                 log.error("jobs", extra={"why": str(error)})
             self._failed = str(error)

@@ -198,7 +198,7 @@ def end_without_controller(folder: Path, force: bool = False) -> None:
         if is_running(folder):
             os.kill(int(lock.read_text()), signal.SIGTERM)
             return
-        store, backend = Store(folder / DATABASE), LocalBackend(folder)
+        store, backend = Store.readable(folder / DATABASE), LocalBackend(folder)
         _end_former(folder, store)
         for running in store.processes():
             if running.handle is not None:

@@ -27,6 +27,7 @@ from edgewise.runtime.http import tls_server
 from edgewise.runtime.pieces import SUFFIX, WHOLE
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
 from edgewise.runtime.serving import Listen
+from edgewise.runtime.sqlite import check_whole, keep_copy
 from edgewise.runtime.store import Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 
@@ -67,7 +68,7 @@ def prepare(
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
             be made.
         PolicyError: a policy of its services is unknown.
-        RunError: an earlier change is under way.
+        RunError: an earlier change is under way, or the state is damaged or cannot be written.
     """
     check_otlp(otlp)
     world = World.build(scenario.catalog, scenario.topology)
@@ -76,6 +77,7 @@ def prepare(
     _check(world, services, count)
     if where.pair:
         tls_server(*where.pair)
+    check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = changes.begin(store)
     digest = _write(scenario, store)
@@ -103,6 +105,7 @@ def prepare(
     if change.before is not None:
         change.before["renamed"] = known.renamed
     changes.write_change(store, change)
+    keep_copy(store.file)
     return store
 
 

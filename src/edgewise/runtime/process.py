@@ -24,7 +24,7 @@ from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.spec_services import LiveStreamsSpec
-from edgewise.runtime import dispatching, http, private, split
+from edgewise.runtime import dispatching, http, split
 from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.books import Stored
 from edgewise.runtime.changes import tls_files
@@ -42,6 +42,7 @@ from edgewise.runtime.service_policies import load_request_policy
 from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.session import Session, rehearse
+from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker import Worker
@@ -83,14 +84,14 @@ def main(folder: Path, process: Process) -> None:
         os.sched_setaffinity(0, process.cores)
     log_json()
     place = take_place(folder, process.port)
-    store = Store(folder / DATABASE)
     if process.kind != "gateway":
+        store = Store.readable(folder / DATABASE)  # a worker that died comes back whatever its state
         where = Listen(port=process.port, token=store.secret("parts"), operators=(store.secret("operator"),))
         store.close()
         run(run_worker(_worker(process), where))
         place.close()
         return
-    run(_gateway(folder, process, store))
+    run(_gateway(folder, process, SteadyStore(folder / DATABASE)))
     place.close()
 
 
@@ -100,19 +101,16 @@ def take_place(folder: Path, port: int) -> IO[str]:
     Returns:
         the open lock file: whoever has it holds the place.
     """
-    place = private.open_file(place_file(folder, port), "a+")
+    place = os.fdopen(os.open(place_file(folder, port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     while True:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            place.seek(0)
             with contextlib.suppress(ValueError, ProcessLookupError):
-                os.kill(int(place.read()), signal.SIGKILL)
+                os.kill(int(os.pread(place.fileno(), 16, 0)), signal.SIGKILL)
             time.sleep(0.005)
-    place.truncate(0)
-    place.write(str(os.getpid()))
-    place.flush()
+    os.pwrite(place.fileno(), f"{os.getpid():<16}".encode(), 0)  # needs no room where one was there before
     return place
 
 
@@ -137,7 +135,7 @@ def _worker(process: Process) -> Worker | PieceWorker:
     return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
 
 
-async def _gateway(folder: Path, process: Process, store: Store) -> None:
+async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     scenario, world = world_of(folder)
     settings, began_s = process.settings, store.get("began_s", time.time())
     offset_s = time.time() - began_s - time.monotonic()

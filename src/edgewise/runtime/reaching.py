@@ -58,4 +58,4 @@ def store_of(folder: Path) -> Store:
     """
     if not (folder / DATABASE).is_file():
         raise RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
-    return Store(folder / DATABASE)
+    return Store.readable(folder / DATABASE)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -108,7 +107,7 @@ class Replicas:
             try:
                 await self.step(time.time())
                 self._failed = ""
-            except (EdgewiseError, OSError, sqlite3.Error) as error:  # the next pass may do better
+            except (EdgewiseError, OSError) as error:  # the next pass may do better
                 if str(error) != self._failed:
                     log.error("replicas", extra={"why": str(error)})
                 self._failed = str(error)

@@ -31,6 +31,7 @@ from edgewise.runtime.changes import (
     undo,
     write_change,
 )
+from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Process, Running, Store
 
 log = logging.getLogger("edgewise.rolling")
@@ -80,15 +81,18 @@ class Rolling:
             await asyncio.sleep(period_s)
             change = read_change(self.store)
             if change is not None and change.open and not self.ending.is_set():
-                await self._bring_about(change)
+                with suppress(StoreError):  # what cannot be written down is not done; the next pass goes on
+                    await self._bring_about(change)
 
     def reconcile(self) -> None:
         """One pass: end the processes that gave their place away."""
         if self.ending.is_set():
-            self.store.drop_successors()
+            with suppress(StoreError):
+                self.store.drop_successors()
         for handle, port, since_s in self.store.retired():
             if not self.backend.alive(handle):
-                self.store.forget_retired(handle)
+                with suppress(StoreError):
+                    self.store.forget_retired(handle)
                 place_file(self.store.file.parent, port).unlink(missing_ok=True)  # nobody takes it again
             elif self.ending.is_set() or (since_s is not None and time.time() - since_s > SETTLE_S):
                 self._end(handle)
@@ -96,6 +100,8 @@ class Rolling:
     async def _bring_about(self, change: Change) -> None:
         try:
             await self._carry_out()
+        except StoreError:
+            raise
         except EdgewiseError as error:
             if not self.ending.is_set():
                 self._failed(change, str(error))

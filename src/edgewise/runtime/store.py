@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from edgewise.errors import RunError
 from edgewise.runtime import private
+from edgewise.runtime.sqlite import StoreError, connect, open_copy
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -35,8 +35,6 @@ CREATE TABLE IF NOT EXISTS stream (
 );
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
-
-WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +111,18 @@ class Database:
     Attributes:
         exposed: whether others could read it until now.
     Raises:
-        RunError: it cannot be opened, is no database, or its folder is not ours alone.
+        RunError: it cannot be opened, is no database, or its folder is not ours alone; so with all that reads
+            and writes it (`StoreError`).
     """
 
     def __init__(self, file: Path, schema: str) -> None:
         self.file = file = file.absolute()  # whoever opens it again may be elsewhere
         try:
             self.exposed = self._make_private()
-            self._db = sqlite3.connect(file, timeout=10.0, isolation_level=None)
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: it can shrink
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-            self._db.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
-            self._db.executescript(schema)
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
+        self._db = connect(file)
+        self._db.executescript(schema)
 
     def close(self) -> None:
         """Close the file."""
@@ -149,6 +144,23 @@ class Store(Database):
         super().__init__(file, SCHEMA)
         if self.exposed:
             self.put("exposed", True)  # until `replace_exposed`
+
+    @classmethod
+    def readable(cls, file: Path) -> Store:
+        """The store; where its file is damaged its last good copy, to find what runs and end it.
+
+        Raises:
+            StoreError: neither can be read.
+        """
+        try:
+            store = cls(file)
+            store.get("controller"), store.processes()
+        except StoreError as error:
+            if not error.damaged:
+                raise
+            store = cls.__new__(cls)
+            store.file, store._db = file.absolute(), open_copy(file)
+        return store
 
     # settings
 
@@ -352,10 +364,6 @@ class Store(Database):
         """How many are open."""
         found = self._db.execute("SELECT COUNT(*) FROM stream WHERE closed_s IS NULL").fetchone()
         return int(found[0])
-
-    def forget_stream(self, stream_id: int) -> None:
-        """A stream was never accepted."""
-        self._db.execute("DELETE FROM stream WHERE id = ?", (stream_id,))
 
     def open_streams(self, gateway: str) -> list[OpenStream]:
         """The streams that a gateway accepted and nobody closed, oldest first."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.logs import begin_anew
+from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Store
 
 log = logging.getLogger("edgewise.upkeep")
@@ -41,7 +41,7 @@ class Upkeep:
                 self.step(time.time())
                 await asyncio.to_thread(self.shorten, time.time())
                 self._failed = ""
-            except (OSError, sqlite3.Error) as error:  # the next pass may do better
+            except (OSError, StoreError) as error:  # the next pass may do better
                 if str(error) != self._failed:
                     log.error("upkeep", extra={"why": str(error)})
                 self._failed = str(error)

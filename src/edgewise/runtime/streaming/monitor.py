@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgewise.core.placement import free_of
 from edgewise.errors import RunError
+from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.streaming.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class Monitor:
         store = MetaStore(self._file)
         try:
             while not self._ended.wait(WATCH_S):
-                self._look(store)
+                with contextlib.suppress(StoreError):  # its disk is full: the next look may do better
+                    self._look(store)
         finally:
             store.close()
 

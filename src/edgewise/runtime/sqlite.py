@@ -1,0 +1,225 @@
+"""SQLite files that several processes share: what goes wrong with them in one line, and their last good copy.
+
+A disk that is full, rights that are missing and a damaged file are the user's to mend, and become a
+`StoreError`. Everything else that SQLite complains of is a bug, and stays what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgewise.errors import RunError
+
+WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
+COPY = ".copy"  # beside the file, of the same name
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH)
+HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+
+class StoreError(RunError):
+    """A database cannot be used: what is safe, and what to do.
+
+    Attributes:
+        damaged: its file is, which does not pass by itself.
+    """
+
+    def __init__(self, message: str, damaged: bool = False) -> None:
+        super().__init__(message)
+        self.damaged = damaged
+
+
+class Connection(sqlite3.Connection):
+    """A connection whose errors are said as above; `file` is for the message."""
+
+    file: Path
+
+    def execute(self, *what: Any) -> _Cursor:
+        """See `sqlite3.Connection`."""
+        return self.cursor(_Cursor).execute(*what)
+
+    def executemany(self, *what: Any) -> _Cursor:
+        """See `sqlite3.Connection`."""
+        return self.cursor(_Cursor).executemany(*what)
+
+    def executescript(self, *what: Any) -> _Cursor:
+        """See `sqlite3.Connection`."""
+        return self.cursor(_Cursor).executescript(*what)
+
+    def __exit__(self, *error: Any) -> Any:
+        with telling(self.file):
+            return super().__exit__(*error)
+
+
+class _Cursor(sqlite3.Cursor):
+    connection: Connection
+
+    def execute(self, *what: Any) -> _Cursor:
+        with telling(self.connection.file):
+            super().execute(*what)
+            return self
+
+    def executemany(self, *what: Any) -> _Cursor:
+        with telling(self.connection.file):
+            super().executemany(*what)
+            return self
+
+    def executescript(self, *what: Any) -> _Cursor:
+        with telling(self.connection.file):
+            super().executescript(*what)
+            return self
+
+    def fetchone(self) -> Any:
+        with telling(self.connection.file):
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with telling(self.connection.file):
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with telling(self.connection.file):
+            return super().__next__()
+
+
+def connect(file: Path) -> Connection:
+    """Open a file in WAL mode, made when missing; every statement commits unless a transaction was begun.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    with telling(file):
+        made = sqlite3.connect(file, timeout=10.0, isolation_level=None, factory=Connection)
+    made.file = file
+    made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: it can shrink
+    made.execute("PRAGMA journal_mode = WAL")
+    made.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+    made.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
+    return made
+
+
+def open_copy(file: Path) -> Connection:
+    """The last good copy of a damaged file, to read.
+
+    Raises:
+        StoreError: the file is damaged, and there is none.
+    """
+    copy = copy_of(file)
+    if not copy.is_file():
+        raise StoreError(f"state {file}: is damaged; it is left as it is, and {_help(file)}", damaged=True)
+    uri = f"{copy.resolve().as_uri()}?mode=ro"
+    made = sqlite3.connect(uri, uri=True, isolation_level=None, factory=Connection)
+    made.file = copy
+    return made
+
+
+@contextmanager
+def telling(file: Path) -> Iterator[None]:
+    """Say what is wrong with a file where SQLite fails."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            raise
+        message = _message(file, error, code & 0xFF)
+        if message is None:
+            raise
+        raise StoreError(f"state {file}: {message}", code & 0xFF in DAMAGED) from error
+
+
+def _message(file: Path, error: sqlite3.Error, code: int) -> str | None:
+    if code in DAMAGED:
+        return f"is damaged ({error}); it is left as it is, and {_help(file)}"
+    if code in FULL:
+        return f"cannot be written ({error}); what it holds is safe: make room on its disk"
+    if code in FORBIDDEN:
+        return f"cannot be used ({error}); what it holds is safe: check its rights, or use another --state"
+    if code in HELD:
+        return f"is held by another program ({error}); what it holds is safe: end that program"
+    return None
+
+
+def _help(file: Path) -> str:
+    copy = copy_of(file)
+    if not copy.is_file():
+        return "there is no copy: use another --state folder, or move this one away to begin anew"
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(copy.stat().st_mtime))
+    return f"{copy} is its last good copy, of {at}: edgewise down, then the same edgewise up with --restore"
+
+
+def copy_of(file: Path) -> Path:
+    """Where the last good copy of a file is."""
+    return file.with_name(file.name + COPY)
+
+
+def keep_copy(file: Path) -> None:
+    """Copy a file while others write to it; the former copy goes when the new one is whole.
+
+    Raises:
+        StoreError: it is damaged, or there is no room.
+    """
+    fresh = file.with_name(f"{file.name}{COPY}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with telling(file), closing(connect(file)) as source, closing(sqlite3.connect(fresh)) as target:
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")  # one file
+            _check(target, file)
+        fresh.replace(copy_of(file))
+    except OSError as error:
+        raise StoreError(f"state {file}: cannot be copied: {error}; make room on its disk") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def check_whole(file: Path) -> None:
+    """Read a whole file, where there is one.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    if file.is_file():
+        with telling(file), closing(connect(file)) as source:
+            _check(source, file)
+
+
+def _check(database: sqlite3.Connection, file: Path) -> None:
+    found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        message = f"is damaged ({found.splitlines()[-1]}); it is left as it is, and {_help(file)}"
+        raise StoreError(f"state {file}: {message}", damaged=True)
+
+
+def restore(file: Path) -> Path:
+    """Put the last good copy in a file's place; returns where the file is now.
+
+    Raises:
+        StoreError: there is no copy, or it is damaged.
+    """
+    copy = copy_of(file)
+    if not copy.is_file():
+        raise StoreError(
+            f"state {file}: there is no copy to restore; use another --state folder, or move this one away"
+        )
+    with closing(open_copy(file)) as kept:
+        _check(kept, copy)
+    aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+    for part in ("", "-wal", "-shm"):
+        old = Path(f"{file}{part}")
+        if old.exists():
+            old.rename(f"{aside}{part}")
+    fresh = file.with_name(f"{file.name}.new")
+    os.close(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
+    shutil.copyfile(copy, fresh)
+    fresh.replace(file)
+    return aside

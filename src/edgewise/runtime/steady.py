@@ -1,0 +1,137 @@
+"""The store of a process that must go on when its file is full, read-only or damaged.
+
+What cannot be read is as it was known last. What a process did and cannot write down is kept in memory, and
+written when that works again. Only what must not be promised without being kept, a new stream, fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.store import Running, Store
+
+log = logging.getLogger("edgewise.store")
+TRY_S = 1.0
+
+
+class SteadyStore(Store):
+    """See the module.
+
+    Attributes:
+        trouble: what is wrong with the file, "" while nothing is.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.trouble = ""
+        self._owed: dict[tuple[str, Any], Callable[[], None]] = {}
+        self._rows: list[Running] = []
+        self._settings: dict[str, Any] = {}
+        self._tried_s = 0.0
+        self._damaged = False
+
+    def settle(self) -> None:
+        """Write what is owed; while there is trouble, try that every second."""
+        if not (self._owed or self.trouble) or time.monotonic() - self._tried_s < TRY_S:
+            return
+        self._tried_s = time.monotonic()
+        try:
+            super().put("settled_s", time.time())
+            while self._owed:
+                key = next(iter(self._owed))
+                self._owed[key]()
+                del self._owed[key]
+        except StoreError as error:
+            self._note(error)
+            return
+        if self.trouble and not self._damaged:
+            self.trouble = ""
+            log.warning("the store works again")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """See `Store.get`."""
+        if ("put", name) not in self._owed:
+            try:
+                self._settings[name] = super().get(name)
+            except StoreError as error:
+                self._note(error)
+        found = self._settings.get(name)
+        return default if found is None else found
+
+    def put(self, name: str, value: Any) -> None:
+        """See `Store.put`."""
+        self._settings[name] = value
+        self._do(("put", name), lambda: super(SteadyStore, self).put(name, value))
+
+    def processes(self, kind: str | None = None) -> list[Running]:
+        """See `Store.processes`."""
+        try:
+            rows = super().processes()
+        except StoreError as error:
+            self._note(error)
+            rows = self._rows
+        done = {r.process.name: r for r in self._rows if ("started", r.process.name) in self._owed}
+        self._rows = [_as_known(row, done.get(row.process.name)) for row in rows]
+        return [row for row in self._rows if kind in (None, row.process.kind)]
+
+    def started(self, name: str, handle: str | None, failures: int) -> None:
+        """See `Store.started`."""
+        self._rows = [
+            replace(row, handle=handle, failures=failures, started_s=time.time() if handle else row.started_s)
+            if row.process.name == name
+            else row
+            for row in self._rows
+        ]
+        self._do(("started", name), lambda: super(SteadyStore, self).started(name, handle, failures))
+
+    def streams_open(self) -> int:
+        """See `Store.streams_open`; 0 where that cannot be read."""
+        try:
+            return super().streams_open()
+        except StoreError as error:
+            self._note(error)
+            return 0
+
+    def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
+        """See `Store.close_stream`."""
+        self._do(
+            ("close", stream_id),
+            lambda: super(SteadyStore, self).close_stream(stream_id, worker, outcome),
+        )
+
+    def retired(self) -> list[tuple[str, int, float | None]]:
+        """See `Store.retired`; none where that cannot be read."""
+        try:
+            return super().retired()
+        except StoreError as error:
+            self._note(error)
+            return []
+
+    def _do(self, key: tuple[str, Any], write: Callable[[], None]) -> None:
+        """Write now, or later."""
+        if not self._owed and not self.trouble:
+            try:
+                return write()
+            except StoreError as error:
+                self._note(error)
+        self._owed[key] = write
+
+    def _note(self, error: StoreError) -> None:
+        if not self.trouble:
+            log.error("the store is out of order, what runs goes on", extra={"why": str(error)})
+        self._damaged |= error.damaged
+        if error.damaged or not self.trouble:
+            self.trouble = str(error)
+
+
+def _as_known(row: Running, done: Running | None) -> Running:
+    """A row, with what is not written down yet."""
+    if done is None:
+        return row
+    return replace(row, handle=done.handle, failures=done.failures, started_s=done.started_s)
