@@ -99,7 +99,8 @@ def connect(file: Path) -> Connection:
     with telling(file):
         made = sqlite3.connect(file, timeout=10.0, isolation_level=None, factory=Connection)
     made.file = file
-    made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: it can shrink
+    if not file.is_file() or file.stat().st_size == 0:
+        made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # it can shrink; a damaged one is not touched
     made.execute("PRAGMA journal_mode = WAL")
     made.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     made.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
@@ -115,9 +116,15 @@ def open_copy(file: Path) -> Connection:
     copy = copy_of(file)
     if not copy.is_file():
         raise StoreError(f"state {file}: is damaged; it is left as it is, and {_help(file)}", damaged=True)
-    uri = f"{copy.resolve().as_uri()}?mode=ro"
-    made = sqlite3.connect(uri, uri=True, isolation_level=None, factory=Connection)
-    made.file = copy
+    return _to_read(copy)
+
+
+def _to_read(file: Path) -> Connection:
+    """A connection that changes nothing, not even a counter in a damaged file."""
+    with telling(file):
+        uri = f"{file.resolve().as_uri()}?mode=ro"
+        made = sqlite3.connect(uri, uri=True, timeout=10.0, isolation_level=None, factory=Connection)
+    made.file = file
     return made
 
 
@@ -171,7 +178,7 @@ def keep_copy(file: Path) -> None:
     fresh.unlink(missing_ok=True)
     try:
         os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with telling(file), closing(connect(file)) as source, closing(sqlite3.connect(fresh)) as target:
+        with telling(file), closing(_to_read(file)) as source, closing(sqlite3.connect(fresh)) as target:
             source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")  # one file
             _check(target, file)
@@ -189,7 +196,7 @@ def check_whole(file: Path) -> None:
         StoreError: it is damaged.
     """
     if file.is_file():
-        with telling(file), closing(connect(file)) as source:
+        with telling(file), closing(_to_read(file)) as source:
             _check(source, file)
 
 
