@@ -116,8 +116,8 @@ class Streams:
         served, world = self.session.served[stream_id], self.session.world
         reason = served.reason or REASONS[Violation.POLICY]
         pairs = zip(world.task, self._upstreams, strict=True)
-        asked = world.task_names.index(served.stream.task)
-        return explain(reason, [target for task, target in pairs if task == asked])
+        targets = [target for task, target in pairs if world.task_names[task] == served.stream.task]
+        return explain(reason, targets)
 
     def renew(self, stream_id: int) -> None:
         """A stream is used."""
