@@ -19,6 +19,7 @@ from edgewise.cli import jobs, live
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
+from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.load import load
 from edgewise.cli.orchestrate import orchestrate
 from edgewise.cli.profile import profile
@@ -152,6 +153,7 @@ app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out 
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
 app.command(epilog="Example: edgewise orchestrate kais-demo --dispatch closest")(orchestrate)
+app.command(epilog="Example: edgewise kernels --into /opt/kernels")(kernels)
 app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")(load)
 app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
@@ -250,6 +252,7 @@ def _fail(message: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line; errors meant for the user become one message and exit status 2."""
+    say_when_compiling()
     try:
         app()
     except EdgewiseError as error:

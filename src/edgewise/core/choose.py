@@ -20,8 +20,9 @@ from numba import types
 from numba.core.errors import NumbaWarning
 from numpy.typing import NDArray
 
-from edgewise.core.compiled import JIT, PACKAGE, kernel
+from edgewise.core.compiled import JIT, PACKAGE, keep, kernel
 from edgewise.core.feasibility import NO_NUMBER, TOLERANCE, lay_out, least, refusal, share_of
+from edgewise.core.held import held, held_type
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Bound, Candidates, DispatchView, Item, Rows, Violation
 from edgewise.core.world import Floats, Ints, Links, Tables
@@ -126,7 +127,7 @@ def choose(
         score: a compiled score, called as score(None, view, item).
     """
     way = Links(links.delay_s[item.site], links.deviation_s[item.site], links.bandwidth_bps[item.site])
-    a = lay_out(t, way, load.load_qps, load.up, seed, item)
+    a = lay_out(t, held(way), load.load_qps, load.up, seed, item)
     if not a.feasible.any():
         return -1, refusal(a.violation)
     view = Candidates(
@@ -153,7 +154,7 @@ def choose(
     )
     scores = a.draw
     try:
-        scores = score(None, view, item)
+        scores = score(None, held(view), item)
     except Exception:  # foreign code; whatever it raises, plain Python will raise again and be caught
         return RAISED, BOUND
     if scores.size != a.feasible.size:
@@ -183,20 +184,21 @@ def play(
     Returns:
         How many events were played; fewer than given when the next one's scores are wrong.
     """
+    p, ways, ledger, seen, needs = held(t), held(links), held(load), held(measured), held(rows)
     for e in range(batch.row.size):
         i = batch.row[e]
-        item = item_of(rows, i)
+        item = item_of(needs, i)
         if batch.kind[e] == CLOSE:
             if worker[i] >= 0:
-                release(t, load, worker[i], item)
+                release(p, ledger, worker[i], item)
             continue
-        w, why = choose(score, t, links, load, measured, batch.time_s[e], measured_s, seed, item)
+        w, why = choose(score, p, ways, ledger, seen, batch.time_s[e], measured_s, seed, item)
         if w < -1:
             return e
         worker[i] = w
         reason[i] = why
         if w >= 0:
-            bind(t, load, w, item)
+            bind(p, ledger, w, item)
     return batch.row.size
 
 
@@ -222,11 +224,18 @@ def _compiled(cls: Any) -> Any | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumbaWarning)
-            # Foreign code. An index out of bounds must raise, as it does in Python; and a score
-            # that writes to its view must not compile, so that plain Python refuses it.
-            options: dict[str, Any] = {"cache": shipped, "boundscheck": True, "error_model": "numpy"}
-            numba.njit(_types().reading, **options)(cls.score)
-            return numba.njit(_types().score, **options)(cls.score)
+            # Foreign code. An index out of bounds must raise, as it does in Python.
+            options: dict[str, Any] = {"boundscheck": True, "error_model": "numpy"}
+            score: Any = numba.njit(**options | {"no_cpython_wrapper": True})
+            if not shipped:
+                # A score that writes to its view must not compile, so that plain Python refuses it.
+                score(cls.score).compile(_types().reading)
+            made = score(cls.score)
+            if shipped:
+                keep(made)
+            made.compile(_types().score)
+            made.disable_compile()
+            return made
     except Exception:  # numba raises many kinds; each only means: not compilable
         return None
 
@@ -255,11 +264,11 @@ def _types() -> _Types:
         types.Array(kind.dtype, 1, "C", readonly=True) if isinstance(kind, types.Array) else kind
         for kind in of(Candidates).types
     ]
-    score = reals(types.none, of(Candidates), of(Item))
+    score = reals(types.none, held_type(of(Candidates)), of(Item))
     before = (types.FunctionType(score), of(Tables), of(Links, table), of(Load), of(Measured))
     return _Types(
         score=score,
-        reading=(types.none, cast(Any, types.NamedTuple)(read_only, Candidates), of(Item)),
+        reading=(types.none, held_type(cast(Any, types.NamedTuple)(read_only, Candidates)), of(Item)),
         play=whole(*before, real, types.uint64, of(Batch), of(Rows), wholes, types.int8[::1]),
     )
 

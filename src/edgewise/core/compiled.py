@@ -1,8 +1,14 @@
-"""The one place that configures numba, and the decorators of every hot kernel.
+"""The one place that configures numba, and the decorator of every hot kernel.
 
-numba's on-disk cache looks only at the file of the kernel itself, not at kernels it
-imports. The cache folder is therefore keyed by a hash of every source file that holds a
-kernel, the numba version and the processor, and set before numba is first imported.
+A kernel is compiled when it is first called, and kept on disk. What other kernels call is compiled without an
+entry for Python, which takes half of the time, and once for all integers, where numba would compile it anew
+for every literal.
+
+Kernels are looked for in two folders: `EDGEWISE_KERNELS`, which is only read (a container image brings it),
+then `EDGEWISE_CACHE`, the user's own. Below both, a folder is named by a hash of every source file that holds
+a kernel, of the version of numba and of the processor that it is for: numba itself looks only at the file of
+a kernel, not at those that it imports. Where `EDGEWISE_KERNELS` holds kernels for any processor, this process
+compiles for any processor too.
 
 `EDGEWISE_JIT=0` runs every kernel as plain Python: slow, and exactly the same results.
 """
@@ -11,22 +17,44 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 F = TypeVar("F", bound=Callable[..., object])
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def kernel_hash(package: Path = PACKAGE) -> str:
+class Processor(NamedTuple):
+    """What kernels are compiled for, in LLVM's words."""
+
+    name: str
+    features: str
+
+    @staticmethod
+    def here() -> Processor:
+        """This machine's, unless numba's variables name another."""
+        from llvmlite import binding
+
+        name = os.environ.get("NUMBA_CPU_NAME") or binding.get_host_cpu_name()
+        if name == GENERIC.name:
+            return GENERIC
+        features = os.environ.get("NUMBA_CPU_FEATURES") or binding.get_host_cpu_features().flatten()
+        return Processor(name, features)
+
+
+GENERIC = Processor("generic", "")  # any of its architecture
+
+
+def kernel_hash(package: Path = PACKAGE, processor: Processor = GENERIC) -> str:
     """Hash of all sources under `package` that define kernels, of numba and of the processor."""
+    import platform
     from importlib.metadata import version  # metadata only: numba itself must not be imported yet
 
-    digest = hashlib.sha256(f"{version('numba')} {platform.machine()} {platform.processor()}".encode())
+    digest = hashlib.sha256(f"{version('numba')} {platform.machine()} {processor}".encode())
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
         if b"@kernel" in source or b"@inner" in source:
@@ -36,23 +64,37 @@ def kernel_hash(package: Path = PACKAGE) -> str:
 
 def cache_root() -> Path:
     """Folder for what can be made anew: compiled kernels, built graphs."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get("EDGEWISE_CACHE", base)) / "edgewise"
+    base = os.environ.get("EDGEWISE_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(base or Path.home() / ".cache") / "edgewise"
+    except RuntimeError:  # a user without a home
+        return Path("/nonexistent") / "edgewise"
 
 
-def _cache_folder() -> Path:
-    return cache_root() / f"numba-{kernel_hash()}"
+def _folders() -> tuple[Path, ...]:
+    """Where kernels are looked for; new ones go into the last."""
+    brought, here = os.environ.get("EDGEWISE_KERNELS"), Processor.here()
+    for processor in (here, GENERIC):
+        folder = f"numba-{kernel_hash(processor=processor)}"
+        if brought and (Path(brought) / "edgewise" / folder).is_dir():
+            if processor == GENERIC:
+                os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = GENERIC
+            return Path(brought) / "edgewise" / folder, cache_root() / folder
+    return (cache_root() / f"numba-{kernel_hash(processor=here)}",)
 
 
 if os.environ.get("EDGEWISE_JIT", "1") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_folder()))
+JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+FOLDERS = _folders() if JIT else ()
 
-import numba as numba  # noqa: E402  (after the cache folder is set; kernels import it from here)
+import numba as numba  # noqa: E402  (after the processor is set; kernels import it from here)
 import numpy as np  # noqa: E402
+from numba.core import caching, event  # noqa: E402
 from numba.core.registry import CPUDispatcher  # noqa: E402
 
-JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+if JIT and not numba.config.CACHE_DIR:  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = str(FOLDERS[-1])  # type: ignore[attr-defined]
 
 
 @overload
@@ -83,10 +125,10 @@ def kernel(
         cache: False for a function made at run time around another kernel: numba's cache on disk knows
             such a kernel only as an object of the process that wrote it.
     """
-    options = {"parallel": parallel, "nogil": nogil, "_nrt": allocates, "cache": cache}
+    options = {"parallel": parallel, "nogil": nogil, "_nrt": allocates}
     if function is None:
-        return lambda late: _compile(late, options)
-    return _compile(function, options)
+        return lambda late: _compile(late, options, cache)
+    return _compile(function, options, cache)
 
 
 @overload
@@ -94,44 +136,139 @@ def inner(function: F) -> F: ...
 @overload
 def inner(*, allocates: bool) -> Callable[[F], F]: ...
 def inner(function: F | None = None, *, allocates: bool = False) -> F | Callable[[F], F]:
-    """A `kernel` that kernels call: without an entry for Python it compiles in half of the time.
-
-    Python may call it too, in tests: then it is compiled once more, with an entry.
-
-    Args:
-        function: what to compile.
-        allocates: see `kernel`; here the exception.
-    """
-    options = {"no_cpython_wrapper": True, "_nrt": allocates, "cache": True}
-    if function is None:
-        return lambda late: _without_entry(_compile(late, options))
-    return _without_entry(_compile(function, options))
+    """A `kernel` that makes no arrays, unless it says so: most of those that only kernels call."""
+    made: Callable[[F], F] = kernel(allocates=allocates)
+    return made if function is None else made(function)
 
 
-def _compile(function: F, options: Mapping[str, Any]) -> F:
+def _compile(function: F, options: Mapping[str, Any], cache: bool) -> F:
     if not JIT:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
         plain: F = np.errstate(all="ignore")(function)
         return plain
     # What is typed at a prompt lies in no file that a cache could belong to.
-    kept = options["cache"] and Path(function.__code__.co_filename).exists()
-    always = {"error_model": "numpy", "no_cfunc_wrapper": True}
-    return cast(F, numba.njit(**{**always, **options, "cache": kept})(function))
+    kept = cache and Path(function.__code__.co_filename).exists()
+    always: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    made: Any = numba.njit(**always)(function)
+    called: Any = numba.njit(**always | {"no_cpython_wrapper": True})(function)
+    if kept:
+        keep(made)
+        keep(called, "called.")
+    made.__class__ = _Kernel
+    made.called = called
+    return cast(F, made)
 
 
-class _Inner(CPUDispatcher):
-    """A compiled function that would crash if Python called what was compiled of it for kernels."""
+class _Kernel(CPUDispatcher):
+    """What Python calls; `called` is what kernels call of it, and would crash if Python called that."""
 
-    def __call__(self, *arguments: object) -> object:
-        return _with_entry(self.py_func)(*arguments)
+    called: Any
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Typing of a call by a kernel."""
+        plain: Any = numba.types.unliteral
+        named = {name: plain(kind) for name, kind in kws.items()}
+        return self.called.get_call_template([plain(kind) for kind in args], named)
+
+    def get_overload(self, sig: Any) -> Any:
+        """Code of a call by a kernel."""
+        return self.called.get_overload(sig)
 
 
-def _without_entry(compiled: F) -> F:
-    if JIT:
-        compiled.__class__ = _Inner  # type: ignore[assignment]
-    return compiled
+def keep(dispatcher: Any, prefix: str = "") -> None:
+    """Let a function of numba look for its code in `FOLDERS`, and write there what it compiles.
+
+    Args:
+        prefix: of the files; for a second set of options for the same function.
+    """
+    dispatcher._cache = _Kept(dispatcher.py_func, prefix)
+
+
+class _Kept:
+    """Code of one function in `FOLDERS`; a folder that cannot be written is none."""
+
+    def __init__(self, function: Any, prefix: str) -> None:
+        self._folders = [_cache_in(folder, prefix)(function) for folder in FOLDERS]
+        self.cache_path = self._folders[-1].cache_path
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The code for a signature, or None."""
+        for folder in self._folders:
+            with suppress(OSError):  # it cannot be read
+                if (found := folder.load_overload(signature, target)) is not None:
+                    return found
+        return None
+
+    def save_overload(self, signature: Any, code: Any) -> None:
+        """Write what was compiled."""
+        with suppress(OSError):
+            self._folders[-1].save_overload(signature, code)
 
 
 @cache
-def _with_entry(function: Callable[..., object]) -> Callable[..., object]:
-    return _compile(function, {"cache": False})
+def _cache_in(root: Path, prefix: str) -> Any:
+    """numba's cache of a function below `root`, wherever the package lies."""
+
+    class Place(caching._CacheLocator):
+        def __init__(self, function: Any, file: str) -> None:
+            self._file, self._line = Path(file), function.__code__.co_firstlineno
+
+        @classmethod
+        def from_function(cls, function: Any, file: str) -> Any:
+            return cls(function, file)
+
+        def get_cache_path(self) -> str:
+            inside = PACKAGE in self._file.parents
+            own = self._file.relative_to(PACKAGE).with_suffix("") if inside else self._file.absolute()
+            return str(root / own.as_posix().strip("/").replace("/", "."))
+
+        def get_source_stamp(self) -> str:
+            return _digest(self._file)
+
+        def get_disambiguator(self) -> str:
+            return str(self._line)
+
+        def ensure_cache_path(self) -> None:
+            Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
+
+    class Code(caching.CompileResultCacheImpl):
+        _locator_classes = [Place]  # noqa: RUF012
+
+        def get_filename_base(self, fullname: str, abiflags: str) -> str:
+            base: Any = super()
+            return str(prefix + base.get_filename_base(fullname, abiflags))
+
+    class Kept(caching.FunctionCache):
+        _impl_class = Code
+
+    return Kept
+
+
+@cache
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+class _Watch(event.Listener):
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self._told = told
+
+    def on_start(self, event: Any) -> None:
+        if isinstance(event.data["dispatcher"]._cache, _Kept):
+            self._told(event.data["dispatcher"].py_func.__name__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def watch(told: Callable[[str], None]) -> None:
+    """From now on, call `told` with the name of each function that is not on disk, before it is compiled."""
+    register: Any = event.register
+    register("numba:compile", _Watch(told))
+
+
+def can_keep() -> bool:
+    """Whether what is compiled can be written to disk."""
+    with suppress(OSError):
+        FOLDERS[-1].mkdir(parents=True, exist_ok=True)
+    return os.access(FOLDERS[-1], os.W_OK)

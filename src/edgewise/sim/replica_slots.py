@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from edgewise.core.compiled import inner, kernel
+from edgewise.core.held import held
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import Bools, Ints, System
 from edgewise.policies.requests.base import at_sites
@@ -35,7 +36,7 @@ def first_impossible(seen: ReplicaView, stations: Ints) -> int:
     """w * B + b of the first decision that cannot be carried out, or -1."""
     for w in range(stations.shape[0]):
         for b in range(stations.shape[1]):
-            if not possible(seen, w, b, stations[w, b]):
+            if not possible(held(seen), w, b, stations[w, b]):
                 return int(w * stations.shape[1] + b)
     return -1
 
@@ -87,14 +88,14 @@ def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> N
 def begin_all_worlds(system: System, seen: ReplicaView, truth: Truth, slot: int) -> None:
     """Begin a slot of every world."""
     for w in range(seen.world.size):
-        begin_slot(system, Worlds(seen, truth), w, slot)
+        begin_slot(held(system), held(Worlds(seen, truth)), w, slot)
 
 
 @kernel(allocates=False)
 def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int) -> None:
     """One slot of every world under (W, B) stations."""
     for w in range(stations.shape[0]):
-        pass_slot(system, Worlds(seen, truth), w, stations[w], slot)
+        pass_slot(held(system), held(Worlds(seen, truth)), w, stations[w], slot)
 
 
 @inner
@@ -132,11 +133,11 @@ def pass_by_rule(
         stations: (W, B) for its decisions.
         wrong: (W,) 1 where a decision was not possible; that world stops.
     """
-    x = Worlds(seen, truth)
+    p, x = held(system), held(Worlds(seen, truth))
     for w in range(first, end):
-        while slots[w] < until and has_room(truth, w):
-            rule_at_sites(system, seen, w, memory, stations[w])
-            if not goes_on(system, x, w, stations[w], slots, wrong):
+        while slots[w] < until and has_room(x.truth, w):
+            rule_at_sites(p, x.seen, w, memory, stations[w])
+            if not goes_on(p, x, w, stations[w], slots, wrong):
                 break
 
 
@@ -165,11 +166,11 @@ def _passing(decide: Callable[..., int]) -> Callable[..., None]:
         stations: Ints,
         wrong: Ints,
     ) -> None:
-        x = Worlds(seen, truth)
+        p, x = held(system), held(Worlds(seen, truth))
         for w in range(first, end):
-            while slots[w] < until and has_room(truth, w):
-                decide_at_sites(system, seen, w, memory, stations[w])
-                if not goes_on(system, x, w, stations[w], slots, wrong):
+            while slots[w] < until and has_room(x.truth, w):
+                decide_at_sites(p, x.seen, w, memory, stations[w])
+                if not goes_on(p, x, w, stations[w], slots, wrong):
                     break
 
     return pass_deciding
@@ -180,7 +181,7 @@ def scale_all(
     system: System, seen: ReplicaView, truth: Truth, commands: Ints, slot: int, valid: Bools
 ) -> None:
     """(W, K, 2) commands in order; (W, K) `valid` receives which were carried out."""
-    x = Worlds(seen, truth)
+    p, x = held(system), held(Worlds(seen, truth))
     for w in range(commands.shape[0]):
         for i in range(commands.shape[1]):
-            valid[w, i] = scale_one(system, x, w, commands[w, i, 0], commands[w, i, 1], slot)
+            valid[w, i] = scale_one(p, x, w, commands[w, i, 0], commands[w, i, 1], slot)

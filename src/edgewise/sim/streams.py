@@ -93,14 +93,14 @@ class Tally(NamedTuple):
     queries: Ints
 
 
-@kernel
+@kernel(allocates=False)
 def before(s: Streams, a: int, b: int) -> bool:
     """Whether stream `a`'s query arrives before stream `b`'s; ties by position."""
     x, y = s[a].arrival_s, s[b].arrival_s
     return bool(x < y or (x == y and a < b))
 
 
-@kernel
+@kernel(allocates=False)
 def push(heap: Ints, size: int, i: int, s: Streams) -> int:
     """Add stream `i` to a binary heap ordered by (arrival, position); returns the new size."""
     heap[size] = i
@@ -116,7 +116,7 @@ def push(heap: Ints, size: int, i: int, s: Streams) -> int:
     return size + 1
 
 
-@kernel
+@kernel(allocates=False)
 def sift(heap: Ints, size: int, s: Streams) -> None:
     """Restore the heap after its root's arrival grew."""
     at = 0
@@ -133,7 +133,7 @@ def sift(heap: Ints, size: int, s: Streams) -> None:
         at = least
 
 
-@kernel
+@kernel(allocates=False)
 def make_query(q: Any, seed: np.uint64) -> None:
     """Make the next query of stream `q`; its state is ENDED when there is none.
 
@@ -149,13 +149,13 @@ def make_query(q: Any, seed: np.uint64) -> None:
     q.state = WAITING if q.sent_s < q.close_s else ENDED
 
 
-@kernel
+@kernel(allocates=False)
 def count(outcome: int, sent_s: float, tally: Tally) -> None:
     """Count one query in the window it was sent in."""
     tally.queries[outcome, min(int(sent_s / tally.window_s), tally.queries.shape[1] - 1)] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def lose(q: Any, sent_s: float, outcome: int, tally: Tally) -> None:
     """Count one query of stream `q` that nobody answered."""
     if outcome == FAILED:
@@ -165,7 +165,7 @@ def lose(q: Any, sent_s: float, outcome: int, tally: Tally) -> None:
     count(outcome, sent_s, tally)
 
 
-@kernel
+@kernel(allocates=False)
 def drop_until(s: Streams, i: int, until_s: float, outcome: int, seed: np.uint64, tally: Tally) -> bool:
     """Count stream `i`'s queries sent before `until_s` as FAILED or REJECTED.
 
@@ -181,7 +181,7 @@ def drop_until(s: Streams, i: int, until_s: float, outcome: int, seed: np.uint64
     return bool(q.state == WAITING)
 
 
-@kernel
+@kernel(allocates=False)
 def send(q: Any, way: Any, seed: np.uint64) -> None:
     """Carry the query of stream `q` to its worker; queries of a stream do not overtake."""
     there = back = way.delay_s
@@ -194,7 +194,7 @@ def send(q: Any, way: Any, seed: np.uint64) -> None:
     q.back_s = back + way.access_s
 
 
-@kernel
+@kernel(allocates=False)
 def hold(w: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64) -> None:
     """Take the query that arrived first into worker `w`'s batch, and send its stream's next one."""
     i = heap[0]
@@ -215,7 +215,7 @@ def hold(w: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64
     sift(heap, w.attached, s)
 
 
-@kernel
+@kernel(allocates=False)
 def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
     """Processing delay of the batch that worker `w` holds."""
     largest = 0.0
@@ -231,7 +231,7 @@ def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
     return float(mean)
 
 
-@kernel
+@kernel(allocates=False)
 def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally: Tally) -> None:
     """Return the batch to its clients when `server` is free again; judge every query by its deadline."""
     finish_s = server.free_s
@@ -256,7 +256,7 @@ def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally
         sojourn_s[k] = finish_s - h.arrival_s
 
 
-@kernel
+@kernel(allocates=False)
 def advance_worker(
     k: int, until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
 ) -> None:
@@ -294,7 +294,7 @@ def advance_worker(
         w.held = 0
 
 
-@kernel
+@kernel(allocates=False)
 def advance_all(
     until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
 ) -> None:
@@ -303,7 +303,7 @@ def advance_all(
         advance_worker(k, until_s, s, workers, ways, seed, tally)
 
 
-@kernel
+@kernel(allocates=False)
 def attach(
     streams: Ints,
     start: int,
@@ -333,7 +333,7 @@ def attach(
     return streams.size
 
 
-@kernel
+@kernel(allocates=False)
 def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
     """Take stream `i` out of worker `k`'s heap, if it is there."""
     w, heap = workers.each[k], workers.members[k]
@@ -344,16 +344,16 @@ def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
             return
 
 
-@kernel
+@kernel(allocates=False)
 def rebuild(k: int, size: int, s: Streams, workers: Workers) -> None:
     """Make worker `k`'s first `size` members a heap again."""
     w, heap = workers.each[k], workers.members[k]
     w.attached = 0
-    for i in heap[:size].copy():
-        w.attached = push(heap, w.attached, i, s)
+    for at in range(size):  # what is pushed stands at `at` still: pushes only move what is before it
+        w.attached = push(heap, at, heap[at], s)
 
 
-@kernel
+@kernel(allocates=False)
 def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uint64, tally: Tally) -> None:
     """Worker `k` went down: what it holds is lost, and so is what was sent to it before `now_s`."""
     w = workers.each[k]
@@ -368,7 +368,7 @@ def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uin
         workers.servers[k, c].serving = 0
 
 
-@kernel
+@kernel(allocates=False)
 def resend(
     site: int, cluster: int, now_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64
 ) -> None:

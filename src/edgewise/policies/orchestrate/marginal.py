@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.core.compiled import inner, kernel
+from edgewise.core.held import held
 from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import Floats, Ints, System
@@ -157,16 +158,17 @@ class Plan(NamedTuple):
 @kernel
 def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, terms: Any, commands: Any) -> int:
     """Fill (MOST, 2) commands of world w; how many."""
-    x = as_it_is(system, view, w, load, time_s, terms)
+    p, v = held(system), held(view)
+    x = held(as_it_is(p, v, w, load, time_s, terms))
     budget = terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
     count = 0
     while count < MOST:
-        n, s, lack = best_addition(system, view, w, x, budget)
+        n, s, lack = best_addition(p, v, w, x, budget)
         if n < 0:
             break
         change = s + 1
         if x.room[n] < system.service_memory_bytes[s]:
-            other = least_worth(view, w, n, x)
+            other = least_worth(v, w, n, x)
             if other < 0 or worth(other, x, 0) > terms[7] * worth(s, x, 1):
                 x.room[n] = -1.0
                 continue

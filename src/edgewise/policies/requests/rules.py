@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.compiled import inner, kernel
+from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.errors import PolicyError
@@ -209,7 +210,7 @@ def rule_at_sites(system: System, view: ReplicaView, w: int, memory: Any, statio
 @kernel(allocates=False)
 def _rule_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
     for w in range(stations.shape[0]):
-        rule_at_sites(system, view, w, memory, stations[w])
+        rule_at_sites(held(system), held(view), w, memory, stations[w])
 
 
 class Rule(KernelDispatch):

@@ -1,0 +1,90 @@
+"""`edgewise kernels` compiles beforehand, as for an image; and one line says when a command compiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgewise.core import compiled
+from edgewise.errors import RunError
+
+out = Console()
+err = Console(stderr=True)
+
+
+class Cpu(StrEnum):
+    """What kernels are compiled for."""
+
+    generic = "generic"
+    host = "host"
+
+
+def kernels(
+    into: Annotated[
+        Path, typer.Option(help="Folder for them; EDGEWISE_KERNELS names it when they are used.")
+    ],
+    cpu: Annotated[
+        Cpu, typer.Option(help="Any processor of this architecture, or this machine's.")
+    ] = Cpu.generic,
+) -> None:
+    """Compile beforehand what simulated and live runs use, for a container image or a read-only machine."""
+    from edgewise.precompile import parts  # imports every policy
+
+    into.mkdir(parents=True, exist_ok=True)
+    names, processes = list(parts()), os.cpu_count() or 1
+    shares = [names[i::processes] for i in range(processes)]
+    with err.status(f"compiling kernels for {len(names)} policies"), ThreadPoolExecutor(processes) as pool:
+        list(pool.map(lambda share: _compile(share, into.resolve(), cpu), shares))
+        left_out = _compile(names, into.resolve(), cpu)  # of two that wrote at once, one may have lost
+    for why in left_out:
+        err.print(f"left out: {why}", highlight=False, markup=False, soft_wrap=True)
+    out.print(
+        f"kernels of {len(names) - len(left_out)} policies; use them with EDGEWISE_KERNELS={into.resolve()}"
+    )
+
+
+def _compile(names: list[str], into: Path, cpu: Cpu) -> list[str]:
+    """Compile in a process of its own, which writes to `into`; what it left out.
+
+    Raises:
+        RunError: it failed.
+    """
+    own = ("EDGEWISE_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_CACHE_DIR", "EDGEWISE_JIT")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    environment |= {"EDGEWISE_CACHE": str(into)}
+    if cpu == Cpu.generic:
+        environment |= {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    run = [sys.executable, "-m", "edgewise.precompile", *names]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise RunError(f"compiling kernels into {into} failed: {why}")
+    return done.stdout.splitlines()
+
+
+def say_when_compiling() -> None:
+    """From now on, one line on stderr says that kernels are compiled, when the first one is."""
+    said: list[str] = []
+
+    def say(name: str) -> None:
+        if not said:
+            said.append(name)
+            err.print(compiling_line(), highlight=False, markup=False, soft_wrap=True)
+
+    compiled.watch(say)
+
+
+def compiling_line() -> str:
+    """What is said."""
+    folder = compiled.FOLDERS[-1]
+    if compiled.can_keep():
+        return f"compiling kernels for this machine, once; kept in {folder} …"
+    return f"compiling kernels, in every run anew because {folder} cannot be written; set EDGEWISE_CACHE …"

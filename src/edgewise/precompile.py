@@ -1,0 +1,125 @@
+"""Compile beforehand what simulated and live runs use: every shipped policy decides a little.
+
+`edgewise kernels` runs this in processes of their own, `python -m edgewise.precompile NAME…`: what they
+compile is found on disk afterwards. A policy that needs a package which is not installed is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from edgewise import api, policies
+from edgewise.config import load_orchestration, load_scenario
+from edgewise.core.world import World
+from edgewise.errors import PolicyError
+from edgewise.model.orchestration_spec import build_system
+from edgewise.model.services import services_of
+from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.policies import defer, orchestrate, place, requests, split
+from edgewise.runtime import dispatching, session
+from edgewise.sim import defer as deferring
+from edgewise.sim import replicas as replicating
+from edgewise.sim.split import simulate_split
+from edgewise.sim.streaming import simulate_streaming
+from edgewise.workloads.deferrable import PAPER, generate
+from edgewise.workloads.steady import steady
+from edgewise.workloads.streaming import edge_network, streaming_jobs
+
+
+def parts() -> dict[str, Callable[[], None]]:
+    """What can be compiled by itself, by name."""
+    every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
+        ("streams", policies.names(), streams),
+        ("requests", requests.names(), dispatch),
+        ("replicas", orchestrate.names(), scale),
+        ("splitting", split.NAMES, splitting),
+        ("placement", list(place.POLICIES), placement),
+        ("deferral", defer.names(), deferral),
+    )
+    return {f"{kind}:{name}": partial(run, name) for kind, names, run in every for name in names}
+
+
+def compile_parts(names: Sequence[str]) -> list[str]:
+    """Compile some of `parts`.
+
+    Returns:
+        What was left out, and why.
+    """
+    known, left_out = parts(), []
+    for name in names:
+        try:
+            known[name]()
+        except PolicyError as error:
+            left_out.append(f"{name}: {error}")
+    return left_out
+
+
+def streams(name: str) -> None:
+    """A dispatch policy, in simulation with all that may change on the way, and live."""
+    tiny = load_scenario("tiny")
+    world = World.build(tiny.catalog, tiny.topology)
+    node, site, cluster = world.node_names[0], world.site_names[0], world.cluster_names[-1]
+    changes = (
+        LinkChange(3.0, site, cluster, delay_s=0.01),
+        LinkChange(4.0, site, cluster, up=False),
+        LinkChange(5.0, site, cluster, up=True),
+        NodeChange(6.0, node, up=False),
+        NodeChange(8.0, node, up=True),
+    )
+    api.simulate(replace(tiny, timeline=changes), name)
+    session.rehearse(world, policies.load(name))
+
+
+def dispatch(name: str) -> None:
+    """A request policy, in simulation and live."""
+    _replicas(name, "none")
+    if (services := services_of(load_scenario("kais-live"))) is not None:
+        dispatching.rehearse(services, requests.load(name))
+
+
+def scale(name: str) -> None:
+    """A replica policy."""
+    _replicas("greedy", name)
+
+
+def _replicas(one: str, two: str) -> None:
+    spec = load_orchestration("kais-demo", {"frames": 2})
+    system, slots = build_system(spec), spec.frames * spec.frame_slots
+    drawn = steady(spec.requests, system, range(1), slots * spec.slot_s)
+    request_policy, replica_policy = requests.load(one), orchestrate.load(two)
+    for policy in (request_policy, replica_policy):
+        if hasattr(policy, "know"):
+            policy.know(drawn, system, slots * spec.slot_s)
+    worlds = replicating.ReplicaWorlds(system, drawn, slots, range(1))
+    replicating.simulate(worlds, request_policy, replica_policy)
+    worlds.reset()
+    worlds.step(request_policy.dispatch(worlds.view))
+
+
+def splitting(name: str) -> None:
+    """A splitting policy: plan and simulation."""
+    tasks = (Task("in", 1e9), *(Task(f"branch{i}", 1e9) for i in range(3)), Task("out", 1e9))
+    edges = [Edge("in", task.name, 1e6) for task in tasks[1:-1]]
+    edges += [Edge(task.name, "out", 1e6) for task in tasks[1:-1]]
+    graph = TaskGraph("fan", tasks, tuple(edges))
+    program = split.build_program([split.JobClass(graph, 10.0)], 4, 1e11, 1e10)
+    simulate_split(split.split_policy(name, program), program, 20, 0)
+
+
+def placement(name: str) -> None:
+    """A placement policy."""
+    network = edge_network(0, nodes=8)
+    simulate_streaming(network, streaming_jobs(0, network, count=3), place.load_placement(name))
+
+
+def deferral(name: str) -> None:
+    """A policy of deferrable jobs."""
+    deferring.simulate(generate(replace(PAPER, slots=24, jobs_per_slot=4.0), range(1)), defer.load(name))
+
+
+if __name__ == "__main__":
+    print(*compile_parts(sys.argv[1:] or list(parts())), sep="\n", end="")

@@ -1,0 +1,92 @@
+"""Compiled kernels: said while it lasts, kept, brought along for any processor, read-only, for any user."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edgewise.core.compiled import GENERIC, Processor, kernel_hash
+
+KERNEL = """
+from edgewise.core.compiled import kernel
+
+@kernel
+def twice(x):
+    return helper(x, 1) + helper(x, 2)
+
+@kernel(allocates=False)
+def helper(x, by):
+    return x * 2.0 / by
+"""
+CALL = """
+import sys
+sys.path.insert(0, {folder!r})
+from edgewise.core import compiled
+compiled.watch(lambda name: print("compiles", name))
+import small
+print(small.twice(3.0), compiled.numba.config.CPU_NAME, len(small.helper.called.signatures))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "small.py").write_text(KERNEL)
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+def kept(folder):
+    (found,) = (folder / "own" / "edgewise").iterdir()
+    return found
+
+
+def call(folder, script=CALL, **variables):
+    own = ("EDGEWISE_KERNELS", "EDGEWISE_CACHE", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_CACHE_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(folder=str(folder))],
+        env=environment | variables, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+def test_a_kernel_is_compiled_once_for_all_literals_and_kept(folder):
+    first = call(folder, EDGEWISE_CACHE=str(folder / "own"))
+    assert first == ["compiles twice", "compiles helper", "9.0 None 1"]
+    assert call(folder, EDGEWISE_CACHE=str(folder / "own")) == ["9.0 None 0"]
+
+
+def test_what_an_image_brings_is_used_by_another_user_who_can_write_nothing(folder):
+    brought, empty = folder / "brought", folder / "home"
+    generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    assert call(folder, EDGEWISE_CACHE=str(brought), **generic)[:2] == ["compiles twice", "compiles helper"]
+    empty.mkdir(mode=0o555)
+    for file in brought.rglob("*"):
+        file.chmod(0o555 if file.is_dir() else 0o444)
+    variables = {"EDGEWISE_KERNELS": str(brought), "HOME": str(empty), "PYTHONDONTWRITEBYTECODE": "1"}
+    assert call(folder, **variables) == ["9.0 generic 0"]
+    assert not list(empty.iterdir())
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled_all_the_same(folder):
+    (folder / "file").touch()
+    assert call(folder, EDGEWISE_CACHE=str(folder / "file"))[-1] == "9.0 None 1"
+
+
+def test_kernels_of_one_processor_are_never_those_of_another():
+    one, two = Processor("znver5", "+avx512f"), Processor("znver5", "-avx512f")
+    hashes = {kernel_hash(processor=processor) for processor in (one, two, GENERIC)}
+    assert len(hashes) == 3
+
+
+def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder):
+    script = CALL.replace('compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()")
+    script = "from edgewise.cli.kernels import say_when_compiling\n" + script
+    cold, warm = (call(folder, script, EDGEWISE_CACHE=str(folder / "own")) for _ in range(2))
+    assert cold == ["9.0 None 1", f"compiling kernels for this machine, once; kept in {kept(folder)} …"]
+    assert warm == ["9.0 None 0"]
+    (folder / "file").touch()
+    (anew,) = call(folder, script, EDGEWISE_CACHE=str(folder / "file"))[1:]
+    assert anew.startswith("compiling kernels, in every run anew because") and "EDGEWISE_CACHE" in anew
