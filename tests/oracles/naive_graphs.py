@@ -8,7 +8,7 @@ def simulate(stations, graphs, route, queries, placement):
     """Completion time of every query.
 
     Args:
-        stations: per station (rate, servers, "fifo" or "edf", propagation).
+        stations: per station (rate, servers, "fifo", "edf" or "oldest", propagation).
         graphs: per class (work per task, edges (source, target, bits)).
         route: (from station, to station) -> list of stations on the way.
         queries: (sent_s, class, deadline_s after it), ascending.
@@ -17,7 +17,7 @@ def simulate(stations, graphs, route, queries, placement):
         Completion times, and for each station the (start, finish) of every service.
     """
     count = itertools.count()
-    heap, lines = [], [[] for _ in stations]
+    heap, idle, lines = [], [], [[] for _ in stations]
     busy = [0] * len(stations)
     served = [[] for _ in stations]
     missing, left, done = {}, {}, [None] * len(queries)
@@ -26,8 +26,8 @@ def simulate(stations, graphs, route, queries, placement):
         heapq.heappush(heap, (time, next(count), action, args))
 
     def enter(now, s, query, work, after):
-        deadline = queries[query][0] + queries[query][2]
-        key = deadline if stations[s][2] == "edf" else 0.0
+        sent, _, deadline = queries[query]
+        key = {"fifo": (), "edf": (sent + deadline,), "oldest": (sent, query)}[stations[s][2]]
         lines[s].append((key, next(count), work, after))
         start(now, s)
 
@@ -46,6 +46,7 @@ def simulate(stations, graphs, route, queries, placement):
             at(now + delay, lambda later: after(later))
         else:
             after(now)
+            pass_on(now)  # what follows is in line before the next is chosen
         busy[s] -= 1
         start(now, s)
 
@@ -69,7 +70,14 @@ def simulate(stations, graphs, route, queries, placement):
 
     def begin(now, query, t):
         work = graphs[queries[query][1]][0][t]
+        if work == 0.0:
+            idle.append((query, t))
+            return
         enter(now, placement[query][t], query, work, lambda later: task_done(later, query, t))
+
+    def pass_on(now):
+        while idle:
+            task_done(now, *idle.pop(0))
 
     def launch(now, query):
         works, edges = graphs[queries[query][1]]
@@ -85,4 +93,5 @@ def simulate(stations, graphs, route, queries, placement):
     while heap:
         now, _, action, args = heapq.heappop(heap)
         action(now, *args)
+        pass_on(now)
     return done, served

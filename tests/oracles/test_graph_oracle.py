@@ -27,7 +27,8 @@ def random_world(seed, discipline):
     graphs = []
     for name in "ab":
         n = int(g.integers(1, 6))
-        tasks = tuple(Task(f"t{t}", g.uniform(0.2, 1.0)) for t in range(n))
+        idle = g.random(n) < 0.3 if discipline == "oldest" else np.zeros(n, bool)  # their query goes on
+        tasks = tuple(Task(f"t{t}", g.uniform(0.2, 1.0) * (not idle[t])) for t in range(n))
         edges = tuple(
             Edge(f"t{a}", f"t{b}", g.uniform(0.05, 0.3))
             for a in range(n)
@@ -59,7 +60,7 @@ def naive(network, graphs, sent, cls, deadline, placement):
     return simulate(stations, arrays, route, list(zip(sent, cls, deadline, strict=True)), placement)
 
 
-@pytest.mark.parametrize("discipline", ["fifo", "edf"])
+@pytest.mark.parametrize("discipline", ["fifo", "edf", "oldest"])
 def test_completion_times_equal_the_naive_simulator(discipline):
     for seed in range(25):
         world = random_world(seed, discipline)

@@ -38,6 +38,28 @@ def test_edf_takes_the_most_urgent_of_those_that_wait():
     assert done(engine) == [1.0, 3.0, 2.0]
 
 
+CHAIN = TaskGraph("chain", (Task("a", 1.0), Task("b", 0.0), Task("c", 1.0)), (Edge("a", "b", 1), Edge("b", "c", 1)))
+
+
+@pytest.mark.parametrize("discipline, times", [("fifo", [3.0, 4.0]), ("oldest", [2.0, 4.0])])
+def test_oldest_runs_a_query_through(discipline, times):
+    """First come first served, the second query's first task is in line before the first one's last."""
+    network = Network([Station("s", 1.0, discipline=discipline)])
+    engine = GraphEngine(network, [CHAIN], [0, 0.1], placement=[[0, 0, 0]])
+    engine.run()
+    assert done(engine) == times
+
+
+def test_oldest_does_not_interrupt():
+    """A task of the first query comes while one of the second runs, and goes before the third's."""
+    nodes = [Station("s", 1.0, discipline="oldest"), Station("t", 1.0)]
+    network = Network(nodes, [Station("l", 8.0)], {("*", "*"): ["l"]})
+    graphs = [TaskGraph("away", (Task("a", 0.1), Task("b", 1.0)), (Edge("a", "b", 0.1),)), ONE]
+    engine = GraphEngine(network, graphs, [0, 0.05, 0.1], [0, 1, 1], [[1, 0], [0, -1], [0, -1]])
+    engine.run()
+    assert done(engine) == [2.05, 1.05, 3.05]
+
+
 def test_work_is_scaled_per_query():
     assert done(serve(Station("s", 2.0), [0, 5], scale=[1, 4])) == [0.5, 7.0]
 
@@ -233,7 +255,7 @@ def test_an_edge_may_have_its_own_flow():
 
 @pytest.mark.parametrize("fields, words", [
     ({"rate": -1.0}, "rate is -1.0"), ({"rate": 1.0, "servers": 0}, "servers is 0"),
-    ({"rate": 1.0, "discipline": "lifo"}, "use one of fifo, edf, ps"),
+    ({"rate": 1.0, "discipline": "lifo"}, "use one of fifo, edf, ps, oldest"),
     ({"rate": 1.0, "discipline": "ps", "batch": 2}, "batch is 2"),
 ])  # fmt: skip
 def test_wrong_stations_are_named(fields, words):

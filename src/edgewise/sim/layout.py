@@ -120,7 +120,9 @@ def simulate_layout(plan: LayoutPlan, queries: int, seed: int) -> SplitRun:
     """Send Poisson queries through the servers and links of a layout."""
     program, layout = plan.program, plan.program.layout
     nodes = [
-        Station(f"{group.name}.{i}", group.power_ops) for group in layout.groups for i in range(group.servers)
+        Station(f"{group.name}.{i}", group.power_ops, discipline="oldest")
+        for group in layout.groups
+        for i in range(group.servers)
     ]
     names = [(group.name, f"{group.name}.{i}") for group in layout.groups for i in range(group.servers)]
     groups = {group.name: g for g, group in enumerate(layout.groups)}

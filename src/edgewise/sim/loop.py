@@ -37,7 +37,7 @@ from edgewise.sim.state import (
     Plan,
     World,
 )
-from edgewise.sim.stations import arrive, let_in, release_server, renege, serve
+from edgewise.sim.stations import arrive, let_in, release_server, renege, serve, unblock
 
 # --- queries through their task graph ----------------------------------------------------------
 
@@ -187,7 +187,8 @@ def handle(p: Plan, w: World, kind: int, who: int, stamp: int) -> None:
         if w.slots[who].stamp == stamp and w.slots[who].leader >= 0:
             finish(p, w, who)
     elif kind == ONWARD:
-        onward(p, w, who, NONE)
+        onward(p, w, who, stamp)  # the server it kept, or none
+        unblock(w, stamp)
     elif kind == SHARED:
         if w.stations[who].stamp == stamp:
             i = leave_shared(w, who)

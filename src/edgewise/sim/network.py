@@ -17,7 +17,7 @@ from edgewise.model.work import TaskGraph
 from edgewise.sim import state as k
 from edgewise.sim.heap import Records, records
 
-DISCIPLINES = {"fifo": k.FIFO, "edf": k.EDF, "ps": k.PS}
+DISCIPLINES = {"fifo": k.FIFO, "edf": k.EDF, "ps": k.PS, "oldest": k.OLDEST}
 LAWS = {"fixed": k.FIXED, "exponential": k.EXPONENTIAL, "normal": k.NORMAL, "lognormal": k.LOGNORMAL}
 ON_DOWN = {"resume": k.RESUME, "restart": k.RESTART, "lose": k.LOSE}
 
@@ -31,7 +31,8 @@ class Station:
         rate: work of one server per second: operations/s of a node, bits/s of a link. Infinite: a
             pure delay.
         servers: items (or batches) served at the same time.
-        discipline: "fifo"; "edf", earliest deadline first; "ps", processor sharing.
+        discipline: "fifo"; "edf", earliest deadline first; "oldest", the item whose query was sent first; "ps",
+            processor sharing.
         law, deviation: noise on the work, mean 1: "fixed", "exponential", "normal" (truncated at 0)
             or "lognormal", with the standard deviation of the factor.
         batch, batch_timeout_s, batch_slope: up to `batch` waiting items are served together as soon

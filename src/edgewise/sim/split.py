@@ -1,7 +1,8 @@
 """DAG queries split over servers that share one link, simulated query by query.
 
-Every task is placed when its query arrives, by a split policy. Servers and the link are stations with
-one server each, first come first served. The policy reads its own ledger: what it gave to each server,
+Every task is placed when its query arrives, by a split policy. A server takes, of the tasks that wait for it,
+one of the query that arrived first, whatever the policy; a query that stays whole so runs through. The link
+sends messages in the order in which they come. The policy reads its own ledger: what it gave to each server,
 less what that server has worked off since.
 """
 
@@ -100,7 +101,7 @@ def poisson_queries(rates_qps: Sequence[float] | Floats, queries: int, seed: int
 
 def simulate_split(policy: SplitPolicy, program: Program, queries: int, seed: int) -> SplitRun:
     """Send Poisson queries of the program's classes through its servers and link."""
-    nodes = [Station(f"server{i}", program.power_ops) for i in range(program.servers)]
+    nodes = [Station(f"server{i}", program.power_ops, discipline="oldest") for i in range(program.servers)]
     network = Network(nodes, [Station("link", program.link_bps)], {("*", "*"): ["link"]})
     classes = []
     for item in program.classes:

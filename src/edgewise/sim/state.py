@@ -24,7 +24,7 @@ def _codes(count: int, first: int = 0) -> Any:
 
 NONE, FIRST_HOP = _codes(2, -1)
 # Disciplines, laws of the noise on work, and whether a station works.
-FIFO, EDF, PS = _codes(3)
+FIFO, EDF, PS, OLDEST = _codes(4)
 FIXED, EXPONENTIAL, NORMAL, LOGNORMAL = _codes(4)
 DOWN, UP, DRAINING = _codes(3)
 # What happens to work in service when its station goes down.
@@ -75,7 +75,7 @@ STATION = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-"""Settings, then lines (`head` of the FIFO list or root of the EDF heap, `outside` those without
+"""Settings, then lines (`head` of the FIFO list or root of the ordered heap, `outside` those without
 room, `root` the jobs of a processor-sharing station), then tallies up to `area_s`: `number_s` is the
 time integral of items inside, `busy_s` of busy servers."""
 

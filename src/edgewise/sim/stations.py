@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from edgewise.core.compiled import kernel
-from edgewise.sim.heap import merge, push_event, without_root
+from edgewise.sim.heap import Records, merge, push_event, without_root
 from edgewise.sim.items import account, discard, end, noise, propagation, wake, write_log
 from edgewise.sim.sharing import join, schedule
 from edgewise.sim.state import (
@@ -21,6 +21,7 @@ from edgewise.sim.state import (
     GATHER,
     LOST,
     NONE,
+    OLDEST,
     ONWARD,
     OPEN,
     PS,
@@ -34,14 +35,21 @@ MOST_LET_IN = 16  # per event, so that a step makes few events
 
 
 @kernel
+def ordered(st: Records) -> bool:
+    """Whether the line is a heap and not a list."""
+    return bool(st.discipline == EDF or st.discipline == OLDEST)
+
+
+@kernel
 def enqueue(w: World, s: int, i: int) -> None:
-    """Put an item into the line: at the end, or by deadline."""
+    """Put an item into the line: at the end, or by its deadline or the age of its query."""
     st, item, c = w.stations[s], w.items[i], w.clock[0]
     item.order = c.order
     c.order += 1
     item.next = -1
-    if st.discipline == EDF:
-        item.key = w.flights[item.flight].deadline_s
+    if ordered(st):
+        flight = w.flights[item.flight]
+        item.key = flight.deadline_s if st.discipline == EDF else float(flight.query)  # sent in this order
         item.left, item.right = -1, -1
         st.head = merge(w.items, st.head, i)
     elif st.head < 0:
@@ -57,7 +65,7 @@ def unlink_head(w: World, s: int) -> int:
     """Remove the first of the line."""
     st = w.stations[s]
     i = st.head
-    st.head = without_root(w.items, i) if st.discipline == EDF else w.items[i].next
+    st.head = without_root(w.items, i) if ordered(st) else w.items[i].next
     return int(i)
 
 
@@ -129,7 +137,8 @@ def arrive(w: World, i: int, s: int, holder: int) -> None:
     """An item arrives at station `s`; until there is room it keeps the server `holder` (-1: none).
 
     Work sent back to the station that holds it always enters: it would wait for itself.
-    An item without work, or at a station of infinite rate, passes at once.
+    An item without work, or at a station of infinite rate, passes at once; an "oldest" server that it
+    comes from waits for it, so that what it leads to is in the line before that server chooses.
     """
     st, item, now_s = w.stations[s], w.items[i], w.clock[0].now_s
     item.station, item.enter_s = s, now_s
@@ -138,7 +147,11 @@ def arrive(w: World, i: int, s: int, holder: int) -> None:
     elif st.mode == UP and (item.amount == 0.0 or st.rate == math.inf):
         st.served += 1
         write_log(w, i, now_s)
-        push_event(w.clock, w.events, now_s + propagation(w, s, i), ONWARD, i, NONE)
+        delay_s = propagation(w, s, i)
+        kept = delay_s == 0.0 and holder >= 0 and w.stations[w.slots[holder].station].discipline == OLDEST
+        if kept:
+            w.slots[holder].blocked += 1
+        push_event(w.clock, w.events, now_s + delay_s, ONWARD, i, holder if kept else NONE)
     elif (
         st.room < 0
         or (st.outside_head < 0 and has_room(w, s))
@@ -201,11 +214,17 @@ def let_in(w: World, s: int) -> None:
             discard(w, i)
         else:
             admit(w, i, s)
-        if holder >= 0:
-            w.slots[holder].blocked -= 1
-            if w.slots[holder].blocked == 0:
-                release_server(w, holder)
+        unblock(w, holder)
     wake(w, s)
+
+
+@kernel
+def unblock(w: World, holder: int) -> None:
+    """One output of a server (-1: of none) is out of its way; without any it is free again."""
+    if holder >= 0:
+        w.slots[holder].blocked -= 1
+        if w.slots[holder].blocked == 0:
+            release_server(w, holder)
 
 
 @kernel
