@@ -8,6 +8,7 @@ from split_graphs import fan
 
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
+from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
     JobClass,
     build_program,
@@ -19,6 +20,7 @@ from edgewise.policies.split import (
 )
 from edgewise.policies.split.free import levels
 from edgewise.policies.split.online import RateTracker
+from edgewise.policies.split.schedule import Rule
 from edgewise.sim.split import simulate_split, tune_share
 
 
@@ -62,6 +64,24 @@ def test_queries_stay_whole_when_servers_are_busy_and_split_when_they_are_free()
     assert len(set(policy.place(one, idle, Key(1))[0])) > 1
     assert len(set(policy.place(one, busy, Key(1))[0])) == 1
     assert len(set(split_policy("nona-free", p, share=0.0).place(one, idle, Key(1))[0])) == 1
+
+
+def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:
+    """Two fans one after the other; a whole query that comes next finds the other servers untouched."""
+    two = [Task("root", 1e9), *(Task(f"{x}{i}", 1e10) for x in "ab" for i in range(2)), Task("mid", 1e9),
+           Task("sink", 1e9)]  # fmt: skip
+    pairs = [(a, b) for x, (r, s) in {"a": ("root", "mid"), "b": ("mid", "sink")}.items()
+             for i in range(2) for a, b in ((r, f"{x}{i}"), (f"{x}{i}", s))]  # fmt: skip
+    graph = TaskGraph("two", tuple(two), tuple(Edge(a, b, 1e3) for a, b in pairs))
+    p = build_program([JobClass(graph, 0.1)], 6, 1e10, 1e10)
+    for rule in Rule:
+        policy, ledger = split_policy("nona-free", p, rule, share=0.34), new_ledger(np.full(6, 1e10))
+        assert levels(p, 0.34)[6] == 1
+        for query in range(5):
+            ledger.work_s[:], ledger.tasks[:] = 0.0, 0
+            used = set(policy.place(np.zeros(1, np.int64), ledger, Key(3), query)[0].tolist())
+            assert len(used) == 2
+            assert set(np.flatnonzero(ledger.work_s)) == used
 
 
 def test_a_share_of_0_is_the_whole_query_baseline() -> None:

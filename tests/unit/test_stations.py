@@ -38,7 +38,9 @@ def test_edf_takes_the_most_urgent_of_those_that_wait():
     assert done(engine) == [1.0, 3.0, 2.0]
 
 
-CHAIN = TaskGraph("chain", (Task("a", 1.0), Task("b", 0.0), Task("c", 1.0)), (Edge("a", "b", 1), Edge("b", "c", 1)))
+CHAIN = TaskGraph(
+    "chain", (Task("a", 1.0), Task("b", 0.0), Task("c", 1.0)), (Edge("a", "b", 1), Edge("b", "c", 1))
+)
 
 
 @pytest.mark.parametrize("discipline, times", [("fifo", [3.0, 4.0]), ("oldest", [2.0, 4.0])])

@@ -31,7 +31,7 @@ class Station:
         rate: work of one server per second: operations/s of a node, bits/s of a link. Infinite: a
             pure delay.
         servers: items (or batches) served at the same time.
-        discipline: "fifo"; "edf", earliest deadline first; "oldest", the item whose query was sent first; "ps",
+        discipline: "fifo"; "edf", earliest deadline first; "oldest", that of the query sent first; "ps",
             processor sharing.
         law, deviation: noise on the work, mean 1: "fixed", "exponential", "normal" (truncated at 0)
             or "lognormal", with the standard deviation of the factor.

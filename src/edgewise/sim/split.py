@@ -183,7 +183,7 @@ def compare_split(
     return rows
 
 
-SHARES = (0.0, 0.15, 0.2, 0.25, 0.3, 0.5, 1.0)
+SHARES = (0.0, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
 def tune_share(

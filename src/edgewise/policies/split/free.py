@@ -7,6 +7,10 @@ counted from the outstanding work: a query that runs is half done on average, an
 busy server. With p_f the chance of finding f free, class j becomes one class for each f, of
 rate β_j p_f: the formula and its certified optimum stay as they are, the link is shared by all.
 
+The query then *keeps to* as many servers as its plan is for: the parts of all its sub-graphs share them. A
+part may go to any server otherwise, and a query of few parts at a time would in the end have tasks on nearly
+all of them, where they wait for the whole queries that came after it and were taken first.
+
     p_f: number of busy servers in M/M/c at the same load (Erlang, 1917)
 """
 

@@ -127,21 +127,39 @@ def free_servers(ledger: Ledger, unit_s: float) -> int:
 
 
 @kernel
+def keep_to(
+    ledger: Ledger, first: int, count: int, rule: int, seed: np.uint64, query: int
+) -> NDArray[np.bool_]:
+    """(S,) servers that a query leaves to others: all but `first` and `count` - 1 more, by the rule.
+
+    Each of them then has work of few queries, and whoever comes next finds the rest as free as it counts.
+    """
+    taken = np.zeros(ledger.work_s.size, np.bool_)
+    taken[first] = True
+    for i in range(1, count):
+        taken[pick(ledger, taken, rule, seed, query, i)] = True
+    return ~taken
+
+
+@kernel
 def draw_placement(
     table: Table, graphs: Graphs, ledger: Ledger, job: int, rule: int, seed: np.uint64, query: int, out: Ints
 ) -> None:
     """Server of the first task by the rule; then a placement for every sub-graph, by its probability.
 
-    A table of several plans says by the number of free servers which one is drawn from.
+    A table of several plans says by the number of free servers which one is drawn from; the query then
+    keeps to as many servers as that plan is for.
     Randomness: draws 0, 1, … of (seed, POLICY, query); even and odd ones belong to the rule.
     """
     servers = ledger.work_s.size
-    used = np.zeros(servers, np.bool_)
+    used, none = np.empty(servers, np.bool_), np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
     plans = table.entry.size // graphs.tasks.size
-    planned = job * plans + (table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0)
-    now = pick(ledger, used, rule, seed, query, 0)
-    draw = 1
+    level = table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0
+    planned = job * plans + level
+    now = pick(ledger, none, rule, seed, query, 0)
+    others = none if plans == 1 else keep_to(ledger, now, level + 1, rule, seed, query)
+    draw = level + 1
     out[table.entry[planned]] = now
     give(ledger, now, graphs.work_ops[job, table.entry[planned]])
     for g in range(table.first_sub[planned], table.first_sub[planned + 1]):
@@ -151,7 +169,7 @@ def draw_placement(
             draw += 1
             while chance > table.chance[row]:
                 row += 1
-        used[:] = False
+        used[:] = others
         server_of[:] = -1
         used[now], server_of[0] = True, now
         for column in range(table.task.shape[1]):
