@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -17,13 +18,17 @@ from edgewise.profiling.cut import cut
 from edgewise.profiling.dags import task_graph
 from edgewise.runtime import http
 from edgewise.runtime.asking import ask
+from edgewise.runtime.batching import Line
+from edgewise.runtime.headers import AGE
 from edgewise.runtime.metrics import CollectorRegistry
-from edgewise.runtime.pieces import describe, read_split, write_split
+from edgewise.runtime.onnx_model import OnnxModel
+from edgewise.runtime.pieces import PieceWorker, describe, read_split, write_split
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.split import SplitGroup, SplitMetrics, SplitUpstream
-from edgewise.runtime.split_trial import TASK, VARIANT, live_scenario, running, try_split
+from edgewise.runtime.split_trial import TASK, VARIANT, draw_inputs, live_scenario, running, try_split
 from edgewise.runtime.store import Store
+from edgewise.runtime.worker import Worker
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]
@@ -34,9 +39,9 @@ def whole_answer(model, inputs):
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
-def written(folder, policy="nona", **changes):
+def written(folder, policy="nona", size=12, width=8, **changes):
     """A branching network in a folder, cut, with costs that make splitting pay."""
-    model = branching(size=12, width=8)
+    model = branching(size=size, width=width)
     small = contract(task_graph(model, "net", power_ops=1e9))
     pieces = cut(model, small.members)
     setting = {"power_ops": 1e8, "link_bps": 1e10, "rate_qps": 1.0, "policy": policy} | changes
@@ -155,6 +160,101 @@ def test_errors_say_what_is_wrong(tmp_path):
     (home / "split.json").write_text(json.dumps({"network": "x"}))
     with pytest.raises(ScenarioError, match=r"split\.json: cannot be read"):
         read_split(home)
+
+
+class Served:
+    """A split variant's workers behind real sockets, and how old the queries were that came to them."""
+
+    def __init__(self, folder, about, count):
+        home, self.ages = folder / f"{VARIANT}.split", []
+        self.lines = [Line() for _ in range(count)]
+        self.workers = [
+            PieceWorker(Worker(OnnxModel(VARIANT, home / "whole.onnx"), line=line), home, about.parts, line)
+            for line in self.lines
+        ]
+
+    async def __aenter__(self):
+        self.servers = [await http.serve(self.noting(worker)) for worker in self.workers]
+        self.clients = [http.Client(server.host, server.port) for server in self.servers]
+        return self
+
+    async def __aexit__(self, *_):
+        for client, server, worker in zip(self.clients, self.servers, self.workers, strict=True):
+            client.close()
+            await worker.drain()
+            await server.close(1.0)
+
+    def noting(self, worker):
+        async def handle(request):
+            if request.method == "POST":
+                self.ages.append(request.headers[AGE])
+            return await worker.handle(request)
+
+        return handle
+
+
+def test_a_worker_takes_the_oldest_query_first_whole_or_in_pieces(tmp_path):
+    """What came first runs on; a sub-model of an old query goes before the network and other sub-models."""
+    _, about = written(tmp_path, size=96, width=48)
+    shapes = {name: [1, 48, 96, 96] for name in about.parts[1].inputs}
+    shapes["x"] = [1, 3, 96, 96]
+
+    async def go():
+        async with Served(tmp_path, about, 1) as served:
+            (worker,), (line,), (client,) = served.workers, served.lines, served.clients
+            models = {VARIANT: worker.whole.model} | {name: p.model for name, p in worker.pieces.items()}
+            ended, asked = [], []
+
+            def send(name, age_s):
+                headers, body = encode_request(InferRequest(draw_inputs(models[name], shapes)))
+
+                async def answer():
+                    path = f"/v2/models/{name}/infer"
+                    got = await client.request("POST", path, headers | {AGE: str(age_s)}, body)
+                    assert got.status == 200, got.body
+                    ended.append((name, age_s))
+
+                asked.append(asyncio.create_task(answer()))
+
+            async def until(happened):
+                while not happened():
+                    await asyncio.sleep(0.001)
+
+            first, second = list(worker.pieces)[:2]
+            send(VARIANT, 0)
+            await until(lambda: line.busy)
+            for name, age_s in ((first, 0), (VARIANT, 20), (second, 30), (first, 10)):
+                send(name, age_s)
+            await until(lambda: line.queued == 5)
+            assert line.busy and not ended
+            await asyncio.gather(*asked)
+            assert ended == [(VARIANT, 0), (second, 30), (VARIANT, 20), (first, 10), (first, 0)]
+            headers, body = encode_request(InferRequest(draw_inputs(models[VARIANT], shapes)))
+            bad = await client.request("POST", f"/v2/models/{VARIANT}/infer", headers | {AGE: "soon"}, body)
+            assert bad.status == 400 and AGE.encode() in bad.body
+
+    asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_the_gateway_says_how_old_a_query_is(tmp_path):
+    """Sub-models later in the network are asked with a larger age; whole queries have one too."""
+    model, about = written(tmp_path)
+    query = {"x": np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)}
+
+    async def go(about):
+        async with Served(tmp_path, about, 3) as served:
+            members = [SplitUpstream(client, VARIANT) for client in served.clients]
+            group = SplitGroup(VARIANT, about, members, ["a", "b", "c"], SplitMetrics(CollectorRegistry()))
+            headers, body = encode_request(InferRequest(query))
+            answer = await members[0].infer(headers | {AGE: "1e9"}, body, 30.0)
+            assert answer.status == 200 and group.policy.name == about.policy
+            return [float(age) for age in served.ages]
+
+    pieces = asyncio.run(go(about))
+    assert len(pieces) == len([part for part in about.parts if part.name])
+    assert 0 <= min(pieces) == pieces[0] < pieces[-1] < 30
+    (whole,) = asyncio.run(go(replace(about, policy="whole-random")))
+    assert 0 <= whole < 30
 
 
 def test_a_worker_that_moves_stays_in_its_group(tmp_path):

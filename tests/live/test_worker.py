@@ -12,7 +12,7 @@ from recorded_runs import Recorder, Where, item
 from edgewise.errors import ProtocolError
 from edgewise.model.catalog import Profile
 from edgewise.runtime import batching, http
-from edgewise.runtime.batching import Batcher
+from edgewise.runtime.batching import Batcher, Line
 from edgewise.runtime.emulation import SlowModel
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
@@ -125,20 +125,44 @@ def test_higher_priority_goes_first_and_takes_the_last_place():
     asyncio.run(go())
 
 
-def test_by_deadline_the_query_that_ends_first_goes_first_within_a_priority():
+def test_within_a_priority_queries_go_in_the_order_asked_for():
     async def go():
         run = Recorder(held=True)
-        batcher = Batcher(run, WorkerMetrics("m"), by_deadline=True)
-        now_s = time.monotonic()
+        batcher = Batcher(run, WorkerMetrics("m"))
         first = asyncio.create_task(batcher.submit(item(0), FOREVER))
         await run.begun()
-        times = {1: 900.0, 2: 300.0, 3: 600.0}
-        rest = [asyncio.create_task(batcher.submit(item(i), now_s + left_s)) for i, left_s in times.items()]
-        rest.append(asyncio.create_task(batcher.submit(item(4), now_s + 1000.0, priority=1)))
+        orders = {1: 900.0, 2: 300.0, 3: 600.0}
+        rest = [
+            asyncio.create_task(batcher.submit(item(i), FOREVER, 0, order)) for i, order in orders.items()
+        ]
+        rest.append(asyncio.create_task(batcher.submit(item(4), FOREVER, 1, 1000.0)))
         await asyncio.sleep(0)
         run.go.set()
         await asyncio.gather(first, *rest)
         assert run.batches == [[0], [4], [2], [3], [1]]
+
+    asyncio.run(go())
+
+
+def test_batchers_of_one_line_run_one_batch_at_a_time_in_one_order():
+    """One waits for a batch to fill: the other does not wait for it."""
+
+    async def go():
+        run, line = Recorder(held=True), Line()
+        one, other = (Batcher(run, WorkerMetrics(name), line=line) for name in "ab")
+        slow = Batcher(run, WorkerMetrics("c"), max_batch=4, batch_timeout_s=60.0, line=line)
+        waiting = asyncio.create_task(slow.submit(item(9), FOREVER, 0, -1.0))
+        first = asyncio.create_task(one.submit(item(0), FOREVER))
+        await run.begun()
+        asked = [(one, 1, 3.0), (other, 2, 2.0), (one, 3, 1.0), (other, 4, 3.0)]
+        rest = [asyncio.create_task(b.submit(item(i), FOREVER, 0, order)) for b, i, order in asked]
+        await asyncio.sleep(0)
+        assert (one.queued, other.queued, slow.queued, line.queued) == (3, 2, 1, 6)
+        run.go.set()
+        await asyncio.gather(first, *rest)
+        assert run.batches == [[0], [3], [2], [1], [4]]
+        await asyncio.gather(*(each.drain() for each in (one, other, slow)), waiting)
+        assert run.batches[-1] == [9]
 
     asyncio.run(go())
 

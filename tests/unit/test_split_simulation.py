@@ -8,7 +8,7 @@ import pytest
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import JobClass, build_program, optimise, split_policy
-from edgewise.policies.split.program import server_wait_s, task_wait_s
+from edgewise.policies.split.program import server_wait_s, servers_wait_s, task_wait_s
 from edgewise.sim.split import compare_split, poisson_queries, simulate_split
 
 TASKS = (Task("root", 1e9), Task("a", 1e10), Task("b", 1e10), Task("sink", 1e9))
@@ -65,6 +65,18 @@ def test_waiting_for_servers_by_hand() -> None:
         server_wait_s([job, job], 1, 1e10)
 
 
+def test_waiting_for_several_servers_by_hand() -> None:
+    """M/D/2, one erlang: none, one, two free in a third of the cases each, residual times even over 1 s.
+
+    For both: where none is free, the second to end after the first, of two, is 1/3 s later; where one is
+    free, the other needs 1/2 s.
+    """
+    job = JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.0)
+    assert servers_wait_s([job], 2, 1e10) == pytest.approx([0.0, 0.0, (1 / 3 + 1 / 2) / 3])
+    with pytest.raises(PolicyError, match="lower the rates"):
+        servers_wait_s([job, job], 2, 1e10)
+
+
 def test_bursts_and_queues_by_hand() -> None:
     """Sink with the root, both branches away: one burst of two messages, two answers."""
     plain, full = program(1.0), program(1.0, queues=True)
@@ -72,6 +84,7 @@ def test_bursts_and_queues_by_hand() -> None:
     number = plain.groups[0].lines.part.tolist().index(row)
     wait, s, w = 0.1, 0.01, task_wait_s(full.classes, 4, 1e10)
     assert w == pytest.approx(2.02 / (2 * (4 - 2.2)))  # Σ β s² / (2 (c - Σ β s))
+    w += servers_wait_s(full.classes, 4, 1e10)[3]  # three servers are used
     assert plain.costs_s(wait)[number] == pytest.approx(1.0 + 2 * (wait + s))
     assert full.costs_s(wait)[number] == pytest.approx(1.0 + (wait + 2 * s) + (wait + s) + w)
     assert full.arrays.load_s[number] == pytest.approx(4 * s)

@@ -1,4 +1,4 @@
-"""The worker's queue: bounded, by priority, then first come first served or by deadline, run in batches.
+"""The worker's queue: bounded, by priority, then first come first served or as asked for, run in batches.
 
 A query may leave the queue in four ways: it is run; its deadline passes first (504, not run);
 a query of higher priority needs its place in a full queue (429); its client hangs up.
@@ -44,7 +44,55 @@ class _Waiting:
     span: Any
 
 
-_Entry = tuple[int, float, int, _Waiting]  # -priority, deadline or 0, arrival: the heap's order
+_Entry = tuple[int, float, int, _Waiting]  # -priority, order, arrival: the heap's order
+
+
+class Line:
+    """One server behind several batchers: it runs one batch at a time, of the queue whose head goes first.
+
+    Attributes:
+        members: the batchers.
+        busy: whether a batch runs.
+        soon: whether the queues are looked at in the next turn of the event loop.
+        arrivals: queries so far.
+        thread: where batches run that are not quick.
+    """
+
+    def __init__(self) -> None:
+        self.members: list[Batcher] = []
+        self.busy, self.soon, self.arrivals = False, False, 0
+        self._turn: asyncio.Handle | None = None  # when the queues are looked at next
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onnx")
+
+    @property
+    def queued(self) -> int:
+        """Queries of all members that wait or run."""
+        return sum([member.queued for member in self.members])
+
+    def look(self) -> None:
+        """See to it that what waits is run when it is due; while a batch runs, it is not."""
+        if self._turn is not None:
+            self._turn.cancel()
+        self._turn, self.soon = None, False
+        if self.busy or not (left_s := [member.left_s() for member in self.members if member.waits]):
+            return
+        loop, least_s = asyncio.get_running_loop(), min(left_s)
+        self.soon = least_s <= 0.0
+        self._turn = loop.call_soon(self._go) if self.soon else loop.call_later(least_s, self._go)
+
+    def _go(self) -> None:
+        """Run what is due."""
+        until_s = time.monotonic() + TURN_S
+        while not self.busy and time.monotonic() < until_s:
+            due = [member for member in self.members if member.waits and member.left_s() <= 0.0]
+            if not due:
+                break
+            min(due, key=_head).run_next()
+        self.look()  # in any case: whoever got an answer may have asked again, and set another turn
+
+
+def _head(member: Batcher) -> tuple[int, float, int]:
+    return member.head
 
 
 class Batcher:
@@ -61,7 +109,7 @@ class Batcher:
         batch_timeout_s: how long a query waits for others to fill a batch; at most half of its time.
         clock: tells how long a run takes in the thread: the thread's CPU time, where runs do nothing but
             compute. It leaves out the wait for the interpreter, which a run in place does not have.
-        by_deadline: of one priority, the query that expires first is run first.
+        line: shared with other batchers that have the same server; None: a server of its own.
         tracing: records what a query did here: "queue", then "run".
     Attributes:
         draining: whether no more queries are taken.
@@ -76,31 +124,43 @@ class Batcher:
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
-        by_deadline: bool = False,
+        line: Line | None = None,
         tracing: Tracing = OFF,
     ) -> None:
         self.draining = False
         self._run, self._metrics, self._clock, self._tracing = run, metrics, clock, tracing
-        self._by_deadline = by_deadline
+        self._line = Line() if line is None else line
+        self._line.members.append(self)
         self._max_queue, self._max_batch, self._timeout_s = max_queue, max_batch, batch_timeout_s
         self._run_s = QUICK_S  # mean of the last runs; which side it is on is yet to be seen
         self._heap: list[_Entry] = []
-        self._arrivals = self._running = 0
-        self._turn: asyncio.Handle | None = None  # when the queue is looked at next
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onnx")
+        self._running = 0
 
     @property
     def queued(self) -> int:
         """Queries waiting or running."""
         return len(self._heap) + self._running
 
-    async def submit(self, request: InferRequest, expires_s: float, priority: int = 0) -> InferResponse:
+    @property
+    def waits(self) -> bool:
+        """Whether a query waits."""
+        return bool(self._heap)
+
+    @property
+    def head(self) -> tuple[int, float, int]:
+        """Place in the line of the first that waits; there is one."""
+        return self._heap[0][:3]
+
+    async def submit(
+        self, request: InferRequest, expires_s: float, priority: int = 0, order: float = 0.0
+    ) -> InferResponse:
         """Queue a query and wait for its answer.
 
         Args:
             request: checked against the model.
             expires_s: `time.monotonic()` after which nobody wants the answer.
             priority: larger goes first.
+            order: of one priority, smaller goes first; of one order, whoever came first.
         Raises:
             ProtocolError: 429 queue full or displaced, 503 draining, 504 expired, 400 not runnable.
         """
@@ -113,13 +173,13 @@ class Batcher:
         small = sum([array.nbytes for array in request.inputs.values()]) <= SMALL_BYTES
         now_s, span = time.monotonic(), self._tracing.here()
         waiting = _Waiting(request, expires_s, now_s, rows, small, key, answer, span)
-        self._arrivals += 1
-        entry = (-priority, expires_s if self._by_deadline else 0.0, self._arrivals, waiting)
+        self._line.arrivals += 1
+        entry = (-priority, order, self._line.arrivals, waiting)
         heapq.heappush(self._heap, entry)
         if last is not None:  # only now: whoever hears it may ask again from here
             _fail(last, ProtocolError("queue full: a query of higher priority took the place", status=429))
-        if self._turn is None or self._timeout_s > 0.0:
-            self._look()
+        if not self._line.soon:
+            self._line.look()
         try:
             return await answer
         except asyncio.CancelledError:  # its client hung up
@@ -130,23 +190,12 @@ class Batcher:
     async def drain(self) -> None:
         """Take no more queries and finish those accepted."""
         self.draining = True
-        self._look()
-        while self.queued:
+        self._line.look()
+        while self._line.queued:
             await asyncio.sleep(0.002)
-        self._thread.shutdown()
+        self._line.thread.shutdown()
 
-    def _look(self) -> None:
-        """See to it that the queue is run when it is due; while the thread runs a batch, it is not."""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-        if self._running or not self._heap:
-            return
-        loop = asyncio.get_running_loop()
-        left_s = self._left_s()
-        self._turn = loop.call_later(left_s, self._go) if left_s > 0.0 else loop.call_soon(self._go)
-
-    def _left_s(self) -> float:
+    def left_s(self) -> float:
         """Time until the queue is due: a batch is full, or a query has waited long enough.
 
         That is `batch_timeout_s`, or half of the time that it had: the other half is for its run.
@@ -159,28 +208,29 @@ class Batcher:
         due_s = [w.queued_s + 0.5 * min(limit_s, w.expires_s - w.queued_s) for *_, w in self._heap]
         return min(due_s) - time.monotonic()
 
-    def _go(self) -> None:
-        """Run what is due."""
-        until_s = time.monotonic() + TURN_S
-        while self._heap and time.monotonic() < until_s and self._left_s() <= 0.0:
-            batch = self._take()
-            if batch and not self._is_quick(batch):
-                self._hand_over(batch)
-                break
-            if batch:
-                self._running, began_s = len(batch), time.monotonic()
-                self._finish(batch, began_s, partial(self._timed, batch, time.perf_counter))
-        self._look()  # in any case: whoever got an answer may have asked again, and set another turn
+    def run_next(self) -> None:
+        """Run the next batch, in place or in the thread."""
+        batch = self._take()
+        if batch and not self._is_quick(batch):
+            self._hand_over(batch)
+        elif batch:
+            began_s = self._begin(batch)
+            self._finish(batch, began_s, partial(self._timed, batch, time.perf_counter))
 
     def _hand_over(self, batch: list[_Waiting]) -> None:
         """Run a batch in the thread."""
 
         def ended(done: asyncio.Future[Answers]) -> None:
             self._finish(batch, began_s, done.result)
-            self._look()
+            self._line.look()
 
-        self._running, began_s, loop = len(batch), time.monotonic(), asyncio.get_running_loop()
-        loop.run_in_executor(self._thread, self._timed, batch, self._clock).add_done_callback(ended)
+        began_s, loop = self._begin(batch), asyncio.get_running_loop()
+        loop.run_in_executor(self._line.thread, self._timed, batch, self._clock).add_done_callback(ended)
+
+    def _begin(self, batch: Sequence[_Waiting]) -> float:
+        """Take the server; when."""
+        self._running, self._line.busy = len(batch), True
+        return time.monotonic()
 
     def _is_quick(self, batch: Sequence[_Waiting]) -> bool:
         """Whether to run it in place; handing it to the thread would cost more."""
@@ -199,11 +249,11 @@ class Batcher:
         try:
             answers = result()
         except Exception as error:  # a bug in `run` must not leave clients waiting
-            self._running = 0
+            self._running, self._line.busy = 0, False
             for waiting in batch:
                 _fail(waiting, error)
             return
-        self._running = 0
+        self._running, self._line.busy = 0, False
         ended_s = time.monotonic()
         self._metrics.ran(ended_s - began_s, [began_s - waiting.queued_s for waiting in batch])
         for waiting in batch if self._tracing.on else ():

@@ -10,6 +10,7 @@ from edgewise.errors import ProtocolError
 STREAM = "edgewise-stream"  # a query's stream, by number
 REMAINING = "edgewise-remaining-s"  # time left for a query
 PRIORITY = "edgewise-priority"  # of a query at a worker; larger goes first
+AGE = "edgewise-age-s"  # time since a query came to its gateway; workers of split variants take the oldest
 WORKER, VARIANT = "edgewise-worker", "edgewise-variant"  # who answered
 TOOK = "edgewise-worker-s"  # time an answered query spent at its worker
 QUEUED = "edgewise-queued"  # queries that wait or run at a worker
@@ -43,6 +44,15 @@ def remaining_s(headers: Mapping[str, str]) -> float:
         ProtocolError: the header is no number.
     """
     return number(headers, REMAINING, math.inf)
+
+
+def age_s(headers: Mapping[str, str]) -> float:
+    """Time that a query has been under way; 0 when its header is missing.
+
+    Raises:
+        ProtocolError: the header is no number.
+    """
+    return max(number(headers, AGE, 0.0), 0.0)
 
 
 def priority(headers: Mapping[str, str]) -> int:

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import http
+from edgewise.runtime.batching import Line
 from edgewise.runtime.metrics import page
 from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
@@ -154,17 +155,23 @@ def read_split(folder: Path) -> Cut:
 class PieceWorker:
     """A worker of a network that also serves the network's sub-models.
 
+    It runs one thing at a time, be it the network or a sub-model, and takes the oldest query first.
+
     Args:
         whole: serves the network; everything that names no sub-model is for it.
         folder: of the sub-models.
         parts: which.
+        line: that `whole` was made with.
     """
 
-    def __init__(self, whole: Worker, folder: Path, parts: Sequence[Part]) -> None:
+    def __init__(self, whole: Worker, folder: Path, parts: Sequence[Part], line: Line) -> None:
         self.whole, self.tracing = whole, whole.tracing
         self.pieces = {
             part.name: Worker(
-                OnnxModel(part.name, folder / f"{part.name}.onnx", folder), MAX_QUEUE, tracing=whole.tracing
+                OnnxModel(part.name, folder / f"{part.name}.onnx", folder),
+                MAX_QUEUE,
+                tracing=whole.tracing,
+                line=line,
             )
             for part in parts
             if part.name

@@ -26,6 +26,7 @@ from edgewise.model.services import Services, services_of
 from edgewise.model.spec_services import LiveStreamsSpec
 from edgewise.runtime import dispatching, http, split
 from edgewise.runtime.backends.local import place_file
+from edgewise.runtime.batching import Line
 from edgewise.runtime.books import Stored
 from edgewise.runtime.changes import tls_files
 from edgewise.runtime.dispatching import Dispatching
@@ -123,6 +124,7 @@ def _worker(process: Process) -> Worker | PieceWorker:
         model = SlowModel(
             settings["model"], file, file.parent, Profile(**profile), settings["seed"], settings["entity"]
         )
+    line = Line() if settings["split"] else None
     worker = Worker(
         model,
         max_batch=settings["max_batch"],
@@ -130,9 +132,12 @@ def _worker(process: Process) -> Worker | PieceWorker:
         reservations=Reservations(settings["capacity_qps"]),
         by_deadline=process.kind == "replica",
         tracing=tracing_to(settings.get("otlp"), process.name),
+        line=line,
     )
     model.rehearse()
-    return PieceWorker(worker, file.parent, read_split(file.parent).parts) if settings["split"] else worker
+    if line is None:
+        return worker
+    return PieceWorker(worker, file.parent, read_split(file.parent).parts, line)
 
 
 async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:

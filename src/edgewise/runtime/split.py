@@ -3,7 +3,8 @@
 To the gateway a worker of a split variant is an upstream like any other: streams are bound to it, its
 capacity is reserved, its health is watched. Only `infer` differs: the group's policy places the tasks of
 the query on the workers of the variant, and every sub-model is asked over the Open Inference Protocol as
-soon as its tensors are known. Tensors between two workers pass through the gateway. A query whose tasks
+soon as its tensors are known. Every request says how long its query has been under way, for a worker takes
+the oldest query first. Tensors between two workers pass through the gateway. A query whose tasks
 all go to one worker is passed on whole, as it came; so is one for which a worker is lost.
 """
 
@@ -23,7 +24,7 @@ from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.policies.split import JobClass, Program, build_program, closed, finish, new_ledger, split_policy
 from edgewise.policies.split.online import RateTracker
 from edgewise.runtime import http
-from edgewise.runtime.headers import PLAN, PRIORITY, REMAINING, SENT, SERVERS, TOOK, TRACE, remaining_s
+from edgewise.runtime.headers import AGE, PLAN, PRIORITY, REMAINING, SENT, SERVERS, TOOK, TRACE, remaining_s
 from edgewise.runtime.pieces import Cut, Part, read_split
 from edgewise.runtime.protocol import (
     InferRequest,
@@ -185,9 +186,10 @@ class SplitGroup:
         order = dict.fromkeys((self.members[first], home, *self.members))
         lost = ConnectionError("no worker of the variant is up")
         for member in sorted(order, key=lambda m: not m.up):
-            left_s = timeout_s - (time.monotonic() - began_s)
+            age_s = time.monotonic() - began_s
             try:
-                answer = await member.whole(headers, body, max(left_s, 0.001))
+                aged = headers | {AGE: f"{age_s:.6f}"}
+                answer = await member.whole(aged, body, max(timeout_s - age_s, 0.001))
             except ConnectionError as error:
                 lost = error
                 continue
@@ -295,7 +297,8 @@ class _Run:
     ) -> None:
         self._group, self._asked, self._servers = group, asked, servers
         self._passed = {name: headers[name] for name in PASSED if name in headers}
-        self._expires_s, self._until_s = began_s + remaining_s(headers), began_s + timeout_s
+        self._began_s, self._expires_s = began_s, began_s + remaining_s(headers)
+        self._until_s = began_s + timeout_s
         self._parts = [part for part in group.cut.parts if part.name]
         loop = asyncio.get_running_loop()
         self._known: dict[str, asyncio.Future[Array]] = {
@@ -331,7 +334,7 @@ class _Run:
             raise _Refused(http.failure(504, f"deadline passed before {part.task}"))
         request = InferRequest(feeds, part.outputs, parameters=self._asked.parameters)
         headers, body = encode_request(request)
-        headers |= self._passed
+        headers |= self._passed | {AGE: f"{now_s - self._began_s:.6f}"}
         if self._expires_s < np.inf:
             headers[REMAINING] = f"{self._expires_s - now_s:.6f}"
         target = self._group.ask(here, part)

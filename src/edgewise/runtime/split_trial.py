@@ -31,6 +31,7 @@ from edgewise.policies.split import Contraction, split_policy
 from edgewise.profiling.cut import cut
 from edgewise.runtime import http
 from edgewise.runtime.asking import ask
+from edgewise.runtime.batching import Line
 from edgewise.runtime.headers import SENT, SERVERS
 from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.pieces import (
@@ -140,7 +141,8 @@ def draw_inputs(model: OnnxModel, shapes: Mapping[str, Sequence[int]], seed: int
 
 async def _calibrated(home: Path, about: Cut, inputs: dict[str, Array]) -> dict[str, float]:
     """Seconds of every task at a worker in this process."""
-    worker, token = PieceWorker(Worker(OnnxModel(VARIANT, home / WHOLE)), home, about.parts), token_urlsafe()
+    line, token = Line(), token_urlsafe()
+    worker = PieceWorker(Worker(OnnxModel(VARIANT, home / WHOLE), line=line), home, about.parts, line)
     server = await http.serve(http.protect(worker.handle, http.Guard((token,))))
     client = http.Client.of_url(server.url, token)
     try:

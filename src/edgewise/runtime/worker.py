@@ -21,8 +21,8 @@ from urllib.parse import quote
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http, triton
 from edgewise.runtime.about import answer_about
-from edgewise.runtime.batching import Batcher
-from edgewise.runtime.headers import QUEUED, TOOK, priority, remaining_s
+from edgewise.runtime.batching import Batcher, Line
+from edgewise.runtime.headers import QUEUED, TOOK, age_s, priority, remaining_s
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.onnx_model import OnnxModel
@@ -52,6 +52,7 @@ class Worker:
         reservations: what gateways have of its capacity; 404 where there is none.
         by_deadline: within a priority, the query whose time ends first goes first.
         tracing: records spans of queries.
+        line: the server it shares with other workers of this process, which takes the oldest query first.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Worker:
         reservations: Reservations | None = None,
         by_deadline: bool = False,
         tracing: Tracing = OFF,
+        line: Line | None = None,
     ) -> None:
         self.model, self.reservations, self.tracing = model, reservations, tracing
+        self._by_deadline, self._by_age = by_deadline, line is not None
         self.metrics = WorkerMetrics(model.name)
         self._batcher = Batcher(
             model.run_batch,
@@ -73,7 +76,7 @@ class Worker:
             max_batch=max_batch if model.batchable else 1,
             batch_timeout_s=batch_timeout_s,
             clock=model.clock,
-            by_deadline=by_deadline,
+            line=line,
             tracing=tracing,
         )
         self._batches = (max_batch, batch_timeout_s) if model.batchable else (0, 0.0)
@@ -166,7 +169,12 @@ class Worker:
             tensors = await asyncio.to_thread(decode_request, request.headers, request.body)
         self.model.check(tensors)
         left_s = min(remaining_s(request.headers), _timeout_s(tensors.parameters))
-        answer = await self._batcher.submit(tensors, request.received_s + left_s, priority(request.headers))
+        expires_s, order = request.received_s + left_s, 0.0
+        if self._by_age:
+            order = request.received_s - age_s(request.headers)
+        elif self._by_deadline:
+            order = expires_s
+        answer = await self._batcher.submit(tensors, expires_s, priority(request.headers), order)
         json_bytes = sum([a.nbytes for name, a in answer.outputs.items() if not tensors.wants_binary(name)])
         form = answer, tensors.binary, tensors.binary_outputs
         if json_bytes <= LARGE_BYTES:

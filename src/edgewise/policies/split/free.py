@@ -7,9 +7,9 @@ counted from the outstanding work: a query that runs is half done on average, an
 busy server. With p_f the chance of finding f free, class j becomes one class for each f, of
 rate β_j p_f: the formula and its certified optimum stay as they are, the link is shared by all.
 
-The query then *keeps to* as many servers as its plan is for: the parts of all its sub-graphs share them. A
-part may go to any server otherwise, and a query of few parts at a time would in the end have tasks on nearly
-all of them, where they wait for the whole queries that came after it and were taken first.
+The query then *keeps to* as many servers as its plan needs: the parts of all its sub-graphs share them. If
+every sub-graph chose anew, a query of few parts at a time would in the end have tasks on nearly all servers;
+whoever comes next would find none free, and long tasks of others would stand in its way.
 
     p_f: number of busy servers in M/M/c at the same load (Erlang, 1917)
 """
@@ -23,28 +23,13 @@ from numpy.typing import NDArray
 
 from edgewise.errors import PolicyError
 from edgewise.policies.split.placements import Lines
-from edgewise.policies.split.program import Group, Program, assemble
+from edgewise.policies.split.program import Group, Program, assemble, free_chances
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SHARE = 0.3
 HALF_DONE = 0.5  # of the mean work of a query: outstanding work that counts as one busy server
 RARE = 1e-6  # rates of 0 are refused
-
-
-def free_chances(busy: float, servers: int) -> Floats:
-    """(servers + 1,) chance that a query finds 0, 1, … servers free; `busy`: erlangs offered.
-
-    Raises:
-        PolicyError: more work arrives than the servers can do.
-    """
-    if busy >= servers:
-        raise PolicyError(f"queries need {busy:.4g} servers and there are {servers}; lower the rates")
-    chance = np.ones(servers + 1)  # of 0, 1, … queries in the system, not yet normalised
-    for n in range(1, servers + 1):
-        chance[n] = chance[n - 1] * busy / n
-    chance[servers] /= 1.0 - busy / servers  # and all who find more
-    return np.asarray((chance / chance.sum())[::-1])
 
 
 def mean_work_s(program: Program) -> float:

@@ -90,7 +90,9 @@ class RateTracker:
         except PolicyError:
             return False
         plan = optimise(program, GAP)
-        self.policy = replace(self.policy, table=make_table(program, plan.theta), plan=plan)
+        self.policy = replace(
+            self.policy, table=make_table(program, plan.theta, keep=program.queues), plan=plan
+        )
         self._planned = np.asarray(rates_qps, dtype=float).copy()
         self.solved += 1
         return True

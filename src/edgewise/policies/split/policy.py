@@ -24,6 +24,7 @@ WHOLE = {
     "whole-least-loaded": Rule.LEAST_LOADED,
     "whole-two-choices": Rule.TWO_CHOICES,
 }
+KEEP = ("nona-queues", "nona-free")  # their queries keep to as few servers as their plan needs
 NAMES = ("nona", "nona-queues", "nona-free", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
 
 
@@ -115,7 +116,7 @@ def split_policy(
         name,
         method,
         WHOLE.get(name, rule),
-        make_table(plan.program, plan.theta, level, HALF_DONE * mean_work_s(program)),
+        make_table(plan.program, plan.theta, level, HALF_DONE * mean_work_s(program), name in KEEP),
         make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps),
         program.link_bps,
         plan if method is Method.DRAW else None,

@@ -12,8 +12,8 @@ carries every message between servers of power ν and is an M/G/1 queue (Nona eq
 The page leaves out that messages of one task are sent at the same moment and that tasks wait for
 servers. With `queues=True` both are in the program: a burst is one customer of the link (it waits once;
 S is that of the burst), a query waits for its first server as in an M/G/c queue (`server_wait_s`), and
-whoever moves to another server later finds it in its usual state (`task_wait_s`). Costs still only rise
-with φ, so the same search certifies the optimum.
+whoever moves to another server waits until older queries are done there (`servers_wait_s`) and finds a
+task under way (`task_wait_s`). Costs still only rise with φ, so the same search certifies the optimum.
 
 Sub-graphs of one kind in one class share their θ: the problem is symmetric in them.
 """
@@ -245,10 +245,12 @@ def assemble(
     work = stacked([group.lines.work_ops for group in groups])
     bits = stacked([group.lines.bits for group in groups])
     wait = server_wait_s(classes, servers, power_ops) if queues else 0.0
-    visit = task_wait_s(classes, servers, power_ops) if queues else 0.0
-    visits = stacked([group.lines.visits for group in groups])
+    wait_s = np.zeros(servers + 1)
+    if queues:
+        wait_s = servers_wait_s(classes, servers, power_ops) + task_wait_s(classes, servers, power_ops)
+    visits = stacked([g.lines.visits * wait_s[g.lines.part.max(axis=1) + 1][:, None] for g in groups])
     arrays = Arrays(
-        base_s=work / power_ops + bits / link_bps + visits * visit,
+        base_s=work / power_ops + bits / link_bps + visits,
         slope=stacked([group.lines.messages for group in groups]),
         load_s=np.concatenate([np.zeros(0), *(group.lines.sent_bits for group in groups)]) / link_bps,
         load_s2=np.concatenate([np.zeros(0), *(group.lines.sent_bits2 for group in groups)]) / link_bps**2,
@@ -273,32 +275,56 @@ def task_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> 
         work_s = np.array([task.work_ops for task in job.graph.tasks]) / power_ops
         busy += job.rate_qps * float(work_s.sum())
         squares += job.rate_qps * float((work_s**2).sum())
-    _check_capacity(busy, servers)
     return squares / (2.0 * (servers - busy))
 
 
-def _check_capacity(busy: float, servers: int) -> None:
+def free_chances(busy: float, servers: int) -> Floats:
+    """(servers + 1,) chance that a query finds 0, 1, … servers free; `busy`: erlangs offered (M/M/c).
+
+    Raises:
+        PolicyError: more work arrives than the servers can do.
+    """
     if busy >= servers:
         raise PolicyError(f"queries need {busy:.4g} servers and there are {servers}; lower the rates")
+    chance = np.ones(servers + 1)  # of 0, 1, … queries in the system, not yet normalised
+    for n in range(1, servers + 1):
+        chance[n] = chance[n - 1] * busy / n
+    chance[servers] /= 1.0 - busy / servers  # and all who find more
+    return np.asarray((chance / chance.sum())[::-1])
+
+
+def _offered(classes: Sequence[JobClass], servers: int, power_ops: float) -> tuple[float, float, Floats]:
+    """Servers that whole queries keep busy; E[s²] / E[s] of their service times; `free_chances`."""
+    rates = np.array([job.rate_qps for job in classes])
+    work_s = np.array([sum(task.work_ops for task in job.graph.tasks) for job in classes]) / power_ops
+    busy = float(rates @ work_s)
+    return busy, float(rates @ work_s**2) / busy if busy else 0.0, free_chances(busy, servers)
+
+
+def servers_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> Floats:
+    """(servers + 1,) mean wait of a query until 0, 1, … servers are rid of older queries, beyond the first's.
+
+    A server takes the oldest query first, so whoever uses k servers waits on each until those who came
+    before are done there. Where f of c are free, m = k - f of the other n must become so. Their residual
+    times lie evenly between 0 and E[s²] / E[s], exactly so for equal queries; the m-th ends after m / (n + 1)
+    of that.
+
+    Raises:
+        PolicyError: more work arrives than the servers can do.
+    """
+    _, longest_s, chance = _offered(classes, servers, power_ops)
+    free = np.arange(servers + 1)
+    missing = np.maximum(free[:, None] - free, 0) - np.maximum(1 - free, 0)
+    return np.asarray(longest_s * (np.maximum(missing, 0) / (servers - free + 1)) @ chance)
 
 
 def server_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> float:
     """Mean wait of whole queries for the first of `servers` servers to be free (Allen and Cunneen).
 
-    W = C(c, a) E[s²] / (2 E[s] (c - a)) with a = Σ β E[s] and Erlang's C.
+    W = C(c, a) E[s²] / (2 E[s] (c - a)) with a = Σ β E[s] and Erlang's C, the chance that none is free.
 
     Raises:
         PolicyError: more work arrives than the servers can do.
     """
-    rates = np.array([job.rate_qps for job in classes])
-    work_s = np.array([sum(task.work_ops for task in job.graph.tasks) for job in classes]) / power_ops
-    busy = float(rates @ work_s)
-    _check_capacity(busy, servers)
-    if busy == 0:
-        return 0.0
-    blocked = 1.0  # Erlang's B, then C
-    for n in range(1, servers + 1):
-        blocked = busy * blocked / (n + busy * blocked)
-    delayed = blocked / (1.0 - busy / servers * (1.0 - blocked))
-    # (1 + c_s²) / 2 times the mean service time is E[s²] / (2 E[s]).
-    return delayed * float(rates @ work_s**2) / (2.0 * busy * (servers - busy))
+    busy, longest_s, chance = _offered(classes, servers, power_ops)
+    return float(chance[0] * longest_s / (2.0 * (servers - busy)))

@@ -147,19 +147,18 @@ def draw_placement(
 ) -> None:
     """Server of the first task by the rule; then a placement for every sub-graph, by its probability.
 
-    A table of several plans says by the number of free servers which one is drawn from; the query then
-    keeps to as many servers as that plan is for.
+    A table of several plans says by the number of free servers which one is drawn from.
     Randomness: draws 0, 1, … of (seed, POLICY, query); even and odd ones belong to the rule.
     """
     servers = ledger.work_s.size
     used, none = np.empty(servers, np.bool_), np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
     plans = table.entry.size // graphs.tasks.size
-    level = table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0
-    planned = job * plans + level
+    planned = job * plans + (table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0)
     now = pick(ledger, none, rule, seed, query, 0)
-    others = none if plans == 1 else keep_to(ledger, now, level + 1, rule, seed, query)
-    draw = level + 1
+    keep = table.keep[planned]
+    others = keep_to(ledger, now, keep, rule, seed, query) if keep else none
+    draw = max(1, keep)
     out[table.entry[planned]] = now
     give(ledger, now, graphs.work_ops[job, table.entry[planned]])
     for g in range(table.first_sub[planned], table.first_sub[planned + 1]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ class Table(NamedTuple):
         level: (S + 1,) which of the plans is drawn from when so many servers are free; class j of plan l
             is row j * plans + l of `entry` and `first_sub`.
         unit_s: outstanding work that counts as one busy server.
+        keep: (J * plans,) how many servers the queries of each class and plan keep to; 0: any, anew in each
+            sub-graph.
     """
 
     entry: Ints
@@ -39,6 +42,7 @@ class Table(NamedTuple):
     task: Ints
     level: Ints
     unit_s: float
+    keep: Ints
 
 
 class Graphs(NamedTuple):
@@ -61,14 +65,17 @@ class Graphs(NamedTuple):
     bits: Floats
 
 
-def make_table(program: Program, theta: Floats, level: Ints | None = None, unit_s: float = 1.0) -> Table:
+def make_table(
+    program: Program, theta: Floats, level: Ints | None = None, unit_s: float = 1.0, keep: bool = False
+) -> Table:
     """The placements that `theta` ((N,), see `Program`) gives a positive probability.
 
-    `level`, `unit_s`: see `Table`; None: one plan.
+    `level`, `unit_s`: see `Table`; None: one plan. `keep`: queries keep to as many servers as the largest of
+    their placements has parts.
     """
     rows: list[list[tuple[float, list[int]]]] = []
     tasks: list[list[int]] = []
-    entry, first_sub = [], [0]
+    entry, first_sub, widest = [], [0], []
     for job, item in enumerate(program.classes):
         pieces = subgraphs(item.graph)
         entry.append(pieces[0].root if pieces else 0)
@@ -83,6 +90,9 @@ def make_table(program: Program, theta: Floats, level: Ints | None = None, unit_
             first, last = program.arrays.start[number : number + 2]
             rows.append(_rows(piece, program.groups[number].lines.part, theta[first:last]))
             tasks.append([*(task for branch in piece.branches for task in branch.tasks), piece.sink])
+        widest.append(
+            1 + max([part for _, row in itertools.chain(*rows[first_sub[-1] :]) for part in row], default=0)
+        )
         first_sub.append(len(tasks))
     return Table(
         np.array(entry, dtype=np.int64),
@@ -93,6 +103,7 @@ def make_table(program: Program, theta: Floats, level: Ints | None = None, unit_
         _padded(tasks),
         np.zeros(program.servers + 1, np.int64) if level is None else level,
         unit_s,
+        np.array(widest if keep else [0] * len(widest), dtype=np.int64),
     )
 
 
