@@ -11,6 +11,7 @@ import pytest
 from command_line import edgewise
 from running_system import System, small_scenario
 
+from edgewise.cli import waiting
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
 from edgewise.runtime.backends.local import alive_handle
@@ -58,3 +59,11 @@ def test_down_ends_what_a_killed_controller_left(tmp_path):
     assert "everything has ended" in edgewise("down", "--state", ".", folder=tmp_path)
     assert not any(alive_handle(handle) for handle in handles)
     system.store.close()
+
+
+def test_what_takes_long_before_anything_can_start_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "LOADING_S", 0.01)
+    said = ""
+    with waiting.Waiting(tmp_path).loading():
+        while "loading and compiling" not in said:
+            said += capsys.readouterr().out

@@ -17,7 +17,16 @@ from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, To
 from edgewise.cli.extras import extra
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
-from edgewise.cli.waiting import Waiting, left_of, restore_state, wait_until_changed, wait_until_down
+from edgewise.cli.waiting import (
+    NoAnswer,
+    Restore,
+    Waiting,
+    left_of,
+    restore_state,
+    token_of,
+    wait_until_changed,
+    wait_until_down,
+)
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
@@ -68,9 +77,7 @@ def up(
     names: Names = None,
     anyone: Open = False,
     otlp: Otlp = None,
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")
-    ] = False,
+    restore: Restore = False,
 ) -> None:
     """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
 
@@ -90,7 +97,7 @@ def up(
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     again = nursery.is_running(folder)
-    if again and where.token != _token(folder):
+    if again and where.token != token_of(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
     store = plan.prepare(
         folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, where=where,
@@ -120,15 +127,8 @@ def up(
     else:
         out.print("starting: networks are loaded; kernels are compiled where this machine has none yet")
         waiting = Waiting(folder)
-        nursery.Nursery(folder, waiting.look).run()
+        nursery.Nursery(folder, waiting.look, waiting.loading).run()
         waiting.check()
-
-
-def _token(folder: Path) -> str | None:
-    store = _import("store").Store(folder / _import("plan").DATABASE)
-    token: str | None = store.get("token")
-    store.close()
-    return token
 
 
 @app.command(epilog="Example: edgewise token > operator.token")
@@ -143,8 +143,7 @@ def token(folder: Folder = DEFAULT) -> None:
 def down(folder: Folder = DEFAULT) -> None:
     """End everything, and wait for it: workers and gateways finish what they accepted."""
     if (folder / _import("plan").DATABASE).is_file() and not left_of(folder):
-        out.print(escape(f"nothing runs in {folder}"))
-        return
+        return out.print(escape(f"nothing runs in {folder}"))
     try:
         _call(folder, "POST", "/v1/down")
     except NoAnswer:
@@ -356,10 +355,6 @@ def demo(
     with extra("demo", "the demo"):
         from edgewise import demo as live
     live.run(seconds, out, folder)
-
-
-class NoAnswer(RunError):
-    """A controller does not answer."""
 
 
 def _want(folder: Path, name: str, wanted: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,11 +19,16 @@ if TYPE_CHECKING:
     from edgewise.runtime.changes import Change
     from edgewise.runtime.store import Running
 
-LOOK_S, SAY_S = 0.1, 2.0
+LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
+Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 FORCE_S = 10.0  # to drain, where no controller sees to it
 DOWN_S = 60.0  # ending takes what draining and killing take, twice over
 UP = "edgewise up"  # as one of those that still run
 out, err = Console(), Console(stderr=True)
+
+
+class NoAnswer(RunError):
+    """A controller does not answer."""
 
 
 class Waiting:
@@ -55,6 +63,23 @@ class Waiting:
             what = ", ".join(left) or "what started, to serve"
             doing = "undoing it; waiting for" if change.why else "waiting for"
             self._say(f"{doing} {what} ({now_s - self._began_s:.0f} s)")
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Say now and then that something is loaded and compiled, which leaves no time to `look`."""
+        ready = threading.Event()
+
+        def say() -> None:
+            while not ready.wait(LOADING_S):
+                self._say(f"loading and compiling ({time.monotonic() - self._began_s:.0f} s)")
+
+        saying = threading.Thread(target=say, daemon=True)
+        saying.start()
+        try:
+            yield
+        finally:
+            ready.set()
+            saying.join()  # no thread is left when processes are forked
 
     def check(self) -> None:
         """End with status 1 where the change failed.
@@ -147,6 +172,17 @@ def restore_state(folder: Path) -> None:
         raise RunError(f"state {folder}: {', '.join(left)} still runs; edgewise down first")
     aside = sqlite.restore(file)
     out.print(escape(f"{sqlite.copy_of(file)} is restored; what was there is {aside}"), soft_wrap=True)
+
+
+def token_of(folder: Path) -> str | None:
+    """The token that clients of a system must show."""
+    from edgewise.runtime.plan import DATABASE
+    from edgewise.runtime.store import Store
+
+    store = Store(folder / DATABASE)
+    token: str | None = store.get("token")
+    store.close()
+    return token
 
 
 def left_of(folder: Path) -> list[str]:

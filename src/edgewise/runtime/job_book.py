@@ -20,7 +20,7 @@ from typing import Any
 
 from edgewise.model.resources import Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime.store import Database
+from edgewise.runtime.sqlite import Database
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (

@@ -22,6 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
@@ -41,10 +42,16 @@ class Nursery:
     Args:
         folder: prepared by `plan.prepare`.
         look: called again and again while it runs.
+        loading: entered while everything is loaded and compiled.
     """
 
-    def __init__(self, folder: Path, look: Callable[[], None] = lambda: None) -> None:
-        self.folder, self._look = folder.absolute(), look
+    def __init__(
+        self,
+        folder: Path,
+        look: Callable[[], None] = lambda: None,
+        loading: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self.folder, self._look, self._loading = folder.absolute(), look, loading
         self._told = False
         self._controller: int | None = None
         self._pair: socket.socket | None = None
@@ -68,10 +75,11 @@ class Nursery:
         _end_former(self.folder, store)
         _replace_exposed(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
-        process.warm(self.folder, policy)
-        job_starts.warm(job_policy)
-        if traced:
-            importlib.import_module("edgewise.runtime.otel")
+        with self._loading():
+            process.warm(self.folder, policy)
+            job_starts.warm(job_policy)
+            if traced:
+                importlib.import_module("edgewise.runtime.otel")
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import RunError
+from edgewise.runtime import private
 
 WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
 COPY = ".copy"  # beside the file, of the same name
@@ -105,6 +106,41 @@ def connect(file: Path) -> Connection:
     made.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     made.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
     return made
+
+
+class Database:
+    """A database in WAL mode; every statement commits unless a transaction was begun.
+
+    Args:
+        file: created when missing, in a folder that is its owner's only; so are both from now on.
+        schema: makes its tables where they are missing.
+    Attributes:
+        exposed: whether others could read it until now.
+    Raises:
+        RunError: it cannot be opened, is no database, or its folder is not ours alone; so with all that reads
+            and writes it (`StoreError`).
+    """
+
+    def __init__(self, file: Path, schema: str) -> None:
+        self.file = file = file.absolute()  # whoever opens it again may be elsewhere
+        try:
+            self.exposed = self._make_private()
+        except OSError as error:
+            raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
+        self._db = connect(file)
+        self._db.executescript(schema)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _make_private(self) -> bool:
+        """Before SQLite opens the file: its logs, which hold what it holds, get the rights that it has."""
+        known, file = self.file.exists(), self.file
+        open_folder = private.make_folder(file.parent, file.name)
+        logs = [log for end in ("-wal", "-shm") if (log := file.with_name(file.name + end)).exists()]
+        open_files = [private.make_file(each) for each in (file, *logs)]
+        return known and (open_folder or any(open_files))
 
 
 def open_copy(file: Path) -> Connection:

@@ -15,9 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgewise.errors import RunError
-from edgewise.runtime import private
-from edgewise.runtime.sqlite import StoreError, connect, open_copy
+from edgewise.runtime.sqlite import Database, StoreError, open_copy
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -100,41 +98,6 @@ class OpenStream:
     key: tuple[str | None, ...] | None
     opened_s: float
     worker: str | None
-
-
-class Database:
-    """A database in WAL mode; every statement commits unless a transaction was begun.
-
-    Args:
-        file: created when missing, in a folder that is its owner's only; so are both from now on.
-        schema: makes its tables where they are missing.
-    Attributes:
-        exposed: whether others could read it until now.
-    Raises:
-        RunError: it cannot be opened, is no database, or its folder is not ours alone; so with all that reads
-            and writes it (`StoreError`).
-    """
-
-    def __init__(self, file: Path, schema: str) -> None:
-        self.file = file = file.absolute()  # whoever opens it again may be elsewhere
-        try:
-            self.exposed = self._make_private()
-        except OSError as error:
-            raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
-        self._db = connect(file)
-        self._db.executescript(schema)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def _make_private(self) -> bool:
-        """Before SQLite opens the file: its logs, which hold what it holds, get the rights that it has."""
-        known, file = self.file.exists(), self.file
-        open_folder = private.make_folder(file.parent, file.name)
-        logs = [log for end in ("-wal", "-shm") if (log := file.with_name(file.name + end)).exists()]
-        open_files = [private.make_file(each) for each in (file, *logs)]
-        return known and (open_folder or any(open_files))
 
 
 class Store(Database):

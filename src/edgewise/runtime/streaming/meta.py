@@ -20,7 +20,7 @@ from edgewise.errors import RunError
 from edgewise.model.jobs import StreamingJob
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.store import Database
+from edgewise.runtime.sqlite import Database
 from edgewise.runtime.streaming.job import LiveJob
 
 SCHEMA = """
