@@ -13,13 +13,17 @@ import uuid
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
 from job_commands import HANG_S, shell, state, until, wish
 from running_system import infer, open_stream, small_scenario, started
 
+from edgewise.config import dump_scenario
 from edgewise.errors import PolicyError, ProtocolError
+from edgewise.model.resources import Resources
+from edgewise.model.scenario import parse_scenario
 from edgewise.policies.defer import ScoreDeferral, rules
 from edgewise.runtime import asking, http, job_requests, job_runner, job_starts
 from edgewise.runtime.job_book import RESTART, JobBook
@@ -27,6 +31,7 @@ from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
+from edgewise.runtime.room import ledger_of
 from edgewise.runtime.store import Store
 
 pytestmark = [
@@ -50,6 +55,21 @@ def jobs(folder):
     for job in made.book.open():
         made.processes.kill(job.run)
         made.processes.clear(job.run)
+
+
+def test_jobs_use_a_node_that_was_added_while_the_system_runs(jobs, folder):
+    too_large = Resources(cpu_cores=20)
+    assert not any(jobs_fit(jobs, too_large))
+    data = yaml.safe_load(dump_scenario(small_scenario()))
+    data["clusters"][0]["nodes"].insert(0, {"name": "large", "resources": {"cpu_cores": 32}})
+    prepare(folder, parse_scenario(data, "larger")).close()
+    assert list(jobs_fit(jobs, too_large)) == ["large"]
+
+
+def jobs_fit(jobs, needs):
+    """Names of nodes with room, as the jobs see them."""
+    ledger = ledger_of(jobs.scenario, jobs.store.processes())
+    return (node.name for node in jobs.scenario.topology.nodes if ledger.fits(node.name, needs))
 
 
 def test_jobs_run_and_say_how_they_ended(jobs):

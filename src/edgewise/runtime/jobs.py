@@ -49,6 +49,7 @@ class Jobs:
         self.store, self.slot_s = store, slot_s
         self.book, self.processes = JobBook(store.file), JobProcesses(store.file.parent)
         self._scenario: Scenario | None = None
+        self._content = b""
         self.starts = Starts(store.get("job_policy", POLICY), slot_s)
         self._slot = -1
         self._failed = ""  # what the last pass failed by
@@ -65,16 +66,17 @@ class Jobs:
 
     @property
     def scenario(self) -> Scenario:
-        """Nodes and workers of the live system.
+        """Nodes and workers of the live system, as its file says now.
 
         Raises:
-            RunError: its file is missing.
+            RunError: the file is missing.
         """
-        if self._scenario is None:
-            file: Path = self.store.file.parent / SCENARIO
-            if not file.is_file():
-                raise RunError(f"jobs: no {file}; they need the nodes that `edgewise up` writes there")
-            self._scenario = load_scenario(file)
+        file: Path = self.store.file.parent / SCENARIO
+        if not file.is_file():
+            raise RunError(f"jobs: no {file}; they need the nodes that `edgewise up` writes there")
+        content = file.read_bytes()
+        if self._scenario is None or content != self._content:
+            self._scenario, self._content = load_scenario(file), content
         return self._scenario
 
     async def keep(self, period_s: float = 0.05) -> None:
