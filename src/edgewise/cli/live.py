@@ -189,13 +189,22 @@ def streams(
 ) -> None:
     """List the streams and what became of their queries."""
     table = Table(
-        "stream", "application", "gateway", "worker", "queries", "ok", "failed", "rejected", box=None
+        "stream",
+        "application",
+        "gateway",
+        "worker",
+        "queries",
+        "ok",
+        "failed",
+        "rejected",
+        "excess",
+        box=None,
     )
     for row in _call(folder, "GET", "/v1/streams"):
         if row["closed_s"] is None or closed:
             reason = row.get("reason")
             where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
-            figures = [str(row.get(name, "")) for name in ("queries", "ok", "failed", "rejected")]
+            figures = [str(row.get(name, "")) for name in ("queries", "ok", "failed", "rejected", "excess")]
             table.add_row(str(row["stream"]), row.get("application", ""), row["gateway"], where, *figures)
     out.print(table)
 

@@ -277,7 +277,7 @@ class Controller:
         now: dict[int, dict[str, Any]] = {}
         for seen in await self._gateways("GET", "/v1/streams"):
             now |= {row["stream"]: row for row in seen["answer"]}
-        figures = ("worker", "variant", "cluster", "reason", "queries", "ok", "failed", "rejected")
+        figures = ("worker", "variant", "cluster", "reason", "queries", "ok", "failed", "rejected", "excess")
         for row in rows:
             found = now.get(row["stream"])
             if found is not None and row["closed_s"] is None:
