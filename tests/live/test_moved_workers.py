@@ -7,6 +7,7 @@ import pytest
 from live_system import dense_file, dense_world
 
 from edgewise import policies
+from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
 from edgewise.runtime.books import Stored
@@ -44,6 +45,33 @@ def test_a_gateway_that_starts_again_knows_where_its_workers_are(tmp_path):
         assert (target.client.url, target.model) == ("http://127.0.0.1:7/a", "other")
 
     asyncio.run(go())
+    store.close()
+
+
+def test_a_worker_elsewhere_is_shown_its_own_token_and_nobody_elses(tmp_path):
+    store, shown = Store(tmp_path / "state.sqlite"), []
+
+    async def hear(request):
+        shown.append(request.headers.get("authorization"))
+        return http.as_json({})
+
+    async def go():
+        server = await http.serve(hear)
+        first = gateway(store, "http://127.0.0.1:1")
+        first.upstreams[0].client = http.Client.of_url("http://127.0.0.1:1", "of the parts")
+        for token in ({"token": "its-own"}, {}):
+            answer = await move(first, "dense-0", url=server.url, model="other", **token)
+            assert answer.status == 200 and b"its-own" not in answer.body
+            again = gateway(store, "http://127.0.0.1:1")
+            again.restore()
+            for each in (first, again):
+                assert await each.upstreams[0].check(20.0, 1)
+        with pytest.raises(ProtocolError, match="token: must be visible"):
+            await move(first, "dense-0", url=server.url, model="m", token="grün")
+        await server.close()
+
+    asyncio.run(go())
+    assert shown == ["Bearer its-own"] * 2 + [None] * 2
     store.close()
 
 

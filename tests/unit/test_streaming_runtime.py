@@ -1,5 +1,6 @@
 """The parts of the streaming runtime that need no processes: payloads, frames on sockets, kernel state."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
-from edgewise.runtime.streaming.wire import CHUNK, Meter, TokenBucket, receive, send
+from edgewise.runtime.streaming.wire import CHUNK, Meter, TokenBucket, accept, listen, receive, send
 from edgewise.runtime.testbeds import Flow, open_backend
 from edgewise.runtime.testbeds.base import nodes_on
 from edgewise.runtime.testbeds.shaping import WIRE, NodeState, changes, device_commands
@@ -45,6 +46,26 @@ def test_arrays_come_back_and_objects_are_refused():
         decode(b"?")
     with pytest.raises(ValueError, match="allow_pickle"):
         decode(encode({"a": np.array([{}, None], dtype=object)}))
+
+
+def test_only_those_who_know_the_secret_send_frames():
+    listener, taken = listen("127.0.0.1", 0), []
+    thread = threading.Thread(target=lambda: taken.append(accept(listener, b"s" * 32)))
+    thread.start()
+    for said in (b"s" * 31 + b"x", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", b""):
+        with socket.create_connection(listener.getsockname(), timeout=20) as stranger:
+            stranger.sendall(said)
+            if not said:
+                stranger.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):  # hung up on before all was read
+                assert stranger.recv(1) == b""
+    with socket.create_connection(listener.getsockname(), timeout=20) as ours:
+        ours.sendall(b"s" * 32)
+        send(ours, b"frame", Meter())
+        thread.join(20)
+        assert receive(taken[0], Meter()) == b"frame"
+    taken[0].close()
+    listener.close()
 
 
 def test_frames_cross_a_socket_whole_and_are_counted():
