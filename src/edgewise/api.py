@@ -166,9 +166,10 @@ def compare(
 
     if len(policies) < 2:
         raise PolicyError(f"policies: compare needs at least two, got {len(policies)}")
+    names = list(_makers(policies))
+    if rival is not None and rival not in names:
+        raise PolicyError(f"rival: {rival!r} is not among {', '.join(names)}")
     result = _simulate(scenario, policies, seeds, progress, command)
-    if rival is not None and rival not in result.policies:
-        raise PolicyError(f"rival: {rival!r} is not among {', '.join(result.policies)}")
     result = replace(result, rival=rival or result.policies[0])
     return Comparison(result, tuple(statistics.compare(result.success(), result.rival)))
 
@@ -189,7 +190,7 @@ def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, com
     trace = read_streams_csv(folder / "streams.csv", scenario, seed)
     names, streams, windows = [], [], []
     faults: dict[str, Mapping[str, int]] = {}
-    for make in [maker(policy) for policy in policies]:
+    for make in _makers(policies).values():
         outcome = sim.Simulation(scenario, make(), seed, streams=trace).run()
         names.append(outcome.core.policy.name)
         if outcome.core.faults:
@@ -222,6 +223,22 @@ def maker(policy: Policy) -> Callable[[], DispatchPolicy]:
     return make
 
 
+def _makers(chosen: Sequence[Policy]) -> dict[str, Callable[[], DispatchPolicy]]:
+    """By the names that the policies go by; what cannot be run is said before anything runs.
+
+    Raises:
+        PolicyError: one cannot be loaded, or two have one name.
+    """
+    found: dict[str, Callable[[], DispatchPolicy]] = {}
+    for policy in chosen:
+        make = maker(policy)
+        name = make().name
+        if name in found:
+            raise PolicyError(f"policies: {name!r} is given twice")
+        found[name] = make
+    return found
+
+
 def _simulate(
     scenario: Scenario | str | Path,
     chosen: Sequence[Policy],
@@ -236,11 +253,8 @@ def _simulate(
     names: list[str] = []
     streams, windows = [], []
     faults: dict[str, Counter[str]] = {}
-    for make in [maker(policy) for policy in chosen]:
+    for name, make in _makers(chosen).items():
         outcomes = sim.simulate(loaded, make, seeds, progress)
-        name = outcomes[0].core.policy.name
-        if name in names:
-            raise PolicyError(f"policies: {name!r} is given twice")
         names.append(name)
         if found := sum((Counter(outcome.core.faults) for outcome in outcomes), Counter[str]()):
             faults[name] = found

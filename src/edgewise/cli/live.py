@@ -15,6 +15,7 @@ from rich.table import Table
 from edgewise import config
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
+from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
 from edgewise.cli.waiting import (
@@ -328,6 +329,7 @@ def replay(
 ) -> None:
     """Play recorded traffic again: in simulation under any policies, or live."""
     from edgewise import api
+    from edgewise.report import records
 
     table = Table("policy", "queries", "ok", "failed", "rejected", box=None)
     if live:
@@ -336,6 +338,7 @@ def replay(
         table.add_row(f"{found['policy']}, live", *_counts([vars_of(s) for s in seen]))
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()] or ["least-impedance"]
+        records.check_place(target or Path("runs") / "any")
         result = api.replay(source, names, seed, command=f"edgewise replay {source}")
         for name in result.policies:
             rows = [row for row in result.streams.to_pylist() if row["policy"] == name]
@@ -363,6 +366,7 @@ def demo(
     """Run three tiers live under three policies in turn, and set them beside their simulation."""
     with extra("demo", "the demo"):
         from edgewise import demo as live
+    check_folder("--out", folder)
     live.run(seconds, out, folder)
 
 

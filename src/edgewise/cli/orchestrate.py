@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from edgewise import config
+from edgewise.cli.places import check_folder
+from edgewise.errors import EdgewiseError
 from edgewise.model.orchestration_spec import OrchestrationSpec, build_system
 from edgewise.reproduce import seeds as splits
 
@@ -46,6 +48,9 @@ def orchestrate(
     chosen = splits.parse_seeds(seeds)
     splits.refuse_test_seeds(chosen)
     spec = config.load_orchestration(scenario, dict(config.parse_setting(change) for change in changes or []))
+    for flag, name in (("--dispatch", dispatch), ("--orchestrate", scaling)):
+        if name.endswith(".json") and not Path(name).is_file():
+            raise EdgewiseError(f"{flag} {name}: no such card; check the path")
     one, two = request_policies.load(dispatch), replica_policies.load(scaling)
     system, slots = build_system(spec), spec.frames * spec.frame_slots
     drawn = steady(spec.requests, system, chosen, slots * spec.slot_s)
@@ -53,7 +58,7 @@ def orchestrate(
         if hasattr(policy, "know"):
             policy.know(drawn, system, slots * spec.slot_s)
     target = folder or Path("runs") / f"{spec.name}-{Path(dispatch).stem}-{Path(scaling).stem}"
-    target.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is said before the work
+    check_folder("--out", target)
     with err.status(f"{dispatch} + {scaling}: {len(chosen)} worlds; the first run compiles, for a minute"):
         worlds = ReplicaWorlds(system, drawn, slots, chosen, threads=None)
         outcome = simulate(worlds, one, two)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise.cli.places import check_file, check_folder
 from edgewise.reproduce.place import LOOKS, results_folder
 from edgewise.reproduce.seeds import TEST, parse_seeds
 
@@ -46,13 +47,16 @@ def reproduce(
         _print_known()
         return
     place = folder or Path("runs") / f"reproduce-{runs.find(name).name}"
+    chosen = None if seeds is None else parse_seeds(seeds)
+    check_folder("--out", place)
+    check_file("--json", json_file or place / "claims.json")
     with err.status(f"{name}: starting") as status:
         report = runs.carry_out(
             name,
             place,
             results_folder(),
             quick=quick,
-            seeds=None if seeds is None else parse_seeds(seeds),
+            seeds=chosen,
             command=shlex.join(["edgewise", *sys.argv[1:]]),
             step=lambda text: status.update(f"{name}: {escape(text)}"),
         )

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise.cli.extras import extra
+from edgewise.cli.places import check_folder
 from edgewise.cli.split_layout import print_layout
 from edgewise.errors import EdgewiseError, ProfileError
 
@@ -61,6 +62,8 @@ def split(
     """Plan how queries of a network are split over servers: sizes, forecast, certified gap."""
     from edgewise.policies.split import JobClass, build_program, contract, limit_branches, optimise
 
+    if live:
+        check_folder("--out", folder)
     given = dict(_shape(text) for text in shapes or [])
     model, graph = _graph(network, given)
     small = contract(graph)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from edgewise.cli.extras import extra
+from edgewise.cli.places import check_folder
 from edgewise.errors import EdgewiseError
 
 app = typer.Typer(
@@ -49,7 +50,7 @@ def aset(
 
     if state not in ("history", "pooled"):
         raise EdgewiseError(f"--state {state!r}: use history or pooled")
-    folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is said before the work
+    check_folder("--out", folder)
     config = Config(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
     config = config.improved(improve.split(","))
     name = name or f"aset-{Path(scenario).stem}"
@@ -80,6 +81,7 @@ def defer(
     """Train OSDEC, or a variant of it, to start deferrable jobs."""
     with extra("learn", "training"):
         from edgewise.learn.defer import run  # slow to import, and needs an extra
+    check_folder("--out", folder)
     with err.status(f"{method}: starting") as status:
         made = run.make(method, seed, iterations, folder, situation, recipe, tell=status.update)
     out.print(f"policy: [bold]{made}[/bold]")
@@ -106,6 +108,7 @@ def kais(
     """Train dispatch and orchestration of KaiS; a stopped training goes on where it was saved."""
     with extra("learn", "training"):
         from edgewise.learn.orchestration import run, settings  # slow to import, and need an extra
+    check_folder("--out", folder)
     name = name or f"kais-{method}-{scenario}"
     with err.status(f"{name}: starting") as status:
         card = run.carried_out(

@@ -37,13 +37,14 @@ def load(name: str) -> DispatchPolicy:
     Raises:
         PolicyError: nothing has that name, or the file or class is wrong.
     """
-    cls = _from_file(name) if ".py:" in name or name.endswith(".py") else _by_name(name)
+    from_file = ".py:" in name or name.endswith(".py")
+    cls = _from_file(name) if from_file else _by_name(name)
     try:
         policy = cls()
     except Exception as error:
         raise PolicyError(f"policy {name!r}: {type(error).__name__} when created: {error}") from error
-    if not getattr(policy, "name", ""):
-        policy.name = cls.__name__
+    if not getattr(policy, "name", "") or (from_file and "name" not in vars(cls)):
+        policy.name = cls.__name__  # a subclass of a shipped policy is not that policy
     missing = [m for m in ("reset", "tick", "decide") if not callable(getattr(policy, m, None))]
     if missing:
         raise PolicyError(f"policy {name!r} lacks {', '.join(missing)}; subclass edgewise.ScorePolicy")

@@ -1,0 +1,129 @@
+"""Every command with what users get wrong: one message before any work, and nothing is left behind."""
+
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from edgewise import api, policies
+from edgewise.cli import app
+from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.policies.dispatch.aset import SHIPPED
+
+MISTAKES = [
+    ("simulate nope", "no such file"),
+    ("simulate tiny --policy nope", "no policy 'nope'"),
+    ("simulate tiny --seeds 1000000", "are for testing"),
+    ("simulate tiny --seeds 3:1", "A:B"),
+    ("simulate tiny --set nope=1", "nope"),
+    ("simulate tiny --out taken", "taken"),
+    ("compare tiny --policies closest,closest", "'closest' is given twice"),
+    ("compare tiny --policies closest,least-impedance --rival nope", "rival: 'nope'"),
+    ("compare tiny --out taken", "taken"),
+    ("report nope", "nope"),
+    ("schema nope", "no schema 'nope'"),
+    ("catalog nope", "no such file"),
+    ("profile nope.onnx", "no such file"),
+    ("profile tiny-yolov2-416 --out taken/x.yaml", "taken"),
+    ("split nope", "no such file"),
+    ("split inception-v1 --live --out taken", "--out taken"),
+    ("orchestrate nope", "no such file"),
+    ("orchestrate kais-demo --dispatch nope", "no request policy 'nope'"),
+    ("orchestrate kais-demo --dispatch missing.json", "--dispatch missing.json: no such card"),
+    ("orchestrate kais-demo --out taken", "--out taken"),
+    ("train aset --scenario nope", "no such file"),
+    ("train aset --out taken", "--out taken"),
+    ("train defer nope", "nope"),
+    ("train defer osdec --out taken", "--out taken"),
+    ("train kais --method nope", "nope"),
+    ("train kais --out taken", "--out taken"),
+    ("reproduce nope", "no such name"),
+    ("reproduce queues --seeds x", "A:B"),
+    ("reproduce queues --out taken", "--out taken"),
+    ("reproduce queues --json taken/claims.json", "taken"),
+    ("reproduce queues --json .", "is a folder"),
+    ("freeze nope", "no such file"),
+    ("up nope", "no such file"),
+    ("up tiny --policy nope", "no policy 'nope'"),
+    ("up tiny --models nope", "no such folder"),
+    ("replay nope", "no recording"),
+    ("demo --out taken", "--out taken"),
+    ("stream run nope.json --code c.py --frame f.bmp --network n.yaml", "nope.json"),
+    ("stream resume --state nope", "--state"),
+    ("stream status --state nope", "--state"),
+    ("stream read-text --backend local --out taken", "taken"),
+    ("worker nope.onnx --port 0", "nope.onnx"),
+    ("gateway nope --worker x", "no such file"),
+    ("openapi nope", "nope"),
+    ("load camera", "no live system"),
+    ("submit --duration soon -- true", "no time span"),
+    ("submit --duration 5m --memory lots -- true", "no size"),
+    ("submit --duration 5m --latest never -- true", "no time"),
+    ("submit --duration 5m -- true", "no live system"),
+    ("jobs", "no live system"),
+    ("token", "no live system"),
+    ("job output 1", "no live system"),
+    ("job cancel 1", "no live system"),
+    ("job policy fifo", "no live system"),
+    ("policy set closest", "no live system"),
+    ("policy set closest --of nope", "--of"),
+    ("shadow report", "no live system"),
+    ("drain w", "no live system"),
+    ("resume w", "no live system"),
+    ("status", "no live system"),
+    ("streams", "no live system"),
+    ("workers", "no live system"),
+    ("down", "no live system"),
+    ("record target", "no live system"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES)
+def test_a_mistake_is_one_message_before_any_work(tmp_path, monkeypatch, line, message):
+    monkeypatch.chdir(tmp_path)
+    Path("taken").write_text("a file")
+    found = CliRunner().invoke(app, line.split())
+    said = str(found.exception) + found.output
+    assert isinstance(found.exception, (EdgewiseError, OSError)) or found.exit_code == 2, said
+    assert message in said
+    left = [path for path in Path().rglob("*") if path.is_file() and path.name != "taken"]
+    assert left == []
+
+
+def test_every_command_has_a_mistake_here():
+    def leaves(command, name=""):
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield name.strip()
+            return
+        for each, below in inner.items():
+            yield from leaves(below, f"{name} {each}")
+
+    harmless = {"scenarios", "policies", "looks", "stream clean", "shadow set", "policy show"}
+    tried = [line for line, _ in MISTAKES]
+    missing = [n for n in leaves(get_command(app)) if not any(t.startswith(n) for t in tried)]
+    assert set(missing) <= harmless, missing
+
+
+def test_names_and_rival_are_checked_before_the_first_run():
+    runs = []
+    for chosen, rival, message in (
+        (["closest", "closest"], None, "given twice"),
+        (["closest", "least-impedance"], "nope", "rival: 'nope' is not among closest, least-impedance"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            api.compare("tiny", chosen, range(1), rival=rival, progress=lambda: runs.append(1))
+    assert runs == []
+
+
+def test_the_recipe_for_an_own_network_has_a_name_of_its_own(tmp_path):
+    file = tmp_path / "mine.py"
+    card = SHIPPED / "aset-any.json"
+    file.write_text(
+        "from edgewise.policies.dispatch.aset import Aset\n\n\n"
+        f'class Mine(Aset):\n    """My own network."""\n\n    card = "{card}"\n'
+    )
+    assert policies.load(f"{file}:Mine").name == "Mine"
+    found = api.compare("tiny", ["aset", f"{file}:Mine"], range(1)).result
+    assert found.policies == ("aset", "Mine")
