@@ -118,7 +118,7 @@ class Files:
             ) from None
         try:
             data = topohub.get(name)
-        except (KeyError, ValueError, OSError):
+        except (KeyError, ValueError, FileNotFoundError):
             raise ScenarioError(
                 f"graph {name!r}: topohub has no such graph; use for example sndlib/nobel-germany, "
                 "sndlib/germany50 or topozoo/Abilene"

@@ -7,6 +7,7 @@
     ├── ProtocolError      a request or response breaks the Open Inference Protocol
     ├── ProfileError       a network cannot be read, built or measured
     └── RunError           a run folder cannot be written or read
+        └── UnansweredError    a live system does not answer
 
 The command line prints the message of any of these and exits with 2; anything
 else is a bug and shows its traceback.
@@ -47,3 +48,7 @@ class ProfileError(EdgewiseError):
 
 class RunError(EdgewiseError):
     """A run folder cannot be written or read."""
+
+
+class UnansweredError(RunError):
+    """A part of a live system does not answer; the message says whether it can be reached."""

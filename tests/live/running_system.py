@@ -56,14 +56,18 @@ def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
 class System:
     """A prepared folder and the nursery that runs it."""
 
-    def __init__(self, folder, scenario, **options):
-        self.folder = folder
+    def __init__(self, folder, scenario, cache=None, **options):
+        self.folder, self.cache = folder, cache
         self.store = prepare(folder, scenario, **options)
         self.nursery = None
 
     def start(self):
         command = [sys.executable, "-m", "edgewise.runtime.nursery", str(self.folder)]
-        self.nursery = subprocess.Popen(command)
+        env = dict(os.environ)
+        if self.cache is not None:
+            env.pop("NUMBA_CACHE_DIR", None)  # set by this process, for itself
+            env["EDGEWISE_CACHE"] = str(self.cache)
+        self.nursery = subprocess.Popen(command, env=env)
 
     async def ready(self):
         """Wait until every wanted process answers and every gateway reaches all workers."""
@@ -86,7 +90,7 @@ class System:
     async def answers(self, process):
         client = http.Client.of_url(process.url)
         path = "/v2/health/ready"
-        answer = await ask(client, "GET", path, patience_s=60)
+        answer = await ask(client, "GET", path, patience_s=240 if self.cache else 60)  # compiles
         client.close()
         assert answer.status == 200
 
@@ -96,6 +100,14 @@ class System:
         answer = await ask(client, method, path, body=data, patience_s=30)
         client.close()
         return json.loads(answer.body)
+
+    async def switch(self, path, policy):
+        """Have a policy switched, and wait for the end; the operation."""
+        operation = await self.get(path, "PUT", {"policy": policy})
+        while operation.get("state", "failed") not in ("done", "failed"):
+            await asyncio.sleep(0.02)
+            operation = await self.get(f"/v1/operations/{operation['id']}")
+        return operation
 
     def of(self, name):
         return next(r for r in self.store.processes() if r.process.name == name)

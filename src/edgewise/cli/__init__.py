@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies
-from edgewise.cli import jobs, live
+from edgewise.cli import jobs, live, switch
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
@@ -159,6 +159,7 @@ app.add_typer(reproducing.app)
 app.add_typer(streaming.app, name="stream")
 app.add_typer(live.app)
 app.add_typer(standalone)
+app.add_typer(switch.app)
 app.add_typer(jobs.app)
 app.add_typer(training, name="train")
 
@@ -250,6 +251,17 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
+def explain(error: OSError) -> str:
+    """What happened: not every `OSError` is about a file, time-outs and broken connections are such too."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return f"{str(error) or type(error).__name__}: the other side did not answer, or hung up; see its log"
+    why = error.strerror or str(error)
+    if error.filename is None:
+        return why
+    path = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError)
+    return f"{error.filename}: {why}{'; check the path and its rights' if path else ''}"
+
+
 def main() -> None:
     """Run the command line; errors meant for the user become one message and exit status 2."""
     say_when_compiling()
@@ -257,8 +269,7 @@ def main() -> None:
         app()
     except EdgewiseError as error:
         _fail(str(error))
-    except OSError as error:  # a path of the user's that nothing closer has explained
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}; check the path and its rights")
+    except OSError as error:  # nothing closer has explained it
+        _fail(explain(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,11 @@ from rich.table import Table
 from edgewise import config
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
+from edgewise.cli.following import follow
 from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
 from edgewise.cli.waiting import (
-    NoAnswer,
     Restore,
     Waiting,
     left_of,
@@ -28,29 +29,20 @@ from edgewise.cli.waiting import (
     wait_until_changed,
     wait_until_down,
 )
-from edgewise.errors import EdgewiseError, RunError
+from edgewise.errors import EdgewiseError, RunError, UnansweredError
+from edgewise.model.scenario import Scenario
 
 out = Console()
+err = Console(stderr=True)
 app = typer.Typer(rich_markup_mode="rich")
-policy_app = typer.Typer(
-    no_args_is_help=True, help="The policy of all gateways.", epilog="Example: edgewise policy set closest"
-)
-shadow_app = typer.Typer(
-    no_args_is_help=True,
-    help="A second policy that only watches.",
-    epilog="Example: edgewise shadow set closest",
-)
-app.add_typer(policy_app, name="policy")
-app.add_typer(shadow_app, name="shadow")
-
 Folder = Annotated[
     Path, typer.Option("--state", help="Folder of the live system's state.", callback=Path.absolute)
 ]
 Otlp = Annotated[
     str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
 ]
-PolicyOf = Annotated[str, typer.Option("--of", help="What it decides about: streams, requests or replicas.")]
 DEFAULT = Path("runs/live")
+COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
 @app.command(epilog="Example: edgewise up tiny --port 8000")
@@ -100,9 +92,10 @@ def up(
     again = nursery.is_running(folder)
     if again and where.token != token_of(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
+    _import("compiling").needed_by(loaded, [policy], partial(err.print, COMPILING))
     store = plan.prepare(
-        folder, loaded, policy=policy, models=models, gateways=gateways, emulate=emulate, where=where,
-        seed=seed, otlp=otlp,
+        folder, loaded, policy=None if again else policy, models=models, gateways=gateways,
+        emulate=emulate, where=where, seed=seed, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
     if not again:
@@ -122,14 +115,22 @@ def up(
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
         wait_until_changed(folder)
-        _call(folder, "PUT", "/v1/policy", {"policy": policy})
-        if (services := loaded.spec.orchestration) is not None:
-            _call(folder, "PUT", "/v1/request-policy", {"policy": services.dispatch})
+        _use(folder, loaded, policy)
     else:
-        out.print("starting: networks are loaded; kernels are compiled where this machine has none yet")
+        out.print("starting: networks are loaded")
         waiting = Waiting(folder)
         nursery.Nursery(folder, waiting.look, waiting.loading).run()
         waiting.check()
+
+
+def _use(folder: Path, scenario: Scenario, policy: str) -> None:
+    """Switch the policies of the system that runs."""
+    wanted = {"/v1/policy": policy}
+    if (services := scenario.spec.orchestration) is not None:
+        wanted |= {"/v1/request-policy": services.dispatch, "/v1/replica-policy": services.orchestrate}
+    for path, name in wanted.items():
+        accepted = _call(folder, "PUT", path, {"policy": name})
+        follow(lambda where: _call(folder, "GET", where), accepted, err)
 
 
 @app.command(epilog="Example: edgewise token > operator.token")
@@ -147,7 +148,7 @@ def down(folder: Folder = DEFAULT) -> None:
         return out.print(escape(f"nothing runs in {folder}"))
     try:
         _call(folder, "POST", "/v1/down")
-    except NoAnswer:
+    except UnansweredError:
         _import("nursery").end_without_controller(folder)
     wait_until_down(folder)
 
@@ -241,57 +242,6 @@ def resume(worker: Annotated[str, typer.Argument(help="Its name.")], folder: Fol
     _want(folder, worker, True)
 
 
-@policy_app.command("set", epilog="Example: edgewise policy set closest")
-def set_policy(
-    name: Annotated[str, typer.Argument(help="A registered policy.")],
-    of: PolicyOf = "streams",
-    folder: Folder = DEFAULT,
-) -> None:
-    """Switch a policy; streams, requests and replicas stay where they are."""
-    found = _call(folder, "PUT", _policy_path(of), {"policy": name})
-    where = "the controller" if of == "replicas" else ", ".join(found["gateways"]) or "no gateway yet"
-    out.print(f"policy {found['policy']} in {where}")
-
-
-@policy_app.command("show", epilog="Example: edgewise policy show --of replicas")
-def show_policy(of: PolicyOf = "streams", folder: Folder = DEFAULT) -> None:
-    """Say which policy is in use, and which there are."""
-    found = _call(folder, "GET", _policy_path(of))
-    out.print(f"{found['policy']}, of {', '.join(found['available'])}")
-
-
-def _policy_path(of: str) -> str:
-    paths = {"streams": "/v1/policy", "requests": "/v1/request-policy", "replicas": "/v1/replica-policy"}
-    if of not in paths:
-        raise EdgewiseError(f"--of: {of!r} is none of {', '.join(paths)}")
-    return paths[of]
-
-
-@shadow_app.command("set", epilog="Example: edgewise shadow set closest")
-def set_shadow(
-    name: Annotated[str, typer.Argument(help='A registered policy; "" ends it.')], folder: Folder = DEFAULT
-) -> None:
-    """Let a second policy see the same events; what it would do is logged and counted."""
-    _call(folder, "PUT", "/v1/shadow", {"policy": name})
-    out.print(f"{name or 'no policy'} in shadow")
-
-
-@shadow_app.command("report", epilog="Example: edgewise shadow report")
-def report_shadow(folder: Folder = DEFAULT) -> None:
-    """Say what the shadow would have done."""
-    found = _call(folder, "GET", "/v1/shadow")
-    if not any(row["answer"].get("policy", True) for row in found):
-        out.print("no policy in shadow; set one with edgewise shadow set P")
-        return
-    for row in found:
-        table = Table(row["gateway"], "", box=None)
-        for name, value in row["answer"].items():
-            table.add_row(
-                name.replace("_", " "), json.dumps(value) if isinstance(value, dict) else str(value)
-            )
-        out.print(table)
-
-
 @app.command(epilog="Example: edgewise openapi gateway > gateway.json")
 def openapi(
     which: Annotated[str, typer.Argument(help="gateway, worker or controller.")] = "gateway",
@@ -377,11 +327,12 @@ def _want(folder: Path, name: str, wanted: bool) -> None:
     out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
 
 
-def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 3.0) -> Any:
+def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 10.0) -> Any:
     """JSON of the controller's answer, which is waited for so long; shows the folder's operator token.
 
     Raises:
         RunError: there is no controller, or it refuses.
+        UnansweredError: it does not answer.
     """
     reaching, asking = _import("reaching"), _import("asking")
     store = reaching.store_of(folder)
@@ -397,10 +348,14 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
 
     try:
         answer = asyncio.run(send())
-    except (ConnectionError, TimeoutError):
-        raise NoAnswer(f"state {folder}: its controller does not answer; is edgewise up running?") from None
+    except ConnectionError:
+        why = "its controller cannot be reached; is edgewise up running?"
+        raise UnansweredError(f"state {folder}: {why}") from None
+    except TimeoutError:
+        why = f"its controller runs, but did not answer within {patience_s:g} s; try again"
+        raise UnansweredError(f"state {folder}: {why}") from None
     found = json.loads(answer.body)
-    if answer.status != 200:
+    if answer.status not in (200, 202):
         raise RunError(found.get("error", f"status {answer.status}"))
     return found
 

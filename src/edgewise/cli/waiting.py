@@ -27,10 +27,6 @@ UP = "edgewise up"  # as one of those that still run
 out, err = Console(), Console(stderr=True)
 
 
-class NoAnswer(RunError):
-    """A controller does not answer."""
-
-
 class Waiting:
     """Looks at the store of a system every now and then, and says what it is waiting for.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +81,18 @@ def answers(rows: Sequence[tuple[str, str, str, str]]) -> Table:
     return table
 
 
-def compare(out: Console, live: Sequence[Shares], simulated: Sequence[Shares], tolerance: float) -> bool:
-    """Print measured beside simulated; returns whether all differences are within the tolerance."""
+def compare(
+    out: Console,
+    live: Sequence[Shares],
+    simulated: Sequence[Shares],
+    tolerance: float,
+    busy: Mapping[str, str],
+) -> bool:
+    """Print measured beside simulated; returns whether all differences are within the tolerance.
+
+    Args:
+        busy: policies during whose run the machine was too busy, and why: these are not judged.
+    """
     title = f"measured beside simulated; tolerance {100 * tolerance:.0f} points"
     table = Table(
         "policy",
@@ -96,9 +106,10 @@ def compare(out: Console, live: Sequence[Shares], simulated: Sequence[Shares], t
     for real, model in zip(live, simulated, strict=True):
         gaps = [abs(getattr(real, kind) - getattr(model, kind)) for kind in KINDS]
         within = max(gaps) <= tolerance
-        fine = fine and within
+        fine = fine and (within or real.policy in busy)
         cells = [f"{100 * getattr(real, k):.1f} | {100 * getattr(model, k):.1f}" for k in KINDS]
         verdict = "[green]within[/green]" if within else "[red]beyond[/red]"
+        verdict = "[yellow]not judged[/yellow]" if real.policy in busy else verdict
         table.add_row(
             real.policy,
             f"{real.queries} | {model.queries}",
@@ -106,6 +117,8 @@ def compare(out: Console, live: Sequence[Shares], simulated: Sequence[Shares], t
             f"{100 * max(gaps):.1f} points, {verdict}",
         )
     out.print(table)
+    for policy, why in busy.items():
+        out.print(f"[yellow]{policy} is not judged:[/yellow] {why}. End other programs and try again.")
     return fine
 
 

@@ -7,6 +7,7 @@ PUT  /v1/admin/shadow                {"policy": name}: begin anew; {"policy": ""
 GET  /v1/admin/replicas              totals of services, and each replica's state and requests
 GET  /v1/admin/request-policy        the policy that dispatches requests of services
 PUT  /v1/admin/request-policy        {"policy": name}: switch
+GET  /v1/admin/operations[/{id}]     how far a switch is; PUT answers 202 and says where to ask
 GET  /v1/admin/workers               each worker's address, state and load
 PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: any Open Inference Protocol server;
                                      without a token it is shown none
@@ -18,60 +19,57 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
+from functools import partial
 from typing import Any
 
 from edgewise import policies
-from edgewise.core.policy import DispatchPolicy
-from edgewise.errors import PolicyError, ProtocolError, ScenarioError
+from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.dispatching import rehearse as rehearse_requests
+from edgewise.runtime.compiling import KINDS, compiled, try_out
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations
 from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
-from edgewise.runtime.session import rehearse
+from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.store import is_text
 
 log = logging.getLogger("edgewise.admin")
+HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
 NO_SERVICES = "the scenario has no orchestration; add services to it"
 
 
 def with_admin(gateway: Gateway) -> http.Handler:
     """A handler for the gateway's own paths and for those of its administration."""
+    operations = Operations("/v1/admin/operations")
 
     async def handle(request: http.Request) -> http.Response:
         parts = request.parts
         if parts[:2] != ["v1", "admin"]:
             return await gateway.handle(request)
-        if request.method == "PUT" and parts[2:] in (["policy"], ["shadow"]):
-            await _rehearse(gateway, request.body)
-        if parts[2:] in (["replicas"], ["request-policy"]):
-            return await _services(gateway, request, parts[2])
-        return _admin(gateway, request, parts[2:])
+        rest = parts[2:]
+        if rest[:1] == ["operations"]:
+            return operations.answer(request, rest[1:])
+        if rest in (["policy"], ["shadow"], ["request-policy"]):
+            return _policies(gateway, operations, request, rest[0])
+        return _admin(gateway, request, rest)
 
     return handle
 
 
 def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Response:
     match request.method, rest:
-        case "GET", ["policy"]:
-            return http.as_json(_policy(gateway))
-        case "PUT", ["policy"]:
-            return _switch(gateway, request.body)
-        case "GET", ["shadow"]:
-            return _shadow(gateway)
-        case "PUT", ["shadow"]:
-            return _begin_shadow(gateway, request.body)
         case "GET", ["workers"]:
             return http.as_json([_worker(gateway, worker) for worker in range(len(gateway.upstreams))])
         case "PUT", ["workers", name]:
             return _move(gateway, name, request.body)
+        case "GET", ["replicas"]:
+            return http.as_json(_services(gateway).core.report())
         case "POST", ["drain"]:
             gateway.draining = True
             return http.as_json({"draining": True})
-        case _, ["policy" | "shadow" as name]:
-            return not_allowed(f"/v1/admin/{name} takes GET and PUT", "GET", "PUT")
-        case _, ["workers"]:
-            return not_allowed("/v1/admin/workers takes GET", "GET")
+        case _, ["workers" | "replicas" as name]:
+            return not_allowed(f"/v1/admin/{name} takes GET", "GET")
         case _, ["workers", _]:
             return not_allowed("/v1/admin/workers/{name} takes PUT", "PUT")
         case _, ["drain"]:
@@ -79,74 +77,66 @@ def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Res
     return http.failure(404, f"no {request.path}")
 
 
-async def _services(gateway: Gateway, request: http.Request, what: str) -> http.Response:
-    """Answer about the services of a gateway.
+def _services(gateway: Gateway) -> ServiceRequests:
+    """The services of a gateway.
 
     Raises:
-        ProtocolError: it has none, or a policy cannot be loaded.
+        ProtocolError: it has none; status 404.
     """
-    services = gateway.services
-    if services is None:
+    if gateway.services is None:
         raise ProtocolError(NO_SERVICES, status=404)
-    if request.method == "GET":
-        if what == "replicas":
-            return http.as_json(services.core.report())
-        return http.as_json({"policy": services.core.policy.name, "available": request_policies()})
-    if what == "replicas" or request.method != "PUT":
-        methods = ["GET"] if what == "replicas" else ["GET", "PUT"]
-        return not_allowed(f"/v1/admin/{what} takes {' and '.join(methods)}", *methods)
-    name = field(request.body, "policy")
-    check_name(name, request_policies())
-    try:
-        await asyncio.to_thread(rehearse_requests, services.core.services, load_request_policy(name))
-        services.core.use(load_request_policy(name))
-    except PolicyError as error:
-        raise ProtocolError(f"policy: {error}") from error
-    log.info("request policy switched", extra={"policy": name})
-    return http.as_json({"policy": name, "available": request_policies()})
+    return gateway.services
 
 
-async def _rehearse(gateway: Gateway, body: bytes) -> None:
-    """Compile what a policy needs in a thread: requests are answered meanwhile, and after it at once."""
-    if name := field(body, "policy", empty=True):
-        await asyncio.to_thread(rehearse, gateway.session.world, load_policy(name))
+# policies
 
 
-def _policy(gateway: Gateway) -> dict[str, Any]:
-    return {"policy": gateway.session.core.policy.name, "available": policies.names()}
+def _policies(gateway: Gateway, operations: Operations, request: http.Request, what: str) -> http.Response:
+    """Say which policy is in use, or begin to switch it."""
+    of_requests = what == "request-policy"
+    services = _services(gateway) if of_requests else None
+    have = request_policies() if of_requests else policies.names()
+    if request.method == "PUT":
+        name = field(request.body, "policy", empty=what == "shadow")
+        if name or what != "shadow":
+            check_name(name, have)
+        return operations.accepted(operations.begin(what, name, partial(_switch, gateway)))
+    if request.method != "GET":
+        return not_allowed(f"/v1/admin/{what} takes GET and PUT", "GET", "PUT")
+    if what == "shadow":
+        shadow = gateway.session.shadow
+        return http.as_json({"policy": ""} if shadow is None else shadow.report())
+    policy = gateway.session.core.policy if services is None else services.core.policy
+    return http.as_json({"policy": policy.name, "available": have})
 
 
-def load_policy(name: str) -> DispatchPolicy:
-    """A policy by its name; a file name would run code of the sender's choice.
+async def _switch(gateway: Gateway, operation: Operation) -> None:
+    """Have a policy compiled apart, load it in a thread, and use it: requests are answered meanwhile.
 
     Raises:
-        ProtocolError: there is none, or it cannot be loaded.
+        PolicyError: it cannot be loaded.
     """
-    if name not in policies.names():
-        raise ProtocolError(f"policy: {name[:80]!r} is none of {', '.join(policies.names())}")
-    try:
-        return policies.load(name)
-    except PolicyError as error:
-        raise ProtocolError(f"policy: {error}") from error
+    session, name = gateway.session, operation.policy
+    services = gateway.services.core.services if gateway.services is not None else None
+    if not name:
+        session.watch_with(None)
+        return
+    tried = ((KINDS[operation.what], name), session.world, services)
+    await compiled(*tried, lambda: operation.enter(COMPILING))
+    operation.enter(SWITCHING)
+    sys.setswitchinterval(HAND_OVER_S)
+    await asyncio.to_thread(try_out, *tried)
+    if operation.what == "request-policy":
+        _services(gateway).core.use(await asyncio.to_thread(load_request_policy, name))
+        return
+    policy = await asyncio.to_thread(policies.load, name)
+    if operation.what == "shadow":
+        session.watch_with(policy)
+    else:
+        session.use(policy)
 
 
-def _shadow(gateway: Gateway) -> http.Response:
-    shadow = gateway.session.shadow
-    return http.as_json({"policy": ""} if shadow is None else shadow.report())
-
-
-def _begin_shadow(gateway: Gateway, body: bytes) -> http.Response:
-    name = field(body, "policy", empty=True)
-    gateway.session.watch_with(load_policy(name) if name else None)
-    log.info("shadow", extra={"policy": name})
-    return _shadow(gateway)
-
-
-def _switch(gateway: Gateway, body: bytes) -> http.Response:
-    name = field(body, "policy")
-    gateway.session.use(load_policy(name))
-    log.info("policy switched", extra={"policy": name})
-    return http.as_json(_policy(gateway))
+# workers
 
 
 def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:

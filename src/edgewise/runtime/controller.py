@@ -7,6 +7,7 @@
     GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
     GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
     GET  /v1/request-policy, /v1/replica-policy; PUT {"policy"}     of services, where there are any
+    GET  /v1/operations[/{id}]            how far the switches of policies are; PUT answers 202 and says where
     .../v1/admin/…                        deferrable jobs, see `runtime.job_requests`
     POST /v1/down                         end everything
     GET  /openapi.json, /v2/health/live
@@ -26,11 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edgewise import policies
-from edgewise.core.policy import begin
-from edgewise.errors import EdgewiseError, PolicyError, ProtocolError
+from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http, job_requests
-from edgewise.runtime.admin import NO_SERVICES, field, load_policy
 from edgewise.runtime.backends.base import Backend
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.jobs import Jobs
@@ -40,17 +38,11 @@ from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.reaching import client_to
 from edgewise.runtime.replicas import Replicas
 from edgewise.runtime.rolling import LOADING_S, Rolling
-from edgewise.runtime.service_policies import (
-    check_name,
-    load_replica_policy,
-    load_request_policy,
-    replica_policies,
-    request_policies,
-)
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Running
+from edgewise.runtime.switching import Switching
 from edgewise.runtime.upkeep import Upkeep
 
 log = logging.getLogger("edgewise.controller")
@@ -58,7 +50,6 @@ LONGEST_WAIT_S = 5.0
 MISSES = 5  # health checks without an answer before a process is killed
 GRACE_S = 8.0  # to drain
 COPY_S = 30.0  # between two copies of the store
-COMPILE_S = 25.0  # most that a gateway takes to compile a policy
 
 
 class Controller:
@@ -74,6 +65,7 @@ class Controller:
         self.jobs = Jobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
         self.upkeep = Upkeep(store, self.jobs)
+        self.switching = Switching(store, self.replicas, self._answer)
         self.ending = asyncio.Event()
         self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
         self._served: set[str] = set()  # handles that answered
@@ -177,23 +169,21 @@ class Controller:
     async def _get(self, process: Process, path: str) -> Any:
         return await self._ask(process, "GET", path)
 
-    async def _ask(
-        self, process: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
-    ) -> Any:
+    async def _ask(self, process: Process, method: str, path: str) -> Any:
         """JSON of a process's answer, None when it gives none or refuses."""
-        answer = await self._answer(process, method, path, body, timeout_s)
+        answer = await self._answer(process, method, path)
         with suppress(ValueError):
             return json.loads(answer.body) if answer is not None and answer.status == 200 else None
         return None
 
     async def _answer(
-        self, process: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+        self, process: Process, method: str, path: str, body: bytes = b""
     ) -> http.Response | None:
         where = process.url, process.settings.get("tls")
         if where not in self._clients:
             self._clients[where] = client_to(process, self.store, self.store.secret("parts"))
         with suppress(ConnectionError, TimeoutError):
-            return await self._clients[where].request(method, path, body=body, timeout_s=timeout_s)
+            return await self._clients[where].request(method, path, body=body, timeout_s=1.0)
         return None
 
     # administration
@@ -221,14 +211,16 @@ class Controller:
                 return http.as_json(await self._listed(kind[:-1]))
             case "PUT", ["v1", "workers", name]:
                 return self._want(name, request.body)
-            case "GET", ["v1", "policy"]:
-                return http.as_json({"policy": self.store.get("policy"), "available": policies.names()})
             case "GET", ["v1", "shadow"]:
                 return http.as_json(await self._gateways("GET", "/v1/admin/shadow"))
-            case "PUT", ["v1", "policy" | "shadow" as name]:
-                return await self._switch(name, request.body)
-            case "GET" | "PUT", ["v1", "request-policy" | "replica-policy" as name]:
-                return await self._of_services(request, name)
+            case "GET", ["v1", "policy" | "request-policy" | "replica-policy" as what]:
+                available = self.switching.available(what)
+                used = self.store.get(what.replace("-", "_"))
+                return http.as_json({"policy": used, "available": available})
+            case "PUT", ["v1", "policy" | "shadow" | "request-policy" | "replica-policy" as what]:
+                return self.switching.begin(request, what)
+            case _, ["v1", "operations", *rest]:
+                return self.switching.operations.answer(request, rest)
             case "POST", ["v1", "down"]:
                 self.ending.set()
                 return http.as_json({"ending": True})
@@ -284,12 +276,10 @@ class Controller:
                 row |= {name: found[name] for name in figures}
         return rows
 
-    async def _gateways(
-        self, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
-    ) -> list[dict[str, Any]]:
+    async def _gateways(self, method: str, path: str) -> list[dict[str, Any]]:
         """What each gateway answers; those that do not are left out."""
         fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
-        answers = await asyncio.gather(*(self._ask(r.process, method, path, body, timeout_s) for r in fronts))
+        answers = await asyncio.gather(*(self._ask(r.process, method, path) for r in fronts))
         pairs = zip(fronts, answers, strict=True)
         return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
 
@@ -306,37 +296,6 @@ class Controller:
         self.store.set_wanted(name, wanted)
         log.info("wanted" if wanted else "drained", extra={"who": name})
         return http.as_json({"worker": name, "wanted": wanted})
-
-    async def _switch(self, what: str, body: bytes) -> http.Response:
-        name = field(body, "policy", empty=what == "shadow")
-        if name:
-            load_policy(name)
-        self.store.put(what, name)
-        body = json.dumps({"policy": name}).encode()
-        told = await self._gateways("PUT", f"/v1/admin/{what}", body, COMPILE_S)
-        return http.as_json({"policy": name, "gateways": [row["gateway"] for row in told]})
-
-    async def _of_services(self, request: http.Request, what: str) -> http.Response:
-        """Say which policy of services is in use, or switch it, now and after restarts."""
-        services, name = self.replicas.services, what.replace("-", "_")
-        if services is None:
-            raise ProtocolError(NO_SERVICES, status=404)
-        requests = name == "request_policy"
-        have = request_policies() if requests else replica_policies()
-        if request.method == "GET":
-            return http.as_json({"policy": self.store.get(name), "available": have})
-        policy = field(request.body, "policy")
-        check_name(policy, have)
-        try:
-            begin((load_request_policy if requests else load_replica_policy)(policy), services.system)
-        except PolicyError as error:
-            raise ProtocolError(f"policy: {error}") from error
-        self.store.put(name, policy)
-        log.info("policy switched", extra={"of": what, "policy": policy})
-        if not requests:
-            return http.as_json({"policy": policy, "gateways": []})
-        told = await self._gateways("PUT", f"/v1/admin/{what}", request.body, COMPILE_S)
-        return http.as_json({"policy": policy, "gateways": [row["gateway"] for row in told]})
 
 
 def _unknown(request: http.Request) -> http.Response:
@@ -360,6 +319,7 @@ async def _run(controller: Controller) -> None:
     token = controller.store.secret("operator")
     where = Listen(port=controller.store.get("controller")["port"], token=token, operators=(token,))
     listening = await listen(controller.handle, where)
+    controller.switching.resume()
     when_told(controller.ending.set)
     work = (
         controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),

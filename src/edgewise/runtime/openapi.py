@@ -16,7 +16,8 @@ NUMBER: Schema = {"type": "number", "minimum": 0, "maximum": 1e15}
 FLAG: Schema = {"type": "boolean"}
 REFUSED = {"error": TEXT, "stream": {"type": "integer"}, "reason": TEXT}
 PHRASES = {
-    200: "Done.", 201: "Opened.", 400: "A field is wrong; the error names it.",
+    200: "Done.", 201: "Opened.", 202: "Accepted; `location` says where to ask how far it is.",
+    400: "A field is wrong; the error names it.",
     401: "No valid bearer token was shown.", 403: "Host or Origin is foreign, or administration is closed.",
     404: "No such path, model, task or stream.",
     405: "The method does not fit.", 409: "The stream is refused; the reason is the constraint that failed.",
@@ -37,6 +38,19 @@ def _object(properties: dict[str, Schema], *required: str, more: bool = True) ->
 
 def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
+
+
+_WHEN: Schema = {"type": "number", "description": "Unix time, seconds"}
+_STATE: Schema = {"type": "string", "enum": ["waiting", "compiling", "switching", "done", "failed"]}
+_WHY: Schema = {"type": ["string", "null"]}
+_AT_GATEWAY = _object({"gateway": TEXT, "state": TEXT, "since_s": _WHEN, "error": _WHY}, "gateway", "state")
+OPERATION = _object(
+    {
+        "id": {"type": "integer"}, "what": TEXT, "policy": TEXT, "state": _STATE, "since_s": _WHEN,
+        "accepted_s": _WHEN, "error": _WHY, "gateways": _list(_AT_GATEWAY),
+    },
+    "id", "what", "policy", "state", "since_s", "accepted_s", "error", "gateways",
+)  # fmt: skip
 
 
 def _ref(name: str) -> Schema:
@@ -245,20 +259,13 @@ def _admin_paths() -> Schema:
     return {
         "/v1/admin/policy": {
             "get": _operation("Policy in use", {200: policy}, ()),
-            "put": _operation(
-                "Switch the policy", {200: policy}, (400, 413), (), _object({"policy": TEXT}, "policy")
-            ),
+            "put": _switch("Switch the policy"),
         },
         "/v1/admin/shadow": {
             "get": _operation("What a second policy would have done", {200: {"type": "object"}}, ()),
-            "put": _operation(
-                "Let a second policy watch; an empty name ends it",
-                {200: {"type": "object"}},
-                (400, 413),
-                (),
-                _object({"policy": TEXT}, "policy"),
-            ),
+            "put": _switch("Let a second policy watch; an empty name ends it"),
         },
+        **_operation_paths("/v1/admin/operations"),
         "/v1/admin/workers": {"get": _operation("Workers", {200: _list(worker)}, ())},
         "/v1/admin/workers/{worker}": {
             "put": _operation("Say where a worker is", {200: worker}, (400, 404, 413), (name,), place)
@@ -266,7 +273,7 @@ def _admin_paths() -> Schema:
         "/v1/admin/replicas": {
             "get": _operation("Totals of services, and their replicas", {200: {"type": "object"}}, (404,))
         },
-        "/v1/admin/request-policy": _policy_paths("requests of services", policy, policy),
+        "/v1/admin/request-policy": _policy_paths("requests of services", policy),
         "/v1/admin/drain": {
             "post": _operation(
                 "Take no more streams and queries", {200: _object({"draining": FLAG}, "draining")}, ()
@@ -275,12 +282,29 @@ def _admin_paths() -> Schema:
     }
 
 
-def _policy_paths(what: str, shown: Schema, switched: Schema) -> Schema:
+def _switch(summary: str, *bad: int) -> Schema:
+    """Begin to switch a policy."""
+    return _operation(
+        summary, {202: OPERATION}, (400, *bad, 413, 429), (), _object({"policy": TEXT}, "policy")
+    )
+
+
+def _operation_paths(base: str) -> Schema:
+    """Ask how far the switches of policies are."""
+    number = _path("operation", "number of the operation")
+    return {
+        base: {"get": _operation("The last switches of policies", {200: _list(OPERATION)}, ())},
+        f"{base}/{{operation}}": {
+            "get": _operation("How far a switch is", {200: OPERATION}, (404,), (number,))
+        },
+    }
+
+
+def _policy_paths(what: str, shown: Schema) -> Schema:
     """Ask for a policy of services, or switch it; 404 where the scenario has none."""
-    asked = _object({"policy": TEXT}, "policy")
     return {
         "get": _operation(f"Policy of {what}", {200: shown}, (404,)),
-        "put": _operation(f"Switch the policy of {what}", {200: switched}, (400, 404, 413), (), asked),
+        "put": _switch(f"Switch the policy of {what}", 404),
     }
 
 
@@ -289,7 +313,6 @@ def controller_document() -> Schema:
     """The controller's document."""
     record: Schema = {"type": "object"}
     policy = _object({"policy": TEXT, "available": _list(TEXT)}, "policy", "available")
-    told = _object({"policy": TEXT, "gateways": _list(TEXT)}, "policy", "gateways")
     asked = _object({"policy": TEXT}, "policy")
     wanted = _object({"worker": TEXT, "wanted": FLAG}, "worker", "wanted")
     paths = {
@@ -306,14 +329,15 @@ def controller_document() -> Schema:
         "/v1/streams": {"get": _operation("Every stream, with its gateway", {200: _list(record)}, ())},
         "/v1/policy": {
             "get": _operation("Policy of all gateways", {200: policy}, ()),
-            "put": _operation("Switch the policy", {200: told}, (400, 413), (), asked),
+            "put": _switch("Switch the policy"),
         },
         "/v1/shadow": {
             "get": _operation("What a second policy would have done", {200: _list(record)}, ()),
-            "put": _operation("Let a second policy watch", {200: told}, (400, 413), (), asked),
+            "put": _switch("Let a second policy watch; an empty name ends it"),
         },
-        "/v1/request-policy": _policy_paths("requests of services", policy, told),
-        "/v1/replica-policy": _policy_paths("replicas of services", policy, told),
+        "/v1/request-policy": _policy_paths("requests of services", policy),
+        "/v1/replica-policy": _policy_paths("replicas of services", policy),
+        **_operation_paths("/v1/operations"),
         "/v1/down": {
             "post": _operation("End everything", {200: _object({"ending": FLAG}, "ending")}, ())
         },

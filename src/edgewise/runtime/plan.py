@@ -40,7 +40,7 @@ def prepare(
     folder: Path,
     scenario: Scenario,
     *,
-    policy: str = "least-impedance",
+    policy: str | None = "least-impedance",
     models: Path | None = None,
     gateways: int | None = None,
     emulate: bool = True,
@@ -55,6 +55,7 @@ def prepare(
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
+        policy: of streams; None keeps the one of a system that runs, which its controller switches.
         models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
             returns its input.
         gateways: how many; None for one at each site.
@@ -99,7 +100,8 @@ def prepare(
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
     wanted = [*workers, *_replicas(store, services, kinds), *known.gateways(sites, where, settings)]
     store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
-    store.put("policy", policy)
+    if policy is not None:
+        store.put("policy", policy)
     store.put("token", where.token)
     store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
     if change.before is not None:

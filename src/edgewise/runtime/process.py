@@ -19,16 +19,17 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, normal_pair_of
 from edgewise.core.world import World
-from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.errors import EdgewiseError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.spec_services import LiveStreamsSpec
-from edgewise.runtime import dispatching, http, split
+from edgewise.runtime import http, split
 from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.batching import Line
 from edgewise.runtime.books import Stored
 from edgewise.runtime.changes import tls_files
+from edgewise.runtime.compiling import REQUESTS, STREAMS, try_out
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.following import Following
@@ -42,7 +43,7 @@ from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.service_policies import load_request_policy
 from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
-from edgewise.runtime.session import Session, rehearse
+from edgewise.runtime.session import Session
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
@@ -65,12 +66,13 @@ def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
 def warm(folder: Path, policy: str) -> None:
     """Load and compile what workers and gateways need, so that forks of this process start at once."""
     scenario, world = world_of(folder)
-    rehearse(world, policies.load(policy))
+    services = services_of(scenario)
+    try_out((STREAMS, policy), world, services)
     normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
     wanted = [row.process.settings.get("split") for row in store.processes()]
-    if (services := services_of(scenario)) is not None:
-        dispatching.rehearse(services, load_request_policy(store.get("request_policy")))
+    if services is not None:
+        try_out((REQUESTS, store.get("request_policy")), world, services)
     store.close()  # SQLite must not be carried over a fork
     split.warm(list(dict.fromkeys(each for each in wanted if each)))
 
@@ -145,10 +147,12 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     settings, began_s = process.settings, store.get("began_s", time.time())
     offset_s = time.time() - began_s - time.monotonic()
     bounds = scenario.spec.streams or LiveStreamsSpec()
-    try:
-        policy = policies.load(store.get("policy"))
-    except PolicyError as error:
-        raise EdgewiseError(f"policy: {error}") from error
+    services, shadow = services_of(scenario), store.get("shadow")
+    for name in filter(None, (store.get("policy"), shadow)):  # what was switched since the nursery began
+        try_out((STREAMS, name), world, services)  # is in the cache on disk
+    if services is not None:
+        try_out((REQUESTS, store.get("request_policy")), world, services)
+    policy = policies.load(store.get("policy"))
     token = store.secret("parts")
     session = Session(
         world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
@@ -169,14 +173,14 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     )
     folders = [settings["splits"].get(name) for name in places]
     split.split_upstreams(gateway.upstreams, world, folders, gateway.metrics.registry, settings["seed"])
-    if (services := services_of(scenario)) is not None:
+    if services is not None:
         gateway.services = _services(services, process, store, gateway)
     where = _front(folder, process, store)
     if settings.get("trial"):
         gateway.draining = True  # it shows that it can begin, and touches nothing
         return await run_trial(gateway, replace(where, grpc_port=None))
     gateway.restore()
-    if shadow := store.get("shadow"):
+    if shadow:
         session.watch_with(policies.load(shadow))
     following = Following(gateway, store, places)
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())

@@ -20,6 +20,7 @@ from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.pieces import PieceWorker
+from edgewise.runtime.starving import Lag
 from edgewise.runtime.worker import Worker
 
 log = logging.getLogger("edgewise.serving")
@@ -124,8 +125,11 @@ async def run_worker(
 ) -> None:
     """Serve a worker until the process is told to end; `ready` hears where it listens."""
     listening = await listen(worker.handle, where, at_once=True)
+    served = worker.whole if isinstance(worker, PieceWorker) else worker
+    lag = asyncio.create_task(Lag(served.model.name, served.metrics.registry).keep())
     _tell(listening, ready)
-    await _until_told()
+    await _until_told(lag)
+    lag.cancel()
     await worker.drain()
     await listening.close()
     worker.tracing.close()
@@ -140,7 +144,8 @@ async def run_gateway(
 ) -> None:
     """Serve a gateway and its administration, and do `also`, until the process is told to end."""
     listening = await listen(with_admin(gateway), where, at_once=True)
-    work = [gateway.keep_time(telemetry_period_s), gateway.watch(), *([also] if also else [])]
+    lag = Lag(gateway.name or "gateway", gateway.metrics.registry)
+    work = [gateway.keep_time(telemetry_period_s), gateway.watch(), lag.keep(), *([also] if also else [])]
     chores = [asyncio.create_task(each) for each in work]
     _tell(listening, ready)
     await _until_told(*chores)

@@ -95,7 +95,7 @@ def _begun(number: int) -> str | None:
     """When a process began, None when there is none or it has ended (a zombie)."""
     try:
         text = Path(f"/proc/{number}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):  # anything else does not mean that it has ended
         return None
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]

@@ -158,7 +158,7 @@ def _thread(run: Callable[..., None], *args: Any) -> None:
     def guarded() -> None:
         try:
             run(*args)
-        except ConnectionError as error:
+        except (ConnectionError, TimeoutError) as error:
             _fail(f"{LOST}: {error}")
         except Exception as error:
             _fail(f"{type(error).__name__}: {error}")

@@ -1,0 +1,165 @@
+"""Kernels of a policy are compiled in a process of their own, which hands them over in the cache on disk.
+
+Compiling takes seconds of one core, and a thread that compiles shares its interpreter with everything
+else that a process does. The child runs at low priority, so that it takes what others leave; it tries the
+policy out on the same world, so that one that cannot be loaded is known before anybody switches to it.
+
+A file beside the kernels says for which policies that was done: these need no child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from edgewise import policies
+from edgewise.core.compiled import JIT, numba
+from edgewise.core.orchestration import new_view
+from edgewise.core.policy import begin
+from edgewise.core.world import World
+from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.model.scenario import Scenario
+from edgewise.model.services import Services, services_of
+from edgewise.runtime import dispatching, job_starts, session
+from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
+
+NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
+STREAMS, REQUESTS, REPLICAS, JOBS = "streams", "requests", "replicas", "jobs"
+Wanted = tuple[str, str]  # what a policy decides about, one of the above, and its name
+KINDS = {"policy": STREAMS, "shadow": STREAMS, "request-policy": REQUESTS, "replica-policy": REPLICAS}
+
+
+def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
+    """Load a policy and let it decide once, on a world of its own: then all that it needs is compiled.
+
+    Args:
+        services: of the scenario; needed by policies of requests and replicas.
+    Raises:
+        PolicyError: it cannot be loaded, or does not fit the services.
+    """
+    kind, name = wanted
+    if kind == STREAMS:
+        session.rehearse(world, policies.load(name))
+    elif kind == JOBS:
+        job_starts.warm(name)
+    elif services is None:
+        raise PolicyError(f"{name}: the scenario has no services")
+    elif kind == REQUESTS:
+        dispatching.rehearse(services, load_request_policy(name))
+    else:
+        policy = load_replica_policy(name)
+        begin(policy, services.system)
+        policy.scale(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
+
+
+def missing(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Policies whose kernels the cache on disk lacks."""
+    return [each for each in wanted if JIT and not _mark(each).is_file()]
+
+
+class Child:
+    """Compiles what policies need; arguments as of `try_out`."""
+
+    def __init__(self, wanted: Sequence[Wanted], world: World, services: Services | None) -> None:
+        self._asked = pickle.dumps((wanted, world, services))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "edgewise.runtime.compiling"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def wait(self) -> None:
+        """Wait for its end, however long that takes.
+
+        Raises:
+            PolicyError: a policy cannot be used.
+        """
+        _, said = self._process.communicate(self._asked)
+        if status := self._process.returncode:
+            lines = said.decode(errors="replace").strip().splitlines()
+            raise PolicyError(lines[-1] if lines else f"their compiler ended with status {status}")
+
+    def end(self) -> None:
+        """Compile no more; what was compiled stays in the cache."""
+        self._process.kill()
+
+
+async def compiled(wanted: Wanted, world: World, services: Services | None, told: Callable[[], None]) -> None:
+    """Have the cache on disk hold what a policy needs; `told` is called before a child is started.
+
+    Raises:
+        PolicyError: the policy cannot be used.
+    """
+    if not missing([wanted]):
+        return
+    told()
+    child = Child([wanted], world, services)
+    try:
+        await asyncio.to_thread(child.wait)
+    except asyncio.CancelledError:
+        child.end()
+        raise
+
+
+def needed_by(scenario: Scenario, used: Sequence[str], told: Callable[[], None]) -> None:
+    """Have the cache hold what a live system of a scenario needs; `told` is called before that takes long.
+
+    Args:
+        used: policies of streams.
+    Raises:
+        PolicyError: a policy cannot be used.
+    """
+    services = services_of(scenario)
+    wanted = [*((STREAMS, name) for name in used), (JOBS, job_starts.POLICY)]
+    if services is not None:
+        wanted += [(REQUESTS, services.spec.dispatch), (REPLICAS, services.spec.orchestrate)]
+    if lacking := missing(wanted):
+        told()
+        child = Child(lacking, World.build(scenario.catalog, scenario.topology), services)
+        try:
+            child.wait()
+        except KeyboardInterrupt:
+            child.end()
+            raise
+
+
+def _mark(wanted: Wanted) -> Path:
+    """A file that is there once a policy's kernels are."""
+    kind, name = wanted
+    return Path(numba.config.CACHE_DIR) / "compiled" / f"{kind}.{quote(name, safe='')}"  # type: ignore[attr-defined]
+
+
+def _yield_to_others() -> None:
+    """Run at low priority: also where the kernel shares the processor out by sessions, not by processes."""
+    os.nice(NICE)
+    with suppress(OSError):  # other kernels have no such file
+        Path("/proc/self/autogroup").write_text(str(NICE))
+
+
+def main() -> int:
+    """Be the child."""
+    _yield_to_others()
+    wanted, world, services = pickle.load(sys.stdin.buffer)  # written by `Child`
+    for each in wanted:
+        try:
+            try_out(each, world, services)
+        except EdgewiseError as error:
+            print(error, file=sys.stderr)
+            return 2
+        with suppress(OSError):  # a cache that cannot be written: the next switch finds nothing either
+            _mark(each).parent.mkdir(parents=True, exist_ok=True)
+            _mark(each).touch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
