@@ -22,6 +22,7 @@ from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
+from edgewise.report.links import crowded, with_links
 from edgewise.report.schema import STREAMS, WINDOWS
 from edgewise.report.summary import by_seed
 from edgewise.sim import simulate as sim
@@ -57,12 +58,12 @@ class Result:
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Success, failed and rejected shares for each policy and seed."""
-        return records.summarise(self.streams)
+        """Success, failed and rejected shares for each policy and seed, and the links over 100 %."""
+        return with_links(records.summarise(self.streams), crowded(self.scenario, self.streams))
 
     def success(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """(seeds,) share of queries answered in time, for each policy; seeds without queries left out."""
-        return by_seed(self.summary(), "success", self.policies)
+        return by_seed(records.summarise(self.streams), "success", self.policies)
 
     def save(self, folder: str | Path) -> Path:
         """Write scenario, manifest, Parquet records, summary, figures and report.html.
@@ -89,6 +90,7 @@ class Result:
             },
             streams=self.streams,
             windows=self.windows,
+            summary=self.summary(),
         )
         run = records.read_run(folder)
         figures.save_all(run, folder)

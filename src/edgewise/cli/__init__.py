@@ -28,7 +28,7 @@ from edgewise.cli.standalone import app as standalone
 from edgewise.cli.train import app as training
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
-from edgewise.report import records
+from edgewise.report import links, records
 from edgewise.reproduce import seeds as splits
 
 app = typer.Typer(
@@ -62,11 +62,11 @@ def simulate(
     """Simulate a scenario under one policy and write records, figures and a report."""
     chosen = parse_seeds(seeds)
     _check_place(folder)
+    loaded = _load(scenario, changes)
+    _note(links.beforehand(loaded))
     with _progress() as bar:
         task = bar.add_task(f"{policy}", total=len(chosen))
-        result = api.simulate(
-            _load(scenario, changes), policy, chosen, progress=lambda: bar.advance(task), command=_command()
-        )
+        result = api.simulate(loaded, policy, chosen, progress=lambda: bar.advance(task), command=_command())
     _print_summary(result)
     _save(result, folder or Path("runs") / f"{result.scenario.name}-{result.policies[0]}")
 
@@ -92,10 +92,12 @@ def compare(
     listed = [each for name in named if name for each in every.get(name, [name])]
     numbers = parse_seeds(seeds)
     _check_place(folder)
+    loaded = _load(scenario, changes)
+    _note(links.beforehand(loaded))
     with _progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(listed))
         comparison = api.compare(
-            _load(scenario, changes),
+            loaded,
             listed,
             numbers,
             rival=rival,
@@ -195,7 +197,15 @@ def _command() -> str:
     return shlex.join(["edgewise", *sys.argv[1:]])
 
 
+def _note(lines: list[str]) -> None:
+    for k, line in enumerate(lines):
+        out.print("  " if k else "[yellow]note:[/yellow] ", end="")
+        out.print(escape(line), highlight=False, soft_wrap=True)
+
+
 def _print_summary(result: api.Result) -> None:
+    summary = result.summary()
+    _note(links.warning(summary))
     table = Table(
         title=f"scenario {result.scenario.name}", caption="success: mean over queries, streams, applications"
     )
@@ -209,7 +219,7 @@ def _print_summary(result: api.Result) -> None:
     }
     for heading in (*columns, "runs"):
         table.add_column(heading, justify="right")
-    rows = [row for row in result.summary() if row["queries"]]
+    rows = [row for row in summary if row["queries"]]
     for policy in result.policies:
         mine = [row for row in rows if row["policy"] == policy]
         shares = [

@@ -30,7 +30,9 @@ _COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow", "not_in_
 @app.command(epilog="Example: edgewise reproduce queues --quick --json claims.json")
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="What to reproduce; without it, all are listed.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and claims: about a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer seeds and claims, a fixed amount of work: about a minute.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the claims here.")] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds A:B instead of the test seeds, for example 2000000:2000020.")

@@ -137,7 +137,7 @@ class World:
         clusters = tuple(cluster.name for cluster in topology.clusters)
         tasks = tuple(sorted({model.task for model in catalog.models}))
         cluster_index = [i for i, cluster in enumerate(topology.clusters) for _ in cluster.nodes]
-        delay, deviation, bandwidth = _links(topology, clusters)
+        delay, deviation, bandwidth = link_arrays(topology, clusters)
         profiles = [variant.profile for variant in variants]
         return cls(
             worker_names=tuple(worker.name for worker in topology.workers),
@@ -168,7 +168,12 @@ class World:
         )
 
 
-def _links(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+def link_arrays(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    """(S, C) delays, deviations and bandwidths; rows in the order of the sites.
+
+    Raises:
+        ScenarioError: a link is missing.
+    """
     if isinstance(topology.links, LinkTable):
         if (topology.links.sites, topology.links.clusters) != (
             tuple(s.name for s in topology.sites),

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from edgewise.report import figures
+from edgewise.report.links import warning
 from edgewise.report.records import Run, write_whole
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals
@@ -116,6 +117,7 @@ def render(run: Run, rival: str | None = None) -> str:
             run=run,
             scenario=run.manifest.get("scenario", run.name),
             command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
+            links=warning(run.summary),
             policies=_policy_rows(run),
             comparisons=figures.comparisons_of(run, rival),
             applications=_application_rows(run),

@@ -17,7 +17,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,6 +211,7 @@ def write_run(
     manifest: Mapping[str, Any],
     streams: pa.Table,
     windows: pa.Table,
+    summary: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Write a run folder, whole or not at all; an earlier run there is replaced.
 
@@ -220,6 +221,7 @@ def write_run(
         manifest: at least seeds, policies, version, command; plain JSON values.
         streams: records in schema.STREAMS.
         windows: records in schema.WINDOWS.
+        summary: rows of `summarise`, with what else is known of each; None makes them.
     Raises:
         RunError: a table breaks the schema, the manifest lacks a key, or the folder cannot be
             written or holds files that are no part of a run.
@@ -233,7 +235,7 @@ def write_run(
     texts = {
         "scenario.yaml": scenario_yaml,
         "manifest.json": _json({**manifest, "format": FORMAT}, "manifest"),
-        "summary.json": _json(summarise(streams), "summary"),
+        "summary.json": _json(summarise(streams) if summary is None else list(summary), "summary"),
     }
     written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
     check_place(place)

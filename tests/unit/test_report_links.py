@@ -1,0 +1,101 @@
+"""Links that the streams of a run would fill over 100 %: found, said first, and said in every output."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import edgewise as ew
+from edgewise import cli
+from edgewise.model.topology import LinkTable
+from edgewise.report import links
+from edgewise.report.schema import STREAMS
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return ew.load_scenario("tiny")
+
+
+def narrow(scenario, bps):
+    """The scenario with links of so many bits per second."""
+    table = scenario.topology.links
+    shape = (len(scenario.topology.sites), len(scenario.topology.clusters))
+    delay = np.full(shape, 0.001)
+    made = LinkTable(
+        [s.name for s in scenario.topology.sites], [c.name for c in scenario.topology.clusters],
+        delay, 0 * delay, np.full(shape, bps),
+    )  # fmt: skip
+    assert len(table) == len(made)
+    return replace(scenario, topology=replace(scenario.topology, links=made))
+
+
+def naive_peak(rows, row):
+    """Load at the opening of a row, of all rows on its link."""
+    same = [r for r in rows if (r["site"], r["cluster"]) == (row["site"], row["cluster"])]
+    return max(
+        sum(8 * r["rate_qps"] * r["size_bytes"] for r in same if r["open_s"] <= at["open_s"] < r["close_s"])
+        for at in same
+    )
+
+
+def test_loads_equal_a_naive_count(scenario):
+    few = narrow(scenario, 1e6)
+    result = ew.simulate(few, "least-impedance", seeds=[0])
+    rows = [row for row in result.streams.to_pylist() if row["cluster"]]
+    loads = {load.link: load for load in links.crowded(few, result.streams)}
+    assert loads
+    for row in rows:
+        load, name = naive_peak(rows, row) / 1e6, f"{row['site']} → {row['cluster']}"
+        same = [r for r in rows if (r["site"], r["cluster"]) == (row["site"], row["cluster"])]
+        bits = sum(8 * r["rate_qps"] * r["size_bytes"] * (r["close_s"] - r["open_s"]) for r in same)
+        if load <= 1.0:
+            assert name not in loads
+        else:
+            assert loads[name].peak == pytest.approx(load)
+            assert loads[name].mean == pytest.approx(bits / few.duration_s / 1e6)
+
+
+def test_streams_that_fit_say_nothing(scenario):
+    wide = narrow(scenario, 1e15)
+    result = ew.simulate(wide, "least-impedance", seeds=[0])
+    assert links.crowded(wide, result.streams) == [] and links.beforehand(wide) == []
+    assert links.warning(result.summary()) == [] and result.summary()[0][links.KEY] == []
+    assert links.crowded(wide, pa.Table.from_pylist([], schema=STREAMS)) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=12))
+def test_peaks_are_exact(spans):
+    key, begin, lasts = np.array(spans).T
+    _, peaks = links._peaks(key, np.ones(key.size), begin.astype(float), (begin + lasts).astype(float))
+    found = [
+        max(sum(b <= t < b + d and k == which for k, b, d in spans) for t in range(20))
+        for which in sorted(set(key.tolist()))
+    ]
+    assert peaks.tolist() == pytest.approx(found)
+
+
+def test_the_warning_comes_first_and_is_in_summary_and_report(scenario, tmp_path, monkeypatch):
+    few = narrow(scenario, 1e6)
+    monkeypatch.setattr(cli, "_load", lambda name, changes: few)
+    for command in (
+        ["simulate", "tiny", "--seeds", "0"],
+        ["compare", "tiny", "--policies", "closest,cheaper"],
+    ):
+        folder = tmp_path / command[0]
+        done = CliRunner().invoke(
+            cli.app, [*command, "--seeds", "0:2", "--out", str(folder)], env={"COLUMNS": "160"}
+        )
+        assert done.exit_code == 0, done.output
+        text = done.output
+        assert text.startswith("note: site ")  # known before the run
+        assert text.index("would carry over 100 %") < text.index("success %")
+        (entry, *_) = json.loads((folder / "summary.json").read_text())[0][links.KEY]
+        assert entry["link"] in text and entry["peak"] > 1.0
+        assert "would carry over 100 %" in (folder / "report.html").read_text()
