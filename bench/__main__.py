@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, gateway, machine, placing, processes, report, servers, split
+from bench import breakdown, cold, gateway, machine, placing, processes, report, servers, split
 from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "startup", "slots", "kais", "breakdown", "split", "place", "gateway", "servers")
+OTHERS = ("scenario", "startup", "cold", "slots", "kais", "breakdown", "split", "place", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
 
@@ -92,6 +92,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return split.run(rounds)
     if name == "startup":
         return processes.startup(rounds)
+    if name == "cold":
+        return cold.run(quick)
     if name == "slots":
         return {"runs": processes.slots(rounds, 10 if quick else 200, 10 if quick else 200, cpus)}
     if name == "place":

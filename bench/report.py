@@ -15,7 +15,7 @@ def table(result: dict[str, Any]) -> str:
         if name in result:
             lines += _rates(result[name])
     for name, section in (
-        ("scenario", _scenario), ("startup", _startup), ("slots", _slots), ("kais", _kais),
+        ("scenario", _scenario), ("startup", _startup), ("cold", _cold), ("slots", _slots), ("kais", _kais),
         ("breakdown", _breakdown), ("split", _split), ("place", _place), ("gateway", _gateway),
         ("servers", _servers),
     ):  # fmt: skip
@@ -110,6 +110,12 @@ def _startup(case: dict[str, Any]) -> list[str]:
         f"A process that simulates `tiny`: {median['cpu_s']:.2f} s of CPU, {median['wall_s']:.2f} s of wall."
     )
     return ["## Start-up", "", first, "", *_grid(("part", "s"), rows)]
+
+
+def _cold(case: dict[str, Any]) -> list[str]:
+    rows = [(row["name"], f"{row['wall_s']:.1f}", f"{row['cpu_s']:.1f}") for row in case["rows"]]
+    head = ("with an empty kernel cache, on one core", "wall s", "CPU s")
+    return [f"## The first run, target {case['target_s']:g} s", "", *_grid(head, rows)]
 
 
 def _slots(case: dict[str, Any]) -> list[str]:
