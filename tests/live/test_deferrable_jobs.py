@@ -247,6 +247,13 @@ def test_a_relative_state_and_a_job_of_another_folder(folder, monkeypatch, tmp_p
     assert relative.processes.output(job.id).read_text() == "/\n"
 
 
+def test_a_policy_of_a_file_is_found_from_everywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    store = prepare(Path("live"), small_scenario(), policy="mine.py:Mine")
+    assert store.get("policy") == f"{tmp_path}/mine.py:Mine" and store.file.is_absolute()
+    store.close()
+
+
 def test_a_runner_that_dies_before_its_command_fails_the_job_in_the_end(jobs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     jobs.processes.folder = Path("live/jobs")  # which a runner that begins in / does not find

@@ -36,6 +36,11 @@ MOST_PROCESSES = 64
 HERE = Listen()
 
 
+def _located(policy: str) -> str:
+    """A policy's name; that of a file from / on, for processes may begin elsewhere."""
+    return str(Path(policy).absolute()) if ".py:" in policy or policy.endswith(".json") else policy
+
+
 def prepare(
     folder: Path,
     scenario: Scenario,
@@ -101,7 +106,7 @@ def prepare(
     wanted = [*workers, *_replicas(store, services, kinds), *known.gateways(sites, where, settings)]
     store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
     if policy is not None:
-        store.put("policy", policy)
+        store.put("policy", _located(policy))
     store.put("token", where.token)
     store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
     if change.before is not None:
@@ -163,8 +168,8 @@ def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[
     if services is None:
         return []
     store.put("services", {name: kinds[name] for name in services.names})
-    store.put("request_policy", services.spec.dispatch)
-    store.put("replica_policy", services.spec.orchestrate)
+    store.put("request_policy", _located(services.spec.dispatch))
+    store.put("replica_policy", _located(services.spec.orchestrate))
     left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
     kept: list[Process] = []
     for running in store.processes("replica"):
