@@ -15,7 +15,7 @@ from running_system import System, infer, infer_until, open_stream, small_scenar
 
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
-from edgewise.runtime.backends.local import alive_handle
+from edgewise.runtime.backends.local import alive_handle, holders
 from edgewise.runtime.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
 from edgewise.runtime.sqlite import COPY, StoreError, connect, copy_of, keep_copy
@@ -247,6 +247,7 @@ def test_with_a_damaged_store_queries_go_on_and_down_ends_it(tmp_path):
         os.kill(number, signal.SIGKILL)  # none can begin from a damaged store
         assert "everything has ended" in edgewise("down", "--state", "s", folder=tmp_path)
         assert not any(alive_handle(handle) for handle in handles)
+        assert not holders(tmp_path / "s")  # nor what came back and could not be written down
         assert (tmp_path / "s" / f"{DATABASE}{COPY}").is_file()
 
 

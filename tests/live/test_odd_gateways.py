@@ -76,6 +76,7 @@ def test_nothing_is_replaced_while_a_gateway_does_not_serve(tmp_path):
         rolling = asyncio.create_task(controller.rolling.keep(0.01))
         await asyncio.sleep(0.3)
         assert not rolling.done() and controller.rolling.under_way
+        assert not any(controller.store.successor(r.process.name)[1] for r in controller.store.processes())
         rolling.cancel()
 
     with_full_gateway(tmp_path, scenario)

@@ -183,11 +183,13 @@ def token_of(folder: Path) -> str | None:
 
 def left_of(folder: Path) -> list[str]:
     """What still runs of a system."""
-    from edgewise.runtime.backends.local import alive_handle
+    from edgewise.runtime.backends.local import alive_handle, holders
     from edgewise.runtime.nursery import is_running
 
-    _, rows = _read(folder)
-    left = [r.process.name for r in rows if r.handle and alive_handle(r.handle)]
+    rows = _read(folder)[1]
+    names = {r.process.port: r.process.name for r in rows}
+    found = {r.process.name for r in rows if r.handle and alive_handle(r.handle)}
+    left = sorted(found | {names.get(port, f"port {port}") for port in holders(folder)})
     return left + ([UP] if is_running(folder) else [])
 
 

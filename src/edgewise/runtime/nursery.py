@@ -28,7 +28,7 @@ from typing import IO
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import controller, job_starts, private, process
-from edgewise.runtime.backends.local import LocalBackend, handle_of, log_file
+from edgewise.runtime.backends.local import LocalBackend, handle_of, holders, log_file
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
 from edgewise.runtime.store import Process, Store, as_json, from_json
@@ -208,9 +208,8 @@ def end_without_controller(folder: Path, force: bool = False) -> None:
             return
         store, backend = Store.readable(folder / DATABASE), LocalBackend(folder)
         _end_former(folder, store)
-        for running in store.processes():
-            if running.handle is not None:
-                backend.stop(running.handle, force)
+        for number in holders(folder).values():
+            backend.stop(handle_of(number), force)
         store.close()
     except PermissionError as error:
         raise RunError(f"state {folder}: another user's system runs there: {error}") from error

@@ -123,7 +123,7 @@ class Rolling:
 
     async def _carry_out(self) -> None:
         rows = self.store.processes()
-        await self._all_ready(r.process.name for r in rows if not r.outdated)
+        await self._all_ready(r.process.name for r in rows if not r.outdated or r.process.kind == "gateway")
         outdated = [r for r in rows if r.outdated]
         for running in outdated:
             if running.process.kind != "gateway":

@@ -91,6 +91,24 @@ def place_file(folder: Path, port: int) -> Path:
     return folder / "places" / str(port)
 
 
+def holders(folder: Path) -> dict[int, int]:
+    """Port and process id of everything that holds a place, whether its start was written down or not."""
+    found = dict[int, int]()
+    for place in (folder / "places").glob("*"):
+        with contextlib.suppress(OSError, ValueError):  # it ended
+            number = int(place.read_text())
+            if any(_is(each, place) for each in Path(f"/proc/{number}/fd").iterdir()):
+                found[int(place.name)] = number
+    return found
+
+
+def _is(opened: Path, file: Path) -> bool:
+    """Whether what a process has open is a file; it may be closed by now."""
+    with contextlib.suppress(OSError):
+        return opened.samefile(file)
+    return False
+
+
 def _begun(number: int) -> str | None:
     """When a process began, None when there is none or it has ended (a zombie)."""
     try:
