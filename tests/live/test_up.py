@@ -250,7 +250,7 @@ def test_without_a_system_there_is_one_line_of_help(tmp_path):
     assert "token" in edgewise("up", "tiny", "--token-file", "token", folder=tmp_path, code=2)
     assert "path" in edgewise("up", "tiny", "--token-file", "none", folder=tmp_path, code=2)
     prepare(tmp_path / DEFAULT, small_scenario()).close()  # no bytes of a shell are too odd for a name
-    assert "does not answer" in edgewise(
+    assert "cannot be reached" in edgewise(
         "drain", b"\xff".decode(errors="surrogateescape"), folder=tmp_path, code=2
     )
     message = edgewise("gateway", "tiny", "--worker", "x", folder=tmp_path, code=2)
