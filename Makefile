@@ -14,6 +14,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Of its own, since the messages of Envoy bring other versions of some that traces are sent in.
+BEDS := .venv-beds/bin
 # Holds virtualenv where the interpreter comes without ensurepip; nothing is installed outside this folder.
 BOOTSTRAP := build/virtualenv
 REQUIREMENTS := pyproject.toml constraints.txt
@@ -36,20 +38,20 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
-test-beds: $(VENV)/.beds
-	$(BIN)/python -m pytest picker-conformance beds --ignore beds/kubernetes
-	@if $(BIN)/python -m beds.kubernetes tested; then \
+test-beds: .venv-beds/.made
+	$(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes
+	@if $(BEDS)/python -m beds.kubernetes tested; then \
 	  echo "beds/kubernetes: unchanged since its tests passed, they are skipped; make test-bed runs them"; \
 	else $(MAKE) --no-print-directory test-bed; fi
 
-test-bed: $(VENV)/.beds
-	$(BIN)/python -m pytest beds/kubernetes
+test-bed: .venv-beds/.made
+	$(BEDS)/python -m pytest beds/kubernetes
 
-bed: $(VENV)/.beds
-	$(BIN)/python -m beds.kubernetes up $(BED)
+bed: .venv-beds/.made
+	$(BEDS)/python -m beds.kubernetes up $(BED)
 
-bed-down: $(VENV)/.beds
-	$(BIN)/python -m beds.kubernetes down
+bed-down: .venv-beds/.made
+	$(BEDS)/python -m beds.kubernetes down
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check $(CHECKED)
@@ -65,7 +67,7 @@ docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-beds .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and brought up to date when the requirements change.
@@ -87,8 +89,9 @@ $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 
-$(VENV)/.beds: $(VENV)/.made $(REQUIREMENTS) picker-conformance/pyproject.toml
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[beds]' -e ./picker-conformance
+.venv-beds/.made: $(REQUIREMENTS) picker-conformance/pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D)
+	$(@D)/bin/python -m pip install --quiet -c constraints.txt -e '.[beds]' -e ./picker-conformance
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.made $(REQUIREMENTS)

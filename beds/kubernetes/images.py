@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -55,7 +56,10 @@ def archive(images: Sequence[Image], target: Path) -> Path:
         environment = {"PATH": "/bin:/usr/bin:/usr/local/bin", **image.environment}
         config = {
             "architecture": "amd64", "os": "linux",
-            "config": {"Env": [f"{k}={v}" for k, v in environment.items()], "Cmd": list(image.command)},
+            "config": {
+                "Env": [f"{name}={value}" for name, value in environment.items()],
+                "Entrypoint": list(image.command),
+            },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
         }  # fmt: skip
         manifest = {
@@ -102,7 +106,9 @@ def basic(work: Path) -> list[Image]:
     ]
 
 
-def of_edgewise(work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", extras: str = "live") -> Image:
+def of_edgewise(
+    work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", extras: str = "live,place"
+) -> Image:
     """An image of edgewise's wheel: this interpreter, what the wheel needs, and compiled kernels.
 
     The kernels are compiled for a generic processor, so that a pod compiles nothing on whatever node it runs.
@@ -143,7 +149,11 @@ def of_edgewise(work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", ext
         "-c", str(REPOSITORY / "constraints.txt"), f"edgewise[{extras}] @ file://{wheel}",
     ])  # fmt: skip
     _libraries(root)
-    (root / "tmp").mkdir()
+    for each in ("tmp", "dev"):
+        (root / each).mkdir()
+    os.mknod(
+        root / "dev/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3)
+    )  # subprocesses of the next command want it
     kernels = "/opt/kernels"
     environment = {"PYTHONHOME": "/opt/python", "EDGEWISE_KERNELS": kernels, "HOME": "/tmp"}
     compile_for_all = [
@@ -156,23 +166,25 @@ def of_edgewise(work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", ext
         "--into",
         kernels,
     ]
-    run([*compile_for_all, "--cpu", "generic"], env={**environment, "PYTHONDONTWRITEBYTECODE": "1"})
+    run([*compile_for_all, "--cpu", "generic"], env=environment)
+    shutil.rmtree(root / "dev")
     return Image(name, root, ("/opt/python/bin/python3", "-m", "edgewise"), environment)
 
 
 def _libraries(root: Path) -> None:
-    """Copy the shared libraries that the programs and modules in a folder need and do not bring."""
+    """Copy the shared libraries that programs and modules in a folder need and do not bring."""
     wanted: set[Path] = set()
     for file in root.rglob("*"):
-        if (
-            file.is_file()
-            and not file.is_symlink()
-            and (file.suffix == ".so" or ".so." in file.name or file.name == "python3")
-        ):
+        if file.is_file() and not file.is_symlink() and (file.name == "python3" or ".so" in file.suffixes):
             said = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
-            wanted |= {Path(part) for part in said.split() if part.startswith(("/lib", "/usr/lib"))}
+            wanted |= {Path(part) for part in said.split() if part.startswith("/")}
     for library in wanted:
-        target = root / str(library).lstrip("/")
-        if library.exists() and not target.exists():
+        standard = (
+            library.is_relative_to("/lib")
+            or library.is_relative_to("/lib64")
+            or library.is_relative_to("/usr")
+        )
+        target = root / (str(library).lstrip("/") if standard else f"usr/lib/{library.name}")
+        if not library.is_relative_to(root) and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, target)
