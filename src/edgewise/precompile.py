@@ -19,7 +19,7 @@ from edgewise.model.orchestration_spec import build_system
 from edgewise.model.services import services_of
 from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies import defer, orchestrate, place, requests, split
+from edgewise.policies import defer, orchestrate, requests, split
 from edgewise.runtime import dispatching, session
 from edgewise.sim import defer as deferring
 from edgewise.sim import replicas as replicating
@@ -37,7 +37,7 @@ def parts() -> dict[str, Callable[[], None]]:
         ("requests", requests.names(), dispatch),
         ("replicas", orchestrate.names(), scale),
         ("splitting", split.NAMES, splitting),
-        ("placement", list(place.POLICIES), placement),
+        ("placement", _placements(), placement),
         ("deferral", defer.names(), deferral),
     )
     return {f"{kind}:{name}": partial(run, name) for kind, names, run in every for name in names}
@@ -53,9 +53,18 @@ def compile_parts(names: Sequence[str]) -> list[str]:
     for name in names:
         try:
             known[name]()
-        except PolicyError as error:
+        except (PolicyError, ModuleNotFoundError) as error:
             left_out.append(f"{name}: {error}")
     return left_out
+
+
+def _placements() -> Sequence[str]:
+    """Names of placement policies: their solver is an extra, and without it they cannot even be listed."""
+    try:
+        from edgewise.policies import place
+    except ModuleNotFoundError:
+        return ["all"]
+    return list(place.POLICIES)
 
 
 def streams(name: str) -> None:
@@ -112,6 +121,8 @@ def splitting(name: str) -> None:
 
 def placement(name: str) -> None:
     """A placement policy."""
+    from edgewise.policies import place
+
     network = edge_network(0, nodes=8)
     simulate_streaming(network, streaming_jobs(0, network, count=3), place.load_placement(name))
 

@@ -111,3 +111,15 @@ def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):
     shipped += [f"placement:{name}" for name in place.POLICIES]
     shipped += [f"splitting:{name}" for name in split.NAMES]
     assert all(any(name in command for command in commands) for name in shipped)
+
+
+def test_without_the_solver_of_an_extra_only_its_policies_are_left_out():
+    script = """
+import sys
+sys.modules["highspy"] = None  # as where it is not installed
+from edgewise import precompile
+assert "streams:closest" in precompile.parts()
+print(precompile.compile_parts([name for name in precompile.parts() if name.startswith("placement")]))
+"""
+    (left_out,) = call(Path("/"), script)
+    assert left_out.startswith("['placement:all:") and "highspy" in left_out
