@@ -267,7 +267,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     assert grown[:, CAMERA].sum() > 1
     asyncio.run(replicas.step(11.5 * frame_s))
     assert (placed(replicas, services) == grown).all()
-    replicas._policy[1].scale = lambda view: 1 / 0
+    replicas._policy.policy.scale = lambda view: 1 / 0
     store.put("replica_policy", "autoscaler")
 
     async def keep():
@@ -277,7 +277,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     replicas._frame = 0
     with caplog.at_level(logging.ERROR):
         asyncio.run(keep())
-    assert "replicas" in caplog.text
+    assert "replica policy failed" in caplog.text and "ZeroDivisionError" in replicas.fault
     assert (placed(replicas, services) == grown).all()
 
 
