@@ -103,7 +103,7 @@ def kernels(system):
 def test_every_policy_is_switched_to_under_load_with_an_empty_cache(system):
     async def run():
         gateway, client = system.pid("gateway-0"), system.gateway()
-        opened = [(await open_stream(client, rate_qps=20))[1]["stream"] for _ in range(CLIENTS)]
+        opened = [(await open_stream(client, rate_qps=1 / PAUSE_S))[1]["stream"] for _ in range(CLIENTS)]
         async with Queries(*(lambda stream=s: infer(client, stream) for s in opened)) as queries:
             for name in policies.names():
                 done = await queries.switch(system, "/v1/policy", name)
