@@ -39,8 +39,16 @@ def test_every_claim_is_measured_in_the_full_run(small, quick, tmp_path):
     assert bool(left_out) == quick and not left_out & {"a4-full-edge", "bound", "beyond-switching"}
     assert {claim.id: claim.status for claim in report.claims}["bound"] == "holds"
     figures = {path.stem for path in tmp_path.glob("*.png")}
-    assert {"a1-applications", "a4-full-edge", "a6-switch-time", "a7-learning"} <= figures
-    full = {"a2-dc-cloud", "a3-co-dc-cloud", "a4-rates", "robustness", "a8-full-edge-scarce"}
+    assert {"a1-applications", "a4-full-edge", "a7-learning"} <= figures
+    # A quick run leaves out what measures time: its results are the same on a busy machine.
+    full = {
+        "a6-switch-time",
+        "a2-dc-cloud",
+        "a3-co-dc-cloud",
+        "a4-rates",
+        "robustness",
+        "a8-full-edge-scarce",
+    }
     assert quick or full <= figures
 
 
