@@ -93,8 +93,10 @@ import numpy as np  # noqa: E402
 from numba.core import caching, event  # noqa: E402
 from numba.core.registry import CPUDispatcher  # noqa: E402
 
-if JIT and not numba.config.CACHE_DIR:  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = str(FOLDERS[-1])  # type: ignore[attr-defined]
+config: Any = numba.config
+config.reload_config()  # numba may have been imported before its variables were set
+if JIT and not config.CACHE_DIR:
+    config.CACHE_DIR = str(FOLDERS[-1])
 
 
 @overload

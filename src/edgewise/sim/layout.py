@@ -14,9 +14,11 @@ from edgewise.policies.split.schedule import Ledger, give, new_ledger, pick
 from edgewise.policies.split.subgraphs import closed, subgraphs
 from edgewise.policies.split.tables import Graphs, make_graphs
 from edgewise.sim.engine import GraphEngine
+from edgewise.sim.held import HeldPlan, HeldWorld
+from edgewise.sim.loop import advance_held
 from edgewise.sim.network import GraphClass, Network, Station
 from edgewise.sim.split import SplitRun, follow, poisson_queries
-from edgewise.sim.state import Plan, World
+from edgewise.sim.state import DECISION, Plan, World
 
 Ints = NDArray[np.int64]
 FIRST_PICK = 1_000  # draws of servers come after those of placements
@@ -73,6 +75,17 @@ def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
             if m.slots.task[query, task] == slot:
                 world.placement[flight][task] = server[slot]
                 give(m.ledger, server[slot], m.graphs.work_ops[job, task])
+
+
+@kernel
+def advance_laid_out(plan: Plan, world: World, until_s: float, memory: Memory) -> int:
+    """`advance_deciding` with `decide` built in, so that its code is kept on disk."""
+    p, w = HeldPlan(*plan), HeldWorld(*world)
+    while True:
+        status = advance_held(p, w, until_s)
+        if status != DECISION:
+            return status
+        decide(p, w, w.clock[0].pending, memory)
 
 
 def draw_slots(plan: LayoutPlan, jobs: Ints, seed: int) -> Slots:
@@ -153,7 +166,7 @@ def simulate_layout(plan: LayoutPlan, queries: int, seed: int) -> SplitRun:
         int(layout.rule),
         np.uint64(Key(seed).seed),
     )
-    engine = GraphEngine(network, classes, sent_s, jobs, decide, memory=memory, seed=seed)
+    engine = GraphEngine(network, classes, sent_s, jobs, loop=advance_laid_out, memory=memory, seed=seed)
     engine.run()
     busy = engine.tallies()["busy_s"] / engine.now_s
     return SplitRun(

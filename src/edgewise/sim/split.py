@@ -23,8 +23,10 @@ from edgewise.policies.split.schedule import Ledger, Rule, new_ledger, place_que
 from edgewise.policies.split.subgraphs import closed
 from edgewise.policies.split.tables import Graphs, Table
 from edgewise.sim.engine import GraphEngine
+from edgewise.sim.held import HeldPlan, HeldWorld
+from edgewise.sim.loop import advance_held
 from edgewise.sim.network import GraphClass, Network, Station
-from edgewise.sim.state import Plan, World
+from edgewise.sim.state import DECISION, Plan, World
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,6 +67,17 @@ def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
     query, job = world.flights[flight].query, world.flights[flight].graph
     out = world.placement[flight]
     place_query(m.table, m.graphs, m.ledger, job, m.method, m.rule, m.link_bps, m.seed, query, out)
+
+
+@kernel
+def advance_splitting(plan: Plan, world: World, until_s: float, memory: Memory) -> int:
+    """`advance_deciding` with `decide` built in, so that its code is kept on disk."""
+    p, w = HeldPlan(*plan), HeldWorld(*world)
+    while True:
+        status = advance_held(p, w, until_s)
+        if status != DECISION:
+            return status
+        decide(p, w, w.clock[0].pending, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +135,7 @@ def simulate_split(policy: SplitPolicy, program: Program, queries: int, seed: in
         np.uint64(Key(seed).seed),
     )
     sent_s, job = poisson_queries(program.rates_qps, queries, seed)
-    engine = GraphEngine(network, classes, sent_s, job, decide, memory=memory, seed=seed)
+    engine = GraphEngine(network, classes, sent_s, job, loop=advance_splitting, memory=memory, seed=seed)
     engine.run()
     busy = engine.tallies()["busy_s"] / engine.now_s
     return SplitRun(job, engine.queries.done_s - sent_s, float(busy[-1]), float(busy[:-1].mean()))
