@@ -55,6 +55,7 @@ NOISE = 1.01  # a ratio up to this counts as equal
 DELAYS = (1.02, 1.2)  # times the time of a whole query alone: at which delay capacity is compared
 LIGHT = 0.3  # load at which splitting has room
 QUICK_LOADS, QUICK_WORKLOADS = (0.1, LIGHT, 0.5, 0.9), ("gpt2",)  # the fewest queries
+QUICK_QUERIES = 1_000
 PAPER = 350.0
 N3_LOADS = (0.1, 0.5, 0.9)
 N3_MODELS = ("resnet50", "gpt2")
@@ -241,7 +242,7 @@ def n2(run: Run) -> None:
     least = exact(float(np.diff(gains).min()), "least change of split over local time as servers get faster")
     run.claim("n2-power", least, at_least(-2e-4))
     chosen = links[-1:] if run.quick else links[::5]
-    simulated = _over_links(base, chosen, run.seeds, 1_000 if run.quick else 6_000)
+    simulated = _over_links(base, chosen, run.seeds, QUICK_QUERIES if run.quick else 6_000)
     run.claim("n2-distributed", measured(simulated[-1], "1 Tb/s, load 0.1, simulated"), at_most(0.95))
     run.figure("n2-links", link_figure(links, value / alone_s, sent, chosen, simulated))
 
@@ -381,7 +382,7 @@ def nona(run: Run) -> None:
 
 def over_load(run: Run, name: str, loads: Sequence[float]) -> None:
     """N1 and N3 of a workload."""
-    study = Study(name, SETTING["workloads"][name]["queries"])
+    study = Study(name, QUICK_QUERIES if run.quick else SETTING["workloads"][name]["queries"])
     run.step(f"{name}: validation")
     study.choose(run, loads)
     run.step(f"{name}: policies over load")
