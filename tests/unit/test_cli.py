@@ -140,6 +140,24 @@ def test_the_reference_has_every_command():
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
+def test_the_reference_has_every_flag_and_no_other():
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    usages = blocks.replace("\n ", " ").splitlines()  # a usage goes on in the lines that are indented
+    known = {"--state"}  # said once, for all commands of the live system
+    missing = []
+    for name, command in commands(get_command(app)):
+        words = re.compile(rf"\b{name.removeprefix('edgewise ')}\b")
+        shown = {flag for usage in usages if words.search(usage) for flag in re.findall(r"--[a-z-]+", usage)}
+        for option in command.params:
+            names = {flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")}
+            if names and "--state" not in names and not names & shown:
+                missing.append((name, option.name))
+            known |= names
+    assert missing == []
+    assert set(re.findall(r"--[a-z-]+", blocks)) - known == set()
+
+
 def test_the_lists_name_scenarios_of_both_kinds(tmp_path):
     shown = edgewise("scenarios", cwd=tmp_path).stdout
     assert "three-tier" in shown and "kais-demo" in shown
