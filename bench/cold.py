@@ -18,7 +18,7 @@ def commands() -> dict[str, list[str]]:
     from edgewise.policies import orchestrate, requests
     from edgewise.precompile import parts
 
-    edgewise = ["-m", "edgewise.cli"]
+    edgewise = ["-m", "edgewise"]
     found: dict[str, list[str]] = {}
     for part in parts():
         kind, _, name = part.partition(":")
@@ -44,7 +44,7 @@ def _timed(arguments: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         own = ("EDGEWISE_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
         environment = {name: value for name, value in os.environ.items() if name not in own}
-        more = ["--out", os.path.join(folder, "run")] if arguments[1] == "edgewise.cli" else []
+        more = ["--out", os.path.join(folder, "run")] if arguments[1] == "edgewise" else []
         used, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(
             [sys.executable, *arguments, *more],

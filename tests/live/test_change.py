@@ -205,7 +205,7 @@ def test_what_is_taken_away_ends_last(system):
 def test_a_first_up_with_a_broken_network_ends_and_says_why(tmp_path):
     (tmp_path / "echo.onnx").write_bytes(b"no network")
     (tmp_path / "small.yaml").write_text(dump_scenario(small_scenario(workers=2)))
-    command = [sys.executable, "-m", "edgewise.cli", "up", "small.yaml", "--port", "0", "--models", "."]
+    command = [sys.executable, "-m", "edgewise", "up", "small.yaml", "--port", "0", "--models", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 1 and "up after" not in done.stdout
     assert "echo-cpu@" in done.stderr and "cannot load it" in done.stderr and "\n" not in done.stderr.strip()

@@ -110,7 +110,7 @@ def test_up_goes_on_from_the_copy_when_told_to(prepared):
     before = file.read_bytes()
     command = ["up", "small.yaml", "--state", ".", "--port", "0", "--restore"]
     up = subprocess.Popen(
-        [sys.executable, "-m", "edgewise.cli", *command], cwd=prepared, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "edgewise", *command], cwd=prepared, stdout=subprocess.PIPE, text=True
     )
     try:
         said = [up.stdout.readline()]

@@ -32,7 +32,7 @@ def is_ready(url):
 
 def test_up_is_said_when_everything_serves_and_down_when_nothing_runs(tmp_path):
     (tmp_path / "small.yaml").write_text(dump_scenario(small_scenario(workers=2)))
-    command = [sys.executable, "-m", "edgewise.cli", "up", "small.yaml", "--port", "0", "--gateways", "2"]
+    command = [sys.executable, "-m", "edgewise", "up", "small.yaml", "--port", "0", "--gateways", "2"]
     up = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     said = []
     while not said or not said[-1].startswith("up after"):

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 
 def start(folder, *arguments, **environment):
-    command = [sys.executable, "-m", "edgewise.cli", *arguments]
+    command = [sys.executable, "-m", "edgewise", *arguments]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=os.environ | environment,

@@ -202,7 +202,7 @@ def test_real_workers_serve_behind_it(tmp_path):
             command = [
                 sys.executable,
                 "-m",
-                "edgewise.cli",
+                "edgewise",
                 "worker",
                 tmp_path / "m.onnx",
                 "--port",
