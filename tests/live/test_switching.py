@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from edgewise.config import load_scenario
 from edgewise.core.compiled import JIT
 from edgewise.runtime.reaching import client_to
 from edgewise.runtime.service_policies import replica_policies, request_policies
+from edgewise.runtime.starving import look, starved
 
 pytestmark = pytest.mark.live
 CLIENTS, PAUSE_S, CALM_S = 4, 0.02, 0.5
@@ -26,9 +28,9 @@ P90_TIMES, WORST_TIMES, SLACK_S = 2.5, 3.0, 0.02
 class Queries:
     """Clients that query without an end; what each waited, in calm times and during switches."""
 
-    def __init__(self, *asks):
+    def __init__(self, numbers, *asks):
         self.asks, self.seen, self.over = asks, [], asyncio.Event()
-        self.switching = False
+        self.numbers, self.switching = numbers, False
 
     async def __aenter__(self):
         self.tasks = [asyncio.create_task(self.repeat(ask)) for ask in self.asks]
@@ -52,17 +54,26 @@ class Queries:
         self.switching = True
         done = await system.switch(path, name)
         self.switching = False
+        if JIT and done["state"] == "done":  # the child leaves its mark last: nobody compiled after it
+            assert newest(system, "numba-*/*/*.nb*") <= newest(system, "numba-*/compiled/*")
         return done
 
-    def waited_as_before(self):
-        """Both samples lie in the same minute, so that whatever else uses the machine is in both."""
+    def waited_as_before(self, before):
+        """Where the machine has room, nobody waits longer.
+
+        Calm times lie between the switches, so that whatever else uses the machine is in both samples.
+        """
         calm, during = (np.array([s for now, s in self.seen if now is which]) for which in (False, True))
         assert calm.size > 50 and during.size > 50
-        (p90_s, p90_now_s), worst_s = (np.quantile(x, 0.9) for x in (calm, during)), calm.max()
-        print(f"calm p90 {1e3 * p90_s:.1f} worst {1e3 * worst_s:.1f} ms, "
-              f"switching {1e3 * p90_now_s:.1f}, {1e3 * during.max():.1f} ms")  # fmt: skip
-        assert p90_now_s <= P90_TIMES * p90_s + SLACK_S
-        assert np.quantile(during, 0.995) <= WORST_TIMES * worst_s + SLACK_S
+        if (why := starved(before, look(self.numbers), [])) is not None:
+            return warnings.warn(f"how long queries waited is not judged: {why}", stacklevel=2)
+        assert np.quantile(during, 0.9) <= P90_TIMES * np.quantile(calm, 0.9) + SLACK_S
+        assert np.quantile(during, 0.995) <= WORST_TIMES * calm.max() + SLACK_S
+
+
+def newest(system, pattern):
+    """When the newest of some files of the cache was written."""
+    return max(file.stat().st_mtime_ns for file in (system.cache / "edgewise").glob(pattern))
 
 
 def cold(tmp_path_factory, scenario, **options):
@@ -104,7 +115,8 @@ def test_every_policy_is_switched_to_under_load_with_an_empty_cache(system):
     async def run():
         gateway, client = system.pid("gateway-0"), system.gateway()
         opened = [(await open_stream(client, rate_qps=1 / PAUSE_S))[1]["stream"] for _ in range(CLIENTS)]
-        async with Queries(*(lambda stream=s: infer(client, stream) for s in opened)) as queries:
+        looked = look([gateway])
+        async with Queries([gateway], *(lambda stream=s: infer(client, stream) for s in opened)) as queries:
             for name in policies.names():
                 done = await queries.switch(system, "/v1/policy", name)
                 assert done["state"] == "done", done
@@ -113,7 +125,7 @@ def test_every_policy_is_switched_to_under_load_with_an_empty_cache(system):
                 assert (await system.get("/v1/policy"))["policy"] == shown["policy"] == name
         assert system.pid("gateway-0") == gateway
         client.close()
-        queries.waited_as_before()
+        queries.waited_as_before(looked)
 
     asyncio.run(run())
 
@@ -165,7 +177,9 @@ def test_the_command_line_waits_or_says_where_to_ask(system):
 def test_policies_of_services_are_switched_to_under_load_with_an_empty_cache(services):
     async def run():
         clients = [services.gateway(k) for k in range(2)]
-        async with Queries(*(lambda c=c: request(c) for c in clients)) as queries:
+        numbers = [services.pid(f"gateway-{k}") for k in range(2)]
+        looked = look(numbers)
+        async with Queries(numbers, *(lambda c=c: request(c) for c in clients)) as queries:
             for path, names in (
                 ("/v1/request-policy", request_policies()),
                 ("/v1/replica-policy", replica_policies()),
@@ -179,6 +193,6 @@ def test_policies_of_services_are_switched_to_under_load_with_an_empty_cache(ser
                     assert fits or "knows 30 services" in done["error"]
         for client in clients:
             client.close()
-        queries.waited_as_before()
+        queries.waited_as_before(looked)
 
     asyncio.run(run())

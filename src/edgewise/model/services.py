@@ -197,8 +197,8 @@ def _system(
         cpu_cores=np.concatenate([has[:, 0], free[:, 0]]),
         memory_bytes=np.concatenate([has[:, 1], free[:, 1]]),
         disk_bytes=np.array([each or DISK_BYTES for each in disks]),
-        service_memory_bytes=needs[:, 1],
-        service_cpu_cores=needs[:, 0],
+        service_memory_bytes=needs[:, 1].copy(),  # contiguous: kernels are compiled for no other
+        service_cpu_cores=needs[:, 0].copy(),
         layer_bytes=np.ones(len(variants)),  # the local backend pulls no images: one layer each, always there
         needs_layer=np.eye(len(variants), dtype=np.bool_),
         initial=initial,

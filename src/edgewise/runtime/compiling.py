@@ -10,6 +10,7 @@ A file beside the kernels says for which policies that was done: these need no c
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import pickle
 import subprocess
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -25,6 +27,7 @@ from edgewise import policies
 from edgewise.core.compiled import JIT, numba
 from edgewise.core.orchestration import new_view
 from edgewise.core.policy import begin
+from edgewise.core.views import frozen
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
@@ -66,11 +69,22 @@ def missing(wanted: Sequence[Wanted]) -> list[Wanted]:
     return [each for each in wanted if JIT and not _mark(each).is_file()]
 
 
+class _Exact(pickle.Pickler):
+    """Keeps what must not be written to so: a kernel is compiled anew for arrays that may be."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and not value.flags.writeable:
+            return frozen, (value.copy(),)
+        return NotImplemented
+
+
 class Child:
     """Compiles what policies need; arguments as of `try_out`."""
 
     def __init__(self, wanted: Sequence[Wanted], world: World, services: Services | None) -> None:
-        self._asked = pickle.dumps((wanted, world, services))
+        asked = io.BytesIO()
+        _Exact(asked).dump((wanted, world, services))
+        self._asked = asked.getvalue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "edgewise.runtime.compiling"],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -224,7 +224,7 @@ class Session:
     def request_sent(self, worker: int, size_bytes: float) -> None:
         """A request of a service went to a worker, which serves streams, too."""
         self._in_flight[worker] += 1
-        self._requested[worker] += share_of(self.world.tables, worker, 1.0, size_bytes)
+        self._requested[worker] += share_of(self.world.tables, worker, 1.0, float(size_bytes))
 
     def request_done(self, worker: int, delay_s: float | None) -> None:
         """It came back after so long; None where it was not answered."""
@@ -358,3 +358,4 @@ def rehearse(world: World, policy: DispatchPolicy) -> None:
     stream = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
     core.handle(StreamOpened(0.0, stream))
     core.handle(Tick(0.0))
+    share_of(world.tables, 0, 1.0, 1.0)  # of requests, and of what gateways reserve
