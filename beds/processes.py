@@ -59,6 +59,12 @@ def start(
         )
 
 
+def end_by_signals() -> None:
+    """Let SIGTERM and SIGINT end this process as Ctrl-C does, also where a shell has it ignore SIGINT."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.default_int_handler)
+
+
 def end(process: subprocess.Popen[bytes], grace_s: float = 5.0) -> None:
     """End a process: asked first, then killed."""
     process.terminate()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from beds.envoy.bed import Bed
 from beds.envoy.load import Load, closed_loop
 from beds.envoy.settings import Body, Settings
-from beds.processes import BedError
+from beds.processes import BedError, end_by_signals
 
 PATH = "/v2/models/m/infer"
 BASELINES = {
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--connections", type=int, default=16)
     said = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    end_by_signals()
     try:
         if said.figures:
             figures(said.seconds, said.connections)

@@ -15,7 +15,7 @@ from pathlib import Path
 from beds.kubernetes import cleanup, stamp
 from beds.kubernetes.build import VERSION, check_machine, programs
 from beds.kubernetes.cluster import Cluster
-from beds.processes import REPOSITORY, BedError, root_folder
+from beds.processes import REPOSITORY, BedError, end_by_signals, root_folder
 
 EXAMPLES = """examples:
   python -m beds.kubernetes up --nodes 3
@@ -104,7 +104,7 @@ def _up(arguments: list[str]) -> int:
 
 
 def _serve(said: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    end_by_signals()
     sites = {
         site: int(count) for site, _, count in (each.partition("=") for each in said.sites.split(",") if each)
     }

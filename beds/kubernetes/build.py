@@ -98,7 +98,9 @@ def _build_debian(version: str, folder: Path) -> None:
             "dpkg-dev",
         ]
     )
-    run(["apt-get", "source", "--download-only", "kubernetes"], cwd=work)
+    options = _sources(work / "apt")
+    run(["apt-get", *options, "update", "-q"])
+    run(["apt-get", *options, "source", "--download-only", "kubernetes"], cwd=work)
     (description,) = work.glob("kubernetes_1.20*.dsc")
     run(["dpkg-source", "--no-check", "-x", description.name, "tree"], cwd=work)
     inside = work / "go/src/k8s.io"
@@ -121,6 +123,23 @@ def _build_debian(version: str, folder: Path) -> None:
             cwd=tree,
             env=environment,
         )
+
+
+def _sources(folder: Path) -> list[str]:
+    """Options with which apt knows the sources of packages, too; its own settings stay as they are."""
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    (folder / "lists/partial").mkdir(parents=True, exist_ok=True)
+    for file in [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]:
+        if file.exists() and "/debian" in (text := file.read_text()):
+            both = re.sub(r"^Types:.*$", "Types: deb-src", text, flags=re.MULTILINE)
+            both = re.sub(r"^deb ", "deb-src ", both, flags=re.MULTILINE)
+            (folder / "parts" / (file.name + ("" if file.suffix else ".list"))).write_text(both)
+    settings = {
+        "Etc::sourcelist": "/dev/null",
+        "Etc::sourceparts": folder / "parts",
+        "State::lists": folder / "lists",
+    }
+    return [f"-oDir::{name}={value}" for name, value in settings.items()]
 
 
 def _go(module: Path, *arguments: str) -> None:

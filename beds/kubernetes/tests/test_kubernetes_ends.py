@@ -15,7 +15,7 @@ import pytest
 from beds.kubernetes import Cluster, cleanup, groups
 from beds.kubernetes.images import BUSYBOX
 from beds.kubernetes.network import CONTROL
-from beds.processes import REPOSITORY, BedError
+from beds.processes import REPOSITORY, BedError, wait
 
 POD = {
     "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "left"},
@@ -57,8 +57,7 @@ def test_it_leaves_nothing_behind_however_it_ends(kubernetes, how):
         time.sleep(0.1)
     if how is not None:
         os.kill(state["pid"], how)
-        while Path(f"/proc/{state['pid']}").exists():
-            time.sleep(0.05)
+        wait("its end", lambda: not Path(f"/proc/{state['pid']}").exists(), 60)
     if how == signal.SIGKILL:
         assert traces()["mounts"]  # its pods outlive it; what comes next removes them
     assert command("down").returncode == 0
