@@ -12,6 +12,7 @@ import pytest
 from beds.kubernetes import Cluster
 from beds.kubernetes.build import programs
 from beds.kubernetes.reference_picker import POOL, reference_picker
+from beds.processes import wait
 
 # lwepp v1.6.0 answers bodies without their content, never answers trailers, breaks the stream where
 # a status is due, and has no health services of these names. picker-conformance/README.md says more.
@@ -31,6 +32,13 @@ def test_the_reference_picker_differs_where_it_is_known_to(cluster: Cluster, tmp
     states = {"none-ready": gone, "normal": back}
     with reference_picker(cluster) as picker:
         command = [sys.executable, "-m", "picker_conformance", "--target", picker.target, "--patience", "2"]
+
+        def picks() -> bool:
+            return not subprocess.run(
+                [*command, "--only", "destination.no-body"], capture_output=True
+            ).returncode
+
+        wait("the picker to know its pods", picks, 30)
         command += ["--endpoints", ",".join(picker.endpoints), "--json", str(report)]
         command += [f"--enter={name}=sh -c {shlex.quote(line)}" for name, line in states.items()]
         subprocess.run(command, check=False, capture_output=True, timeout=240)
