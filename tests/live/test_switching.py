@@ -65,6 +65,8 @@ class Queries:
         """
         calm, during = (np.array([s for now, s in self.seen if now is which]) for which in (False, True))
         assert calm.size > 50 and during.size > 50
+        figures = [f"{1e3 * each:.0f}" for x in (calm, during) for each in (np.quantile(x, 0.9), x.max())]
+        print("90 % and longest, calm and during switches, ms:", *figures)
         if (why := starved(before, look(self.numbers), [])) is not None:
             return warnings.warn(f"how long queries waited is not judged: {why}", stacklevel=2)
         assert np.quantile(during, 0.9) <= P90_TIMES * np.quantile(calm, 0.9) + SLACK_S

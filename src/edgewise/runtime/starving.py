@@ -23,10 +23,9 @@ from edgewise.runtime.store import Running
 
 PERIOD_S, KEPT = 0.02, 30_000
 LATE_S = 0.02  # 95 of 100 wake-ups of an idle machine come within a thousandth of a second
-WAITED, STOLEN = (
-    0.35,
-    0.05,
-)  # shares above which a measurement says more about the machine than about a policy
+# Above these a measurement says more about the machine than about a policy: the demo's shares were within
+# two points of the simulated ones where threads waited for 40 to 65 % of their time, ten off at 82 %.
+WAITED, STOLEN = 0.7, 0.05
 
 
 class Lag:
