@@ -37,6 +37,13 @@ def reproduce(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds A:B instead of the test seeds, for example 2000000:2000020.")
     ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="EDGEWISE_EVIDENCE",
+            help="docs/results of a checkout: training runs, which a wheel leaves out.",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the figures; runs/reproduce-NAME by default.")
     ] = None,
@@ -57,12 +64,16 @@ def reproduce(
             name,
             place,
             results_folder(),
+            evidence=evidence,
             quick=quick,
             seeds=chosen,
             command=shlex.join(["edgewise", *sys.argv[1:]]),
             step=lambda text: status.update(f"{name}: {escape(text)}"),
         )
     _print_report(report)
+    left_out = [claim.id for claim in report.claims if claim.detail == runs.NEEDS_TRAINING]
+    if left_out:
+        out.print(f"{', '.join(left_out)}: {runs.NEEDS_TRAINING}")
     report.write(json_file or place / "claims.json")
     out.print(f"claims and figures: [bold]{escape(str(place))}[/bold]")
     if any(seed in TEST for seed in report.seeds):

@@ -33,6 +33,7 @@ from edgewise.reproduce.place import Code, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
 
 Progress = Callable[[str], None]
+NEEDS_TRAINING = "needs training runs, which a wheel leaves out: give --evidence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Reproduction:
         paper: what is reproduced, for people.
         claims: id → statement, in the order of the report.
         ours: ids of the claims about a method of edgewise's own, see `Claim.method`.
+        trained: ids of the claims that need training runs, which lie in docs/results and not in a wheel.
         seeds, quick_seeds: how many test seeds a full and a quick run use.
         measure: makes the claims.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
@@ -54,6 +56,7 @@ class Reproduction:
     paper: str
     claims: Mapping[str, str]
     ours: Collection[str]
+    trained: Collection[str]
     seeds: int
     quick_seeds: int
     measure: Callable[[Run], None]
@@ -78,6 +81,7 @@ def reproduction(
     paper: str,
     claims: Mapping[str, str],
     ours: Collection[str] = (),
+    trained: Collection[str] = (),
     seeds: int = 20,
     quick_seeds: int = 5,
     setting: Callable[[], str] | None = None,
@@ -86,11 +90,13 @@ def reproduction(
     """Register a function as the reproduction `name`; see `Reproduction` for the arguments.
 
     Raises:
-        EdgewiseError: `ours` names a claim that is not declared.
+        EdgewiseError: `ours` or `trained` names a claim that is not declared.
     """
-    strange = sorted(set(ours) - set(claims))
-    if strange:
-        raise EdgewiseError(f"reproduction {name!r}: ours names {strange[0]!r}, which is no declared claim")
+    for which, ids in (("ours", ours), ("trained", trained)):
+        for strange in sorted(set(ids) - set(claims)):
+            raise EdgewiseError(
+                f"reproduction {name!r}: {which} names {strange!r}, which is no declared claim"
+            )
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
         _registered[name] = Reproduction(
@@ -98,6 +104,7 @@ def reproduction(
             paper,
             dict(claims),
             frozenset(ours),
+            frozenset(trained),
             seeds,
             quick_seeds,
             measure,
@@ -139,6 +146,7 @@ class Run:
         seeds: to measure on.
         folder: of the output.
         results: folder of the frozen scenarios.
+        training: folder of the training runs; None where only the shipped policies are at hand.
         step: says what goes on, for people who wait.
         claims: made so far, by id.
         scenarios: name → SHA-256 of those loaded.
@@ -149,6 +157,7 @@ class Run:
     seeds: tuple[int, ...]
     folder: Path
     results: Path
+    training: Path | None = None
     step: Progress = lambda text: None
     claims: dict[str, Claim] = field(default_factory=dict)
     scenarios: dict[str, str] = field(default_factory=dict)
@@ -220,14 +229,19 @@ class Run:
 
     def finished_claims(self) -> tuple[Claim, ...]:
         """Every declared claim in order; those not made say so."""
-        left_out = "left out of a quick run" if self.quick else "declared, and not measured"
         status: Status = "not_in_quick" if self.quick else "inconclusive"
         paper = f"{self.what.name}: {self.what.paper}"
         return tuple(
             self.claims.get(id)
-            or Claim.without_figures(id, statement, self.what.method(id), paper, status, left_out)
+            or Claim.without_figures(id, statement, self.what.method(id), paper, status, self._why(id))
             for id, statement in self.what.claims.items()
         )
+
+    def _why(self, id: str) -> str:
+        """Why a claim was not made."""
+        if self.training is None and id in self.what.trained:
+            return NEEDS_TRAINING
+        return "left out of a quick run" if self.quick else "declared, and not measured"
 
     def _statement(self, id: str) -> str:
         if id not in self.what.claims:
@@ -248,6 +262,7 @@ def carry_out(
     folder: Path,
     results: Path,
     *,
+    evidence: Path | None = None,
     quick: bool = False,
     seeds: Sequence[int] | None = None,
     command: str = "",
@@ -260,16 +275,18 @@ def carry_out(
     Args:
         folder: for figures.
         results: holds frozen scenarios and the log of looks.
+        evidence: holds NAME/training, the training runs; None takes those in `results`.
         seeds: None takes the reproduction's test seeds.
         step: told what goes on.
     Raises:
-        EdgewiseError: no such reproduction, or what it raises.
+        EdgewiseError: no such reproduction, training runs that it needs are missing, or what it raises.
     """
     what = find(name)
+    training = _training(what, results, evidence, quick)
     chosen = tuple(what.test_seeds(quick) if seeds is None else seeds)
     made_by = code(checkout())  # before the run: what was read is what runs
     started_s = time.perf_counter()
-    run = Run(what, quick, chosen, folder, results, step)
+    run = Run(what, quick, chosen, folder, results, training, step)
     finished = False
     try:
         run.check_setting()
@@ -279,6 +296,21 @@ def carry_out(
         _note(run, made_by, finished)
     elapsed_s = time.perf_counter() - started_s
     return Report(what.name, run.finished_claims(), chosen, run.scenarios, elapsed_s, command)
+
+
+def _training(what: Reproduction, results: Path, evidence: Path | None, quick: bool) -> Path | None:
+    """Folder of the training runs; a quick run can do without, and leaves out what needs them."""
+    folder = (evidence or results) / what.name / "training"
+    if not what.trained or folder.is_dir():
+        return folder if what.trained else None
+    if quick and evidence is None:
+        return None
+    claims = ", ".join(id for id in what.claims if id in what.trained)
+    raise EdgewiseError(
+        f"reproduce {what.name}: no folder {folder}, and these claims need the training runs in it: "
+        f"{claims}. They are in docs/results of edgewise's source repository, not in its wheel: give "
+        "`--evidence CHECKOUT/docs/results`, or `--quick`, which measures the rest with the shipped policies"
+    )
 
 
 def _note(run: Run, made_by: Code, finished: bool) -> None:

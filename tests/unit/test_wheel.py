@@ -1,0 +1,78 @@
+"""What goes into the wheel, and what it can do by itself."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edgewise.errors import EdgewiseError
+from edgewise.reproduce import run
+from edgewise.reproduce.cases.osdec import TRAINED
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGEST_BYTES = 3_500_000
+FRESH = (2_000_000,)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built as `pip wheel .` builds it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_is_small_and_holds_what_is_used_after_installing(wheel):
+    assert wheel.stat().st_size <= LARGEST_BYTES
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name.removeprefix("edgewise/") for name in archive.namelist()}
+    assert {"data/policies/defer/osdec.onnx", "data/scenarios/tiny.yaml", "cli/__init__.py"} <= files
+    evidence = {path.name for path in (ROOT / "docs/results/osdec/training").iterdir()}
+    assert len(evidence) == 148 and evidence.isdisjoint(Path(name).name for name in files)
+
+
+def test_a_wheel_measures_quickly_with_the_policies_that_ship(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "packages")
+    own = {name: value for name, value in os.environ.items() if name != "EDGEWISE_EVIDENCE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "edgewise", "reproduce", "osdec", "--quick", "--seeds", "2000000:2000001"],
+        cwd=tmp_path,
+        env=own | {"PYTHONPATH": str(tmp_path / "packages"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    claims = json.loads((tmp_path / "runs/reproduce-osdec/claims.json").read_text())["claims"]
+    left_out = {claim["id"]: claim["detail"] for claim in claims if claim["status"] == "not_in_quick"}
+    assert set(left_out) == TRAINED and all("--evidence" in why for why in left_out.values())
+    assert "ablation" in done.stdout.splitlines()[-2] and "--evidence" in done.stdout
+
+
+def test_without_training_runs_a_whole_run_is_refused(tmp_path):
+    """Before anything is measured: a look at test seeds is not used up."""
+    with pytest.raises(EdgewiseError) as refused:
+        run.carry_out("osdec", tmp_path, tmp_path / "results")
+    assert all(id in str(refused.value) for id in TRAINED)
+    assert "source repository" in str(refused.value) and not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_folder_without_training_runs_is_named(quick, tmp_path):
+    with pytest.raises(EdgewiseError) as refused:
+        run.carry_out("osdec", tmp_path, tmp_path, evidence=tmp_path / "elsewhere", quick=quick, seeds=FRESH)
+    said = str(refused.value)
+    assert "elsewhere/osdec/training" in said and all(id in said for id in TRAINED)
+    assert "--evidence CHECKOUT/docs/results" in said
+
+
+def test_a_method_without_training_runs_is_named(tmp_path):
+    (tmp_path / "osdec" / "training").mkdir(parents=True)
+    with pytest.raises(EdgewiseError, match=r"reinforce-0\.onnx and its like are missing"):
+        run.carry_out("osdec", tmp_path, tmp_path, evidence=tmp_path, seeds=FRESH)
