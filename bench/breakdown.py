@@ -74,8 +74,8 @@ def _query_ns(model: Model, queries: int) -> float:
         poisson=model.poisson,
     )
     if model.noise:
-        links = tuple(replace(link, delay_s=0.01, deviation_s=0.002) for link in scenario.topology.links)
-        scenario = replace(scenario, topology=replace(scenario.topology, links=links))
+        links = tuple(replace(link, delay_s=0.01, deviation_s=0.002) for link in scenario.topology.ways)
+        scenario = replace(scenario, topology=replace(scenario.topology, ways=links))
     streams = [replace(stream, id=i, rate_qps=rate_qps / model.streams) for i in range(model.streams)]
     world = World.build(scenario.catalog, scenario.topology)
     simulation = Simulation(scenario, policies.load("closest"), 1, streams=streams, world=world)

@@ -18,7 +18,7 @@ from edgewise.core.views import Items, Rows
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.resources import Resources
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
+from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
 from edgewise.model.work import Stream
 
 STATIC = (
@@ -59,7 +59,7 @@ def world_of(size: int) -> World:
     )
     sites = tuple(Site(f"site-{s}", 0.001, 1e8) for s in range(SITES))
     links = tuple(
-        Link(f"site-{s}", f"cluster-{c}", 0.002 + 0.001 * ((s + c) % CLUSTERS), 0.001)
+        Way(f"site-{s}", f"cluster-{c}", 0.002 + 0.001 * ((s + c) % CLUSTERS), 0.001)
         for s in range(SITES)
         for c in range(CLUSTERS)
     )

@@ -17,7 +17,7 @@ from edgewise import policies
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.resources import Resources
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology
+from edgewise.model.topology import Cluster, Node, Site, Topology, Way
 from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import http
 from edgewise.runtime.admin import with_admin
@@ -43,7 +43,7 @@ def world() -> World:
     topology = Topology(
         (Site("here"),),
         (Cluster("edge", 0, (Node("node", "edge", Resources(4.0)),)),),
-        (Link("here", "edge", 0.0),),
+        (Way("here", "edge", 0.0),),
         (Deployed("echo-0", "echo-cpu", "node"),),
     )
     return World.build(Catalog((Model("echo", "copy", 100.0),), (variant,)), topology)

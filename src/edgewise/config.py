@@ -18,13 +18,15 @@ from pydantic import ValidationError
 from edgewise.errors import ScenarioError
 from edgewise.model.build import build_catalog
 from edgewise.model.catalog import Catalog
+from edgewise.model.grammar.catalog import CatalogSpec
+from edgewise.model.grammar.scenario import ScenarioSpec
+from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
 from edgewise.model.library import Graph
 from edgewise.model.orchestration_spec import OrchestrationSpec
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.reference import key_tables
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
 from edgewise.model.settings import set_paths
-from edgewise.model.spec import ApplicationSpec, ApplicationsSpec, CatalogSpec, ScenarioSpec
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
 _ORCHESTRATION = files("edgewise") / "data" / "orchestration"
@@ -61,7 +63,8 @@ def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None =
 
     Args:
         settings: dotted path → value, to be set before the scenario is built: `topology.antennas`,
-            `arrivals.clients_per_min`; entries of lists by number or name: `applications.pool.weight`.
+            `streams.arrivals.clients_per_min`; entries of lists by number or name:
+            `streams.applications.pool.weight`.
     Raises:
         ScenarioError: there is no such file or name, it is not YAML, its content is wrong, or a
             setting's path does not exist.

@@ -30,7 +30,7 @@ from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Worker
+from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
 from edgewise.model.work import Stream
 
 if TYPE_CHECKING:
@@ -109,14 +109,14 @@ def small_world(workers: int = 6, sites: int = 2) -> World:
     clusters = tuple(
         Cluster(f"cluster-{c}", c, (Node(f"node-{c}", f"cluster-{c}", Resources(1000.0)),)) for c in range(3)
     )
-    links = tuple(
-        Link(f"site-{s}", f"cluster-{c}", 0.002 + 0.01 * c + 0.001 * s, 0.001)
+    ways = tuple(
+        Way(f"site-{s}", f"cluster-{c}", 0.002 + 0.01 * c + 0.001 * s, 0.001)
         for s in range(sites)
         for c in range(3)
     )
     deployed = tuple(Worker(f"worker-{k}", f"variant-{k}", f"node-{k % 3}") for k in range(workers))
     site_list = tuple(Site(f"site-{s}", 0.001, 1e8) for s in range(sites))
-    return World.build(Catalog(models, variants), Topology(site_list, clusters, links, deployed))
+    return World.build(Catalog(models, variants), Topology(site_list, clusters, ways, deployed))
 
 
 def queue_scenario(
@@ -160,10 +160,12 @@ def queue_scenario(
         "sites": [{"name": "s", "uplink_bps": 1e15}],
         "links": [{"site": "s", "cluster": "c", "delay_s": 0, "bandwidth_bps": 1e15}],
         "workers": [{"variant": "v", "node": "n"}],
-        "applications": [
-            {"name": "a", "task": "t", "rate_qps": 1, "size_bytes": 1, "deadline_s": 1, "length_s": 1}
-        ],
-        "arrivals": {"clients_per_min": 1},
+        "streams": {
+            "applications": [
+                {"name": "a", "task": "t", "rate_qps": 1, "size_bytes": 1, "deadline_s": 1, "length_s": 1}
+            ],
+            "arrivals": {"clients_per_min": 1},
+        },
     }
     scenario = parse_scenario(data, "queue")
     (variant,) = scenario.catalog.variants

@@ -12,7 +12,7 @@ from edgewise import policies
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.resources import Resources
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology
+from edgewise.model.topology import Cluster, Node, Site, Topology, Way
 from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import grpc_server, http
 from edgewise.runtime.admin import with_admin
@@ -74,7 +74,7 @@ def dense_world(workers=2, capacity_qps=100.0):
     topology = Topology(
         (Site("site-0"),),
         (Cluster("edge", 0, (node,)),),
-        (Link("site-0", "edge", 0.0001),),
+        (Way("site-0", "edge", 0.0001),),
         tuple(Deployed(f"dense-{i}", "dense-cpu", "n0") for i in range(workers)),
     )
     return World.build(catalog, topology)

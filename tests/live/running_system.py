@@ -45,9 +45,11 @@ def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
             ],
             "workers": [{"variant": "echo-cpu", "cluster": "near", "count": workers - 1},
                         {"variant": "echo-cpu", "cluster": "far"}],
-            "applications": [{"name": "any", "task": "score", "rate_qps": 10, "size_bytes": 100,
-                              "deadline_s": 5, "length_s": 60}],
-            "arrivals": {"clients_per_min": 1},
+            "streams": {
+                "applications": [{"name": "any", "task": "score", "rate_qps": 10, "size_bytes": 100,
+                                  "deadline_s": 5, "length_s": 60}],
+                "arrivals": {"clients_per_min": 1},
+            },
         },
         "small",
     )  # fmt: skip

@@ -27,7 +27,7 @@ MEMORY_BYTES, REPLICA_BYTES = 2.5e9, {"camera": 1e9, "plates": 1e9, "sorting": 0
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
-    changes = {"orchestration.frame_s": FRAME_S, "orchestration.nodes_per_frame": 3}
+    changes = {"services.frame_s": FRAME_S, "services.nodes_per_frame": 3}
     with started(tmp_path_factory.mktemp("services"), load_scenario("kais-live", changes)) as made:
         yield made
 
@@ -304,7 +304,7 @@ def test_policies_are_switched_while_it_runs(system):
 
 
 def test_a_changed_scenario_replaces_replicas_one_by_one_under_load(system):
-    changes = {"orchestration.frame_s": FRAME_S, "catalog.variants.camera.profile.fixed_s": 0.05}
+    changes = {"services.frame_s": FRAME_S, "catalog.variants.camera.profile.fixed_s": 0.05}
 
     async def run():
         async with Load(system, 3):
@@ -359,7 +359,7 @@ def test_the_command_line_shows_and_steers_it(system):
         return edgewise(*arguments, *folder, folder=system.folder, code=code)
 
     assert "in time" in say("load", "plates", "--rate-qps", "20", "--seconds", "1", "--deadline-s", "30")
-    own_s = load_scenario("kais-live").spec.orchestration.services[1].deadline_s
+    own_s = load_scenario("kais-live").spec.services.offered[1].deadline_s
     assert own_s != 1.0 and f"within {own_s:g} s" in say("load", "plates", "--seconds", "0.5")
     assert "refused" in say(
         "load", "plates", "--seconds", "0.5", "--deadline-s", "0.001", "--site", "site-east"

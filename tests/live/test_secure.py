@@ -229,9 +229,10 @@ clusters: [{name: edge, tier: 0, nodes: [{name: node, resources: {cpu_cores: 1}}
 sites: [{name: site, uplink_bps: 10 Gbps}]
 links: [{site: "*", cluster: edge, delay_s: 0.1 ms}]
 workers: [{variant: dense-cpu, node: node}]
-applications:
-  - {name: camera, task: score, rate_qps: 5, size_bytes: 180 kB, deadline_s: 200 ms, length_s: 20}
-arrivals: {clients_per_min: 6}
+streams:
+  applications:
+    - {name: camera, task: score, rate_qps: 5, size_bytes: 180 kB, deadline_s: 200 ms, length_s: 20}
+  arrivals: {clients_per_min: 6}
 """
 
 

@@ -96,7 +96,7 @@ def system(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory):
-    made = cold(tmp_path_factory, load_scenario("kais-live", {"orchestration.frame_s": 0.5}))
+    made = cold(tmp_path_factory, load_scenario("kais-live", {"services.frame_s": 0.5}))
     yield made
     made.stop()
 

@@ -34,7 +34,7 @@ POLICIES = [name for name in request_policies() if name != "flow"]
 
 def live_services():
     """Services whose requests reach their station within the slot, and whose nodes have cores for all."""
-    changes = {"orchestration.hold_s": 0.02, "orchestration.frame_s": 0.2}
+    changes = {"services.hold_s": 0.02, "services.frame_s": 0.2}
     services = services_of(load_scenario("kais-live", changes))
     system = services.system._replace(
         delay_s=np.zeros_like(services.system.delay_s), cpu_cores=services.system.cpu_cores * 10,

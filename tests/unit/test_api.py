@@ -78,7 +78,7 @@ def test_a_run_without_any_query_is_no_crash():
     from edgewise.model.scenario import parse_scenario
 
     data = ew.load_scenario("tiny").spec.model_dump(exclude_none=True)
-    data["arrivals"] = {"clients_per_min": 1e-6}
+    data["streams"]["arrivals"] = {"clients_per_min": 1e-6}
     scenario = parse_scenario(data, "empty")
     assert ew.simulate(scenario, "closest", seeds=[0]).summary() == []
     with pytest.raises(PolicyError, match="no values"):

@@ -11,7 +11,7 @@ from edgewise.workloads import generate_streams
 from edgewise.workloads.applications import fit_weights, mean_load_qps, queries_per_client
 
 SCENARIO = load_scenario("dc-cloud", {"topology.antennas": 1})
-APPLICATIONS = SCENARIO.applications
+APPLICATIONS = SCENARIO.streams.applications
 
 
 def constant(per_min: float) -> Arrivals:
@@ -29,7 +29,7 @@ def test_committed_weights_bring_the_load_of_the_paper() -> None:
 
 @pytest.mark.parametrize("per_min", [60.0, 100.0])
 def test_generated_streams_bring_the_load(per_min: float) -> None:
-    scenario = replace(SCENARIO, arrivals=constant(per_min))
+    scenario = replace(SCENARIO, streams=replace(SCENARIO.streams, arrivals=constant(per_min)))
     seeds = 20
     queries = [
         s.rate_qps * (s.close_s - s.open_s) for k in range(seeds) for s in generate_streams(scenario, k)
@@ -54,7 +54,7 @@ def test_queries_per_client_is_the_integral(length_s: tuple[float, float]) -> No
 
 def test_load_of_steps_adds_up() -> None:
     steps = Arrivals(((0.0, 20.0), (150.0, 60.0), (300.0, 100.0), (450.0, 20.0)))
-    scenario = replace(SCENARIO, arrivals=steps)
+    scenario = replace(SCENARIO, streams=replace(SCENARIO.streams, arrivals=steps))
     load = mean_load_qps(APPLICATIONS, steps, 480.0)
     seeds = 20
     queries = [

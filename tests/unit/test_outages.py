@@ -20,7 +20,7 @@ def scenario():
 
 
 def stream(scenario, i=0, **needs):
-    application = scenario.applications[0]
+    application = scenario.streams.applications[0]
     base = dict(
         site=0, application=application.name, task=application.task, open_s=1.0, close_s=31.0, rate_qps=10.0,
         size_bytes=application.size_bytes, deadline_s=5.0, min_accuracy=0.0,

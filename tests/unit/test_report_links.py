@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import edgewise as ew
 from edgewise import cli
-from edgewise.model.topology import LinkTable
+from edgewise.model.topology import WayTable
 from edgewise.report import links
 from edgewise.report.schema import STREAMS
 
@@ -24,15 +24,15 @@ def scenario():
 
 def narrow(scenario, bps):
     """The scenario with links of so many bits per second."""
-    table = scenario.topology.links
+    table = scenario.topology.ways
     shape = (len(scenario.topology.sites), len(scenario.topology.clusters))
     delay = np.full(shape, 0.001)
-    made = LinkTable(
+    made = WayTable(
         [s.name for s in scenario.topology.sites], [c.name for c in scenario.topology.clusters],
         delay, 0 * delay, np.full(shape, bps),
     )  # fmt: skip
     assert len(table) == len(made)
-    return replace(scenario, topology=replace(scenario.topology, links=made))
+    return replace(scenario, topology=replace(scenario.topology, ways=made))
 
 
 def naive_peak(rows, row):

@@ -104,7 +104,7 @@ def changed(tmp_path, old, new):
     [
         ("duration_s: 20.0", "duration_s: 21.0", r"duration_s was 20\.0, now 21\.0"),
         ("rate: 90.0", "rate: 80.0", r"arrivals\.clients_per_min\[1\]\.rate was 90\.0, now 80\.0"),
-        ("  - at_s: 10.0\n    rate: 90.0\n", "", r"arrivals\.clients_per_min had 2 entries, now 1"),
+        ("    - at_s: 10.0\n      rate: 90.0\n", "", r"arrivals\.clients_per_min had 2 entries, now 1"),
     ],
 )
 def test_a_changed_scenario_is_refused_and_the_key_named(tmp_path, old, new, message):

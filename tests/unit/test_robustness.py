@@ -34,7 +34,7 @@ def test_six_variations_and_the_base_one_thing_at_a_time():
         parts = {
             "capacity": scenario.catalog != TINY.catalog,
             "network delay": scenario.topology != TINY.topology,
-            "load": scenario.arrivals != TINY.arrivals,
+            "load": scenario.streams.arrivals != TINY.streams.arrivals,
         }
         assert [part for part, differs in parts.items() if differs] == [name.rsplit(" ", 1)[0]]
     with pytest.raises(ValueError, match="step is 20"):
@@ -53,12 +53,12 @@ def test_capacity_and_processing_delay_go_together():
 def test_network_delays_include_access_deviation_and_the_timeline():
     changes = (LinkChange(1.0, "site", "far", delay_s=0.1), NodeChange(2.0, "far-node", False))
     after = scale_delay(replace(TINY, timeline=changes), 1.2)
-    far = after.topology.links[1]
+    far = after.topology.ways[1]
     assert (far.delay_s, far.deviation_s) == (pytest.approx(0.024), pytest.approx(0.0024))
     assert after.topology.sites[0].access_delay_s == pytest.approx(0.0012)
     assert after.timeline[0].delay_s == pytest.approx(0.12) and after.timeline[0].deviation_s is None
     assert after.timeline[1] == changes[1]
-    assert far.bandwidth_bps == TINY.topology.links[1].bandwidth_bps
+    assert far.bandwidth_bps == TINY.topology.ways[1].bandwidth_bps
 
 
 def test_load_changes_how_many_come():

@@ -10,7 +10,7 @@ from edgewise.errors import RunError
 from edgewise.sim.room import room_for_switching
 from edgewise.sim.simulate import Simulation
 
-SETTINGS = {"topology.antennas": 2, "duration_s": 100, "arrivals.clients_per_min": 200}
+SETTINGS = {"topology.antennas": 2, "duration_s": 100, "streams.arrivals.clients_per_min": 200}
 NAMES = ("closest", "load-balancing", "least-loaded-feasible")
 
 

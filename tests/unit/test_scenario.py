@@ -63,10 +63,10 @@ def test_three_tier_is_what_the_documentation_says() -> None:
     scenario = load_scenario("three-tier")
     assert [cluster.tier for cluster in scenario.topology.clusters] == [0, 0, 1, 2]
     assert [site.name for site in scenario.topology.sites] == ["access-0", "access-1"]
-    assert len(scenario.applications) == 10
+    assert len(scenario.streams.applications) == 10
     assert scenario.duration_s == 120 and scenario.window_s == 25
     best = max(model.accuracy for model in scenario.catalog.models)
-    assert all(application.min_accuracy <= best for application in scenario.applications)
+    assert all(application.min_accuracy <= best for application in scenario.streams.applications)
     capacity = {v.name: (v.capacity_qps, v) for v in scenario.catalog.variants}
     for stated, v in capacity.values():  # a worker loaded to C_v must not be overloaded
         assert stated <= v.servers * v.max_batch / v.profile.delay_s(v.largest_bytes, v.max_batch)
@@ -98,17 +98,17 @@ def test_three_tier_is_what_the_documentation_says() -> None:
         ("links[0].cluster", "neer", "links[0].cluster: unknown cluster 'neer'; did you mean 'near'?"),
         ("links[0].cluster", "far", "no link from site 'site' to cluster 'near'; add {site: site"),
         ("links[1].cluster", "near", "links[1]: a second link from 'site' to 'near'"),
-        ("applications[0].task", "detecton", "[0].task: no model has task 'detecton'; did you mean"),
-        ("applications[0].deadline_s", [3, 1], "deadline_s: [3, 1] is upside down; write [1, 3]"),
-        ("applications[0].rate_qps", [1, 2, 3], "applications[0].rate_qps: [1, 2, 3] is not a range"),
-        ("applications[0].arrivals", "bursty", "arrivals: 'bursty' is not allowed; use 'periodic'"),
-        ("applications[1].name", "quick", "applications: the name 'quick' is given twice"),
-        ("applications[0].name", "a b", "applications[0].name: 'a b' is not a name"),
-        ("applications[0].name", 7, "applications[0].name: 7 is not a string"),
-        ("applications[0]", "quick", "applications[0]: 'quick' is not a mapping; its keys are name, task"),
-        ("applications", [], "applications: [] is not a list with at least one entry"),
-        ("arrivals.clients_per_min", [{"at_s": 5, "rate": 1}], "the first step must start at 0"),
-        ("arrivals.clients_per_min", [{"at_s": 0, "rate": 1}, {"at_s": 0, "rate": 2}], "must increase"),
+        ("streams.applications[0].task", "detecton", "[0].task: no model has task 'detecton'; did you mean"),
+        ("streams.applications[0].deadline_s", [3, 1], "deadline_s: [3, 1] is upside down; write [1, 3]"),
+        ("streams.applications[0].rate_qps", [1, 2, 3], "applications[0].rate_qps: [1, 2, 3] is not a range"),
+        ("streams.applications[0].arrivals", "bursty", "arrivals: 'bursty' is not allowed; use 'periodic'"),
+        ("streams.applications[1].name", "quick", "applications: the name 'quick' is given twice"),
+        ("streams.applications[0].name", "a b", "applications[0].name: 'a b' is not a name"),
+        ("streams.applications[0].name", 7, "applications[0].name: 7 is not a string"),
+        ("streams.applications[0]", "quick", "[0]: 'quick' is not a mapping; its keys are name, task"),
+        ("streams.applications", [], "applications: [] is not a list with at least one entry"),
+        ("streams.arrivals.clients_per_min", [{"at_s": 5, "rate": 1}], "the first step must start at 0"),
+        ("streams.arrivals.clients_per_min", 2 * [{"at_s": 0, "rate": 1}], "must increase"),
         ("decision_delay_s", -1, "decision_delay_s: -1 is too small"),
         ("catalog.variants[0].profile.distribution", "gamma", "'gamma' is not allowed; use 'normal' or 'exp"),
         ("catalog.variants[0].batch_timeout_s", "5 days", "batch_timeout_s: '5 days' is not a number"),
@@ -116,22 +116,22 @@ def test_three_tier_is_what_the_documentation_says() -> None:
         ("catalog.use", "detection", "catalog.use: catalog 'detection': not at hand"),
         ("catalog.uses", "x", "catalog.uses: unknown key 'uses'; use one of: models, variants"),
         (
-            "applications", {"use": "reference", "weight": 1},
-            "applications.weight: unknown key 'weight'; did you mean 'weights'",
+            "streams.applications", {"use": "reference", "weight": 1},
+            "streams.applications.weight: unknown key 'weight'; did you mean 'weights'",
         ),
         (
-            "applications", {"use": "r", "applications": [{"name": "x"}]},
-            "applications.applications[0].task: is missing",
+            "streams.applications", {"use": "r", "applications": [{"name": "x"}]},
+            "streams.applications.applications[0].task: is missing",
         ),
-        ("applications", {"weights": "uniform"}, "applications: {'weights': 'uniform'} is not a list"),
+        ("streams.applications", {"weights": "uniform"}, "{'weights': 'uniform'} is not a list"),
         (
             "topology", {"kind": "full-edge"},
             "'topology' makes the clusters, sites, links, workers; remove one",
         ),
-        ("arrivals.pattern", "burst", "needs either 'clients_per_min' or 'pattern'; give exactly one"),
+        ("streams.arrivals.pattern", "burst", "either 'clients_per_min' or 'pattern'; give exactly one"),
         (
-            "arrivals", {"pattern": "bursts"},
-            "arrivals.pattern: 'bursts' is not allowed; use 'burst' or 'steady'",
+            "streams.arrivals", {"pattern": "bursts"},
+            "streams.arrivals.pattern: 'bursts' is not allowed; use 'burst' or 'steady'",
         ),
         (
             "timeline", [{"at_s": 1, "node": "near", "up": False}],
@@ -165,7 +165,7 @@ def test_three_tier_is_what_the_documentation_says() -> None:
             "timeline", [{"at_s": 1, "link": {"site": "*", "cluster": "far"}}],
             "timeline[0]: changes nothing; give up,",
         ),
-        ("arrivals.clients_per_min", -3, "arrivals.clients_per_min[0].rate: -3 is too small"),
+        ("streams.arrivals.clients_per_min", -3, "streams.arrivals.clients_per_min[0].rate: -3 is too small"),
     ],
 )  # fmt: skip
 def test_errors_name_path_value_and_fix(data: dict[str, Any], path: str, value: Any, expected: str) -> None:
@@ -188,7 +188,7 @@ def test_all_problems_are_listed_together(data: dict[str, Any]) -> None:
     del data["windows"]
     data["duration_s"] = 1
     data["workers"][0]["variant"] = "x"
-    data["applications"][0]["task"] = "y"
+    data["streams"]["applications"][0]["task"] = "y"
     text = message(data)
     assert "2 problems" in text and "workers[0]" in text and "applications[0]" in text
 
@@ -204,7 +204,7 @@ def test_not_a_mapping(bad: Any) -> None:
 
 
 def test_zero_weights(data: dict[str, Any]) -> None:
-    for application in data["applications"]:
+    for application in data["streams"]["applications"]:
         application["weight"] = 0
     assert "every weight is 0" in message(data)
 
@@ -245,7 +245,7 @@ def test_units_sites_and_link_precedence(data: dict[str, Any]) -> None:
     topology = parse_scenario(data, "x").topology
     assert [site.name for site in topology.sites] == ["s-0", "s-1"]
     assert topology.sites[0].access_delay_s == 0.005 and topology.sites[0].uplink_bps == 1e7
-    delay = {(link.site, link.cluster): link.delay_s for link in topology.links}
+    delay = {(link.site, link.cluster): link.delay_s for link in topology.ways}
     assert delay == {("s-0", "near"): 1e-3, ("s-0", "far"): 0.02, ("s-1", "near"): 0.5, ("s-1", "far"): 0.02}
 
 
@@ -292,11 +292,11 @@ def test_timeline_is_sorted_and_expanded(data: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("pattern", "rates"), [("burst", [20, 60, 100, 20]), ("steady", [60, 40, 20, 60])])
 def test_patterns_go_on_to_the_end(data: dict[str, Any], pattern: str, rates: list[float]) -> None:
-    data["duration_s"], data["arrivals"] = "8min", {"pattern": pattern}
-    steps = parse_scenario(data, "x").arrivals.steps
+    data["duration_s"], data["streams"]["arrivals"] = "8min", {"pattern": pattern}
+    steps = parse_scenario(data, "x").streams.arrivals.steps
     assert steps == tuple(zip([0.0, 150.0, 300.0, 450.0], map(float, rates), strict=True))
     data["duration_s"] = 150
-    assert len(parse_scenario(data, "x").arrivals.steps) == 1
+    assert len(parse_scenario(data, "x").streams.arrivals.steps) == 1
 
 
 def test_the_reference_page_has_every_key_as_it_is_now() -> None:

@@ -14,7 +14,7 @@ from edgewise.model.deploy import fill
 from edgewise.model.library import Graph
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.topology import Link, LinkTable, Node
+from edgewise.model.topology import Node, Way, WayTable
 
 KINDS = ("dc-cloud", "co-dc-cloud", "full-edge", "isp")
 LINE = Graph(("A", "B", "C", "D"), ((0, 1, 100.0), (1, 2, 200.0), (1, 3, 300.0)))
@@ -33,8 +33,7 @@ def scenario(**topology: Any) -> Scenario:
         "duration_s": 60,
         "catalog": {"use": "detection"},
         "topology": topology,
-        "applications": {"use": "reference"},
-        "arrivals": {"clients_per_min": 60},
+        "streams": {"applications": {"use": "reference"}, "arrivals": {"clients_per_min": 60}},
     }
     return parse_scenario(data, "test", Line())
 
@@ -84,7 +83,7 @@ def test_servers_scale_with_the_antennas() -> None:
 
 def test_delays_in_a_tree() -> None:
     topology = scenario(kind="full-edge", antennas=7).topology
-    links = {(link.site, link.cluster): link for link in topology.links}
+    links = {(link.site, link.cluster): link for link in topology.ways}
 
     def way(site: int, cluster: str) -> tuple[float, float]:
         link = links[f"antenna-{site}", cluster]
@@ -105,7 +104,7 @@ def test_delays_on_a_graph() -> None:
     assert [site.name for site in topology.sites] == ["A", "B", "C", "D"]
     # The first office is at the best connected node, the second at the node furthest from it.
     assert [c.name for c in topology.clusters if c.tier == 1] == ["office-B", "office-D"]
-    delay = {(link.site, link.cluster): link.delay_s for link in topology.links}
+    delay = {(link.site, link.cluster): link.delay_s for link in topology.ways}
     assert delay["A", "access-A"] == pytest.approx(0.3e-3)
     assert delay["A", "access-D"] == pytest.approx(2e-3 + 400 * 5e-6)
     assert delay["C", "office-D"] == pytest.approx(1e-3 + 500 * 5e-6)
@@ -128,7 +127,7 @@ def test_a_mix_keeps_its_shares_and_fills_up() -> None:
 def test_a_topology_comes_back_equal_and_differs_when_a_delay_does() -> None:
     built = scenario(kind="isp", antennas=5)
     again = parse_scenario(yaml.safe_load(dump_scenario(built)), "test", Line())
-    assert again == built and hash(again.topology.links) == hash(built.topology.links)
+    assert again == built and hash(again.topology.ways) == hash(built.topology.ways)
     assert scenario(kind="isp", antennas=5, cloud={"delay_s": 0.02}) != built
 
 
@@ -137,7 +136,7 @@ def test_a_thousand_antennas() -> None:
     world = World.build(built.catalog, built.topology)
     assert world.delay_s.shape == (1000, 1000 + 200 + 2)
     assert 10_000 < world.workers < 30_000
-    assert len(built.topology.links) == world.delay_s.size
+    assert len(built.topology.ways) == world.delay_s.size
 
 
 @pytest.mark.parametrize(
@@ -220,12 +219,12 @@ def test_a_graph_in_pieces_is_refused() -> None:
 
 def test_link_tables_read_as_links() -> None:
     delay = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    table = LinkTable(("s", "t"), ("a", "b", "c"), delay, delay / 10, delay * 10)
-    assert table[1] == Link("s", "b", 2.0, 0.2, 20.0)
-    assert table[-1] == list(table)[5] == Link("t", "c", 6.0, pytest.approx(0.6), 60.0)
+    table = WayTable(("s", "t"), ("a", "b", "c"), delay, delay / 10, delay * 10)
+    assert table[1] == Way("s", "b", 2.0, 0.2, 20.0)
+    assert table[-1] == list(table)[5] == Way("t", "c", 6.0, pytest.approx(0.6), 60.0)
     assert table[2:4] == (table[2], table[3]) and len(table) == 6
-    assert table != "links" and table == LinkTable(("s", "t"), ("a", "b", "c"), *map(np.copy, table.arrays))
+    assert table != "links" and table == WayTable(("s", "t"), ("a", "b", "c"), *map(np.copy, table.arrays))
     with pytest.raises(ValueError, match="read-only"):
         table.delay_s[0, 0] = 0.0
     with pytest.raises(ValueError, match=r"need shape \(1, 3\)"):
-        LinkTable(("s",), ("a", "b", "c"), delay, delay, delay)
+        WayTable(("s",), ("a", "b", "c"), delay, delay, delay)

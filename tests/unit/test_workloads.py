@@ -24,7 +24,7 @@ steps = st.lists(
 
 
 def with_arrivals(scenario: Scenario, *pattern: tuple[float, float]) -> Scenario:
-    return replace(scenario, arrivals=Arrivals(tuple(pattern)))
+    return replace(scenario, streams=replace(scenario.streams, arrivals=Arrivals(tuple(pattern))))
 
 
 @settings(max_examples=60, deadline=None)
@@ -34,11 +34,11 @@ def test_streams_keep_their_invariants(seed: int, first: float, later: list[tupl
     streams = generate_streams(scenario, seed)
     assert [stream.id for stream in streams] == list(range(len(streams)))
     assert all(a.open_s <= b.open_s for a, b in pairwise(streams))
-    applications = {application.name: application for application in scenario.applications}
+    applications = {application.name: application for application in scenario.streams.applications}
     for stream in streams:
         application: Application = applications[stream.application]
         assert 0 <= stream.open_s < stream.close_s <= scenario.duration_s
-        assert scenario.arrivals.rate_per_min(stream.open_s) > 0
+        assert scenario.streams.arrivals.rate_per_min(stream.open_s) > 0
         assert application.rate_qps[0] <= stream.rate_qps <= application.rate_qps[1]
         assert application.deadline_s[0] <= stream.deadline_s <= application.deadline_s[1]
         assert stream.close_s - stream.open_s <= application.length_s[1] + 1e-9
@@ -68,15 +68,17 @@ def test_counts_are_poisson_in_every_step() -> None:
 
 
 def test_applications_follow_weights_and_sites_are_independent() -> None:
-    first, second = TINY.applications
+    first, second = TINY.streams.applications
     site = TINY.topology.sites[0]
+    busy = with_arrivals(TINY, (0.0, 6000.0))
+    kinds = (
+        replace(first, weight=3.0),
+        replace(second, weight=1.0),
+        replace(first, name="never", weight=0.0),
+    )
     scenario = replace(
-        with_arrivals(TINY, (0.0, 6000.0)),
-        applications=(
-            replace(first, weight=3.0),
-            replace(second, weight=1.0),
-            replace(first, name="never", weight=0.0),
-        ),
+        busy,
+        streams=replace(busy.streams, applications=kinds),
         topology=replace(TINY.topology, sites=(site, replace(site, name="other"))),
     )
     streams = generate_streams(scenario, 5)

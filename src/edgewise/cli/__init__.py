@@ -46,7 +46,9 @@ ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the n
 SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Change the scenario, for example arrivals.clients_per_min=80; repeatable."),
+    typer.Option(
+        "--set", help="Change the scenario, for example streams.arrivals.clients_per_min=80; repeatable."
+    ),
 ]
 OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name> by default.")]
 

@@ -126,7 +126,7 @@ def up(
 def _use(folder: Path, scenario: Scenario, policy: str) -> None:
     """Switch the policies of the system that runs."""
     wanted = {"/v1/policy": policy}
-    if (services := scenario.spec.orchestration) is not None:
+    if (services := scenario.spec.services) is not None:
         wanted |= {"/v1/request-policy": services.dispatch, "/v1/replica-policy": services.orchestrate}
     for path, name in wanted.items():
         accepted = _call(folder, "PUT", path, {"policy": name})

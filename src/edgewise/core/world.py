@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Catalog
-from edgewise.model.topology import LinkTable, Topology
+from edgewise.model.topology import Topology, WayTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -174,18 +174,18 @@ def link_arrays(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, 
     Raises:
         ScenarioError: a link is missing.
     """
-    if isinstance(topology.links, LinkTable):
-        if (topology.links.sites, topology.links.clusters) != (
+    if isinstance(topology.ways, WayTable):
+        if (topology.ways.sites, topology.ways.clusters) != (
             tuple(s.name for s in topology.sites),
             clusters,
         ):
             raise ScenarioError("links: their table is of other sites or clusters; build it from these")
-        return topology.links.arrays
-    links = {(link.site, link.cluster): link for link in topology.links}
+        return topology.ways.arrays
+    ways = {(way.site, way.cluster): way for way in topology.ways}
     rows = []
     for site in topology.sites:
         for cluster in clusters:
-            link = links.get((site.name, cluster))
+            link = ways.get((site.name, cluster))
             if link is None:
                 raise ScenarioError(f"links: no link from site {site.name!r} to cluster {cluster!r}; add one")
             rows.append((link.delay_s, link.deviation_s, link.bandwidth_bps))

@@ -90,7 +90,7 @@ def applications() -> tuple[Application, ...]:
     """The ten reference applications with their deadlines, rates and mix; each finds or reads text."""
     return tuple(
         replace(a, task=READ if a.name in READERS else FIND, size_bytes=float(payload_bytes(a.name)))
-        for a in load_scenario("three-tier").applications
+        for a in load_scenario("three-tier").streams.applications
     )
 
 
@@ -161,13 +161,15 @@ def scenario(factor: float, seconds: float) -> Scenario:
             {"site": "*", "cluster": "cloud", "delay_s": 0.025, "deviation_s": 0.004},
         ],
         "workers": [{"variant": v, "cluster": cluster} for v, cluster in WORKERS],
-        "applications": [
-            {"name": a.name, "task": a.task, "rate_qps": [factor * r for r in a.rate_qps],
-             "size_bytes": a.size_bytes, "deadline_s": list(a.deadline_s), "length_s": seconds,
-             "min_accuracy": a.min_accuracy, "weight": a.weight}
-            for a in applications()
-        ],
-        "arrivals": {"clients_per_min": STREAMS * 60 / seconds / 2},
+        "streams": {
+            "applications": [
+                {"name": a.name, "task": a.task, "rate_qps": [factor * r for r in a.rate_qps],
+                 "size_bytes": a.size_bytes, "deadline_s": list(a.deadline_s), "length_s": seconds,
+                 "min_accuracy": a.min_accuracy, "weight": a.weight}
+                for a in applications()
+            ],
+            "arrivals": {"clients_per_min": STREAMS * 60 / seconds / 2},
+        },
     }  # fmt: skip
     return parse_scenario(data, "demo")
 

@@ -10,20 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.deploy import deploy
+from edgewise.model.grammar.catalog import CatalogSpec, VariantSpec
+from edgewise.model.grammar.places import OWN, ClusterSpec, LinkSpec, SiteSpec
+from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
+from edgewise.model.grammar.streams import ApplicationSpec
 from edgewise.model.problems import nearest
 from edgewise.model.resources import KINDS, Resources
-from edgewise.model.spec import (
-    ApplicationSpec,
-    CatalogSpec,
-    ChangeSpec,
-    ClusterSpec,
-    LinkSpec,
-    ScenarioSpec,
-    SiteSpec,
-    VariantSpec,
-)
 from edgewise.model.timeline import Change, LinkChange, NodeChange
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology
+from edgewise.model.topology import Cluster, Link, Node, Site, Topology, Way
 from edgewise.model.values import ResourcesSpec
 
 Problems = list[str]
@@ -51,15 +45,20 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
     """Sites, clusters, links and workers, with counts expanded.
 
     Problems: names given twice, unknown names, a site without a link to a cluster, workers
-    that do not fit their node.
+    that do not fit their node, links between a node and a cluster.
     """
     site_specs, worker_specs = spec.sites or (), spec.workers or ()
-    sites = tuple(_site(name, site) for site in site_specs for name in expand(site.name, site.count))
-    clusters = tuple(_cluster(cluster) for cluster in spec.clusters or ())
+    clusters = tuple(
+        _cluster(name, cluster)
+        for cluster in spec.clusters or ()
+        for name in expand(cluster.name, cluster.count)
+    )
+    sites = tuple(site for i, each in enumerate(site_specs) for site in _sites(i, each, clusters, problems))
     _unique("sites", [site.name for site in sites], problems)
     _unique("clusters", [cluster.name for cluster in clusters], problems)
     _unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
-    links = _links(spec.links or (), sites, clusters, problems)
+    ways = _ways(spec.links or (), sites, clusters, problems)
+    links = _links(spec.links or (), clusters, problems)
     before = len(problems)
     variants = [variant.name for variant in catalog.variants]
     nodes = [node.name for c in clusters for node in c.nodes]
@@ -70,7 +69,7 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
         if worker.cluster is not None:
             known(f"workers[{i}].cluster", "cluster", worker.cluster, [c.name for c in clusters], problems)
     workers = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ()
-    return Topology(sites, clusters, links, workers)
+    return Topology(sites, clusters, ways, workers, links)
 
 
 def build_timeline(
@@ -113,16 +112,16 @@ def _changes(spec: ChangeSpec, clusters: Mapping[str, tuple[str, ...]], sites: S
 
 def check_applications(applications: Sequence[ApplicationSpec], catalog: Catalog, problems: Problems) -> None:
     """Every task has a model, and some application has weight."""
-    _unique("applications", [application.name for application in applications], problems)
+    _unique("streams.applications", [application.name for application in applications], problems)
     tasks = [model.task for model in catalog.models]
     for i, application in enumerate(applications):
         if application.task not in tasks:
             problems.append(
-                f"applications[{i}].task: no model has task {application.task!r}; "
+                f"streams.applications[{i}].task: no model has task {application.task!r}; "
                 f"{nearest(application.task, tasks)}"
             )
     if not any(application.weight > 0 for application in applications):
-        problems.append("applications: every weight is 0; give one application a weight > 0")
+        problems.append("streams.applications: every weight is 0; give one application a weight > 0")
 
 
 def expand(name: str, count: int | None) -> tuple[str, ...]:
@@ -175,41 +174,80 @@ def _most_qps(variant: Variant) -> float:
     return variant.servers / min(per_query_s)
 
 
-def _site(name: str, spec: SiteSpec) -> Site:
-    return Site(name, spec.access_delay_s, spec.uplink_bps)
+def _sites(i: int, spec: SiteSpec, clusters: Sequence[Cluster], problems: Problems) -> Iterable[Site]:
+    names, known_clusters = expand(spec.name, spec.count), [cluster.name for cluster in clusters]
+    for k, name in enumerate(names):
+        own = spec.cluster or ""
+        if own not in known_clusters and f"{own}-{k}" in known_clusters:
+            own = f"{own}-{k}"
+        if own:
+            known(f"sites[{i}].cluster", "cluster", own, known_clusters, problems)
+        yield Site(name, spec.access_delay_s, spec.uplink_bps, own)
 
 
-def _cluster(spec: ClusterSpec) -> Cluster:
+def _cluster(name: str, spec: ClusterSpec) -> Cluster:
+    before = "" if spec.count is None else f"{name}."
     nodes = tuple(
-        Node(name, spec.name, resources_of(node.resources))
+        Node(before + each, name, resources_of(node.resources), node.speed_ops)
         for node in spec.nodes
-        for name in expand(node.name, node.count)
+        for each in expand(node.name, node.count)
     )
-    return Cluster(spec.name, spec.tier, nodes)
+    return Cluster(name, spec.tier, nodes)
 
 
-def _links(
+def _ways(
     specs: Sequence[LinkSpec], sites: Sequence[Site], clusters: Sequence[Cluster], problems: Problems
-) -> tuple[Link, ...]:
+) -> tuple[Way, ...]:
+    """The way from every site to every cluster, by the link that names them most closely."""
     cluster_names = [cluster.name for cluster in clusters]
     given: dict[tuple[str, str], LinkSpec] = {}
     for i, spec in enumerate(specs):
+        if spec.site is None or spec.cluster is None:
+            continue
         known(f"links[{i}].site", "site", spec.site, ["*", *(site.name for site in sites)], problems)
-        known(f"links[{i}].cluster", "cluster", spec.cluster, cluster_names, problems)
+        known(f"links[{i}].cluster", "cluster", spec.cluster, ["*", OWN, *cluster_names], problems)
         if (spec.site, spec.cluster) in given:
             problems.append(
                 f"links[{i}]: a second link from {spec.site!r} to {spec.cluster!r}; remove one of them"
             )
         given[spec.site, spec.cluster] = spec
-    links = []
+    ways = []
     for site in sites:
         for cluster in cluster_names:
-            found = given.get((site.name, cluster)) or given.get(("*", cluster))
+            ends = [cluster, OWN, "*"] if cluster == site.cluster else [cluster, "*"]
+            found = next((given[s, c] for s in (site.name, "*") for c in ends if (s, c) in given), None)
             if found is None:
                 problems.append(
                     f"links: no link from site {site.name!r} to cluster {cluster!r}; "
                     f"add {{site: {site.name}, cluster: {cluster}, delay_s: …}}"
                 )
                 continue
-            links.append(Link(site.name, cluster, found.delay_s, found.deviation_s, found.bandwidth_bps))
+            over = (found.over or "").replace("{site}", site.name)
+            figures = (found.delay_s, found.deviation_s, found.bandwidth_bps)
+            ways.append(Way(site.name, cluster, *figures, over, found.shared == "both"))
+    for cable in sorted({way.over for way in ways if way.over}):
+        rates = {way.bandwidth_bps for way in ways if way.over == cable}
+        if len(rates) > 1:
+            problems.append(
+                f"links: {cable!r} has bandwidths {', '.join(f'{x:g}' for x in sorted(rates))}; give one"
+            )
+    return tuple(ways)
+
+
+def _links(specs: Sequence[LinkSpec], clusters: Sequence[Cluster], problems: Problems) -> tuple[Link, ...]:
+    """Links between nodes, and between clusters."""
+    nodes, names = [node.name for c in clusters for node in c.nodes], [cluster.name for cluster in clusters]
+    links: list[Link] = []
+    for i, spec in enumerate(specs):
+        if spec.between is None:
+            continue
+        inside = names if spec.between[0] in names else nodes
+        for end in spec.between:
+            known(f"links[{i}].between", "cluster" if inside is names else "node", end, inside, problems)
+        if inside is nodes and spec.between[0] == spec.between[1]:
+            problems.append(f"links[{i}].between: joins node {spec.between[0]!r} to itself; name another one")
+        if any(set(link.ends) == set(spec.between) for link in links):
+            problems.append(f"links[{i}]: a second link between {' and '.join(spec.between)}; remove one")
+        figures = (spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
+        links.append(Link(spec.between, *figures, spec.shared == "both"))
     return tuple(links)

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from edgewise.model.catalog import Catalog
+from edgewise.model.grammar.places import WorkerSpec
 from edgewise.model.problems import nearest
 from edgewise.model.resources import KINDS
-from edgewise.model.spec import WorkerSpec
 from edgewise.model.topology import Cluster, Node, Worker
 
 Placed = list[tuple[str, str]]  # (variant, node)

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from edgewise.errors import ScenarioError
-from edgewise.model.spec import (
-    ApplicationSpec,
-    ApplicationsUseSpec,
-    CatalogSpec,
-    CatalogUseSpec,
-    ModelSpec,
-    ScenarioSpec,
-    VariantSpec,
-)
+from edgewise.model.grammar.catalog import CatalogSpec, CatalogUseSpec, ModelSpec, VariantSpec
+from edgewise.model.grammar.scenario import ScenarioSpec
+from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsUseSpec
 
 Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)
 
@@ -70,18 +64,19 @@ def resolve(spec: ScenarioSpec, library: Library, problems: list[str]) -> Scenar
 
     What cannot be found is a problem, and left as it is.
     """
-    catalog, applications = spec.catalog, spec.applications
+    changed: dict[str, Any] = {}
     try:
-        if isinstance(catalog, CatalogUseSpec):
-            catalog = _catalog(catalog, library)
+        if isinstance(spec.catalog, CatalogUseSpec):
+            changed["catalog"] = _catalog(spec.catalog, library)
     except ScenarioError as error:
         problems.append(f"catalog.use: {error}")
     try:
-        if isinstance(applications, ApplicationsUseSpec):
-            applications = _applications(applications, library)
+        if spec.streams is not None and isinstance(spec.streams.applications, ApplicationsUseSpec):
+            applications = _applications(spec.streams.applications, library)
+            changed["streams"] = spec.streams.model_copy(update={"applications": applications})
     except ScenarioError as error:
-        problems.append(f"applications.use: {error}")
-    return spec.model_copy(update={"catalog": catalog, "applications": applications})
+        problems.append(f"streams.applications.use: {error}")
+    return spec.model_copy(update=changed)
 
 
 def _catalog(use: CatalogUseSpec, library: Library) -> CatalogSpec:

@@ -22,10 +22,12 @@ from edgewise.model.build import (
     check_applications,
 )
 from edgewise.model.catalog import Catalog
+from edgewise.model.grammar.catalog import CatalogSpec
+from edgewise.model.grammar.scenario import ScenarioSpec
+from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
 from edgewise.model.library import Empty, Library, resolve
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.services import check_services
-from edgewise.model.spec import ApplicationSpec, ArrivalsSpec, CatalogSpec, ScenarioSpec
 from edgewise.model.timeline import Change
 from edgewise.model.topologies import generate
 from edgewise.model.topology import Topology
@@ -76,6 +78,21 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """Clients of a scenario; without applications it holds none.
+
+    Attributes:
+        lease_s: live, a stream that is opened by itself and not used for so long is closed.
+        burst: live, queries of a stream that may come at once, or those that it declares for 1 s.
+    """
+
+    applications: tuple[Application, ...] = ()
+    arrivals: Arrivals = Arrivals(((0.0, 0.0),))
+    lease_s: float = 600.0
+    burst: int = 20
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything a run needs besides a policy and a seed.
 
@@ -98,8 +115,7 @@ class Scenario:
     retry_refused: bool
     catalog: Catalog
     topology: Topology
-    applications: tuple[Application, ...]
-    arrivals: Arrivals
+    streams: Streams
     spec: ScenarioSpec
     timeline: tuple[Change, ...] = ()
     decision_delay_s: float = 0.0
@@ -144,16 +160,18 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     problems: Problems = []
     library = library or Empty()
     spec = resolve(spec, library, problems)
-    if not isinstance(spec.catalog, CatalogSpec) or not isinstance(spec.applications, tuple):
+    if problems:
         raise ScenarioError(listed(where, problems))
-    catalog = build_catalog(spec.catalog, problems)
+    catalog = (
+        build_catalog(spec.catalog, problems) if isinstance(spec.catalog, CatalogSpec) else Catalog((), ())
+    )
     if spec.topology is None:
         topology = build_topology(spec, catalog, problems)
     else:
         topology = generate(spec.topology, catalog, library, problems)
-    check_applications(spec.applications, catalog, problems)
-    if spec.orchestration is not None and not problems:
-        check_services(spec.orchestration, catalog, topology, problems)
+    streams = _streams(spec, catalog, problems)
+    if spec.services is not None and not problems:
+        check_services(spec.services, catalog, topology, problems)
     # Without a topology every name of the timeline would count as unknown.
     timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems) if topology.sites else ()
     if problems:
@@ -168,12 +186,20 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         retry_refused=spec.retry_refused,
         catalog=catalog,
         topology=topology,
-        applications=tuple(_application(application) for application in spec.applications),
-        arrivals=Arrivals(_steps(spec.arrivals, spec.duration_s)),
+        streams=streams,
         spec=spec,
         timeline=timeline,
         decision_delay_s=spec.decision_delay_s,
     )
+
+
+def _streams(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Streams:
+    of = spec.streams
+    if of is None or not isinstance(of.applications, tuple):
+        return Streams()
+    check_applications(of.applications, catalog, problems)
+    applications = tuple(_application(application) for application in of.applications)
+    return Streams(applications, Arrivals(_steps(of.arrivals, spec.duration_s)), of.lease_s, of.burst)
 
 
 def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], ...]:

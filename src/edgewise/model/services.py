@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgewise.model.catalog import Catalog, Variant
+from edgewise.model.grammar.services import ServicesSpec
 from edgewise.model.orchestration import Floats, Ints, System
 from edgewise.model.problems import nearest
-from edgewise.model.spec_services import LiveOrchestrationSpec
 from edgewise.model.topology import Node, Topology
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Services:
     """Services of a scenario, and the stations that may run them.
 
     Attributes:
-        spec: the scenario's `orchestration`.
+        spec: the scenario's `services`.
         system: of S services and N + 1 stations.
         names: (S,) services, called like their variants.
         nodes: (N,) names.
@@ -41,7 +41,7 @@ class Services:
         deadline_s: (S,) of requests that state none.
     """
 
-    spec: LiveOrchestrationSpec
+    spec: ServicesSpec
     system: System
     names: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -59,11 +59,11 @@ class Services:
 
 
 def services_of(scenario: Scenario) -> Services | None:
-    """The services of a scenario; None when it has no `orchestration`."""
-    spec, topology = scenario.spec.orchestration, scenario.topology
+    """The services of a scenario; None when it has no `services`."""
+    spec, topology = scenario.spec.services, scenario.topology
     if spec is None:
         return None
-    variants = [scenario.catalog.variant(service.variant) for service in spec.services]
+    variants = [scenario.catalog.variant(service.variant) for service in spec.offered]
     names = [cluster.name for cluster in topology.clusters]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
     in_cloud = {node.name for node in topology.nodes if node.cluster == spec.cloud}
@@ -78,30 +78,24 @@ def services_of(scenario: Scenario) -> Services | None:
             for v in variants
         ),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
-        deadline_s=np.array([service.deadline_s for service in spec.services]),
+        deadline_s=np.array([service.deadline_s for service in spec.offered]),
     )
 
 
-def check_services(
-    spec: LiveOrchestrationSpec, catalog: Catalog, topology: Topology, problems: list[str]
-) -> None:
+def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
     """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems."""
     clusters = [cluster.name for cluster in topology.clusters]
     if spec.cloud not in clusters:
-        problems.append(
-            f"orchestration.cloud: unknown cluster {spec.cloud!r}; {nearest(spec.cloud, clusters)}"
-        )
+        problems.append(f"services.cloud: unknown cluster {spec.cloud!r}; {nearest(spec.cloud, clusters)}")
         return
     if len(clusters) == 1:
-        problems.append("orchestration: there is only the cloud; add a cluster whose nodes take replicas")
+        problems.append("services: there is only the cloud; add a cluster whose nodes take replicas")
     before, seen = len(problems), set[str]()
-    for i, service in enumerate(spec.services):
+    for i, service in enumerate(spec.offered):
         if service.variant in seen:
-            problems.append(f"orchestration.services[{i}].variant: {service.variant!r} is given twice")
+            problems.append(f"services.offered[{i}].variant: {service.variant!r} is given twice")
         seen.add(service.variant)
-        _check_service(
-            f"orchestration.services[{i}].variant", service.variant, spec, catalog, topology, problems
-        )
+        _check_service(f"services.offered[{i}].variant", service.variant, spec, catalog, topology, problems)
     if len(problems) == before and len(clusters) > 1:
         _check_room(spec, catalog, topology, problems)
 
@@ -109,7 +103,7 @@ def check_services(
 def _check_service(
     where: str,
     name: str,
-    spec: LiveOrchestrationSpec,
+    spec: ServicesSpec,
     catalog: Catalog,
     topology: Topology,
     problems: list[str],
@@ -135,16 +129,14 @@ def _check_service(
         )
 
 
-def _check_room(
-    spec: LiveOrchestrationSpec, catalog: Catalog, topology: Topology, problems: list[str]
-) -> None:
+def _check_room(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
     free = free_of([node for node in topology.nodes if node.cluster != spec.cloud], catalog, topology)
-    needs = np.array([catalog.variant(service.variant).resources.memory_bytes for service in spec.services])
-    placed = first_replicas([service.initial for service in spec.services], needs, free[:, 1])
-    for i, service in enumerate(spec.services):
+    needs = np.array([catalog.variant(service.variant).resources.memory_bytes for service in spec.offered])
+    placed = first_replicas([service.initial for service in spec.offered], needs, free[:, 1])
+    for i, service in enumerate(spec.offered):
         if placed[:, i].sum() < service.initial:
             problems.append(
-                f"orchestration.services[{i}].initial: {placed[:, i].sum()} of {service.initial} replicas of "
+                f"services.offered[{i}].initial: {placed[:, i].sum()} of {service.initial} replicas of "
                 f"{service.variant!r} fit the nodes; lower it or give nodes more memory_bytes"
             )
 
@@ -178,7 +170,7 @@ def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology) -> Floa
 
 
 def _system(
-    scenario: Scenario, spec: LiveOrchestrationSpec, variants: Sequence[Variant], nodes: Sequence[Node]
+    scenario: Scenario, spec: ServicesSpec, variants: Sequence[Variant], nodes: Sequence[Node]
 ) -> System:
     topology = scenario.topology
     machines = [node for node in topology.nodes if node.cluster == spec.cloud]
@@ -188,7 +180,7 @@ def _system(
     needs = np.array([(v.resources.cpu_cores, v.resources.memory_bytes) for v in variants])
     disks = [sum(node.resources.storage_bytes for node in machines)]
     disks += [node.resources.storage_bytes for node in nodes]
-    initial = first_replicas([service.initial for service in spec.services], needs[:, 1], free[:, 1])
+    initial = first_replicas([service.initial for service in spec.offered], needs[:, 1], free[:, 1])
     return System(
         slot_s=spec.hold_s,
         frame_slots=max(round(spec.frame_s / spec.hold_s), 1),
@@ -215,13 +207,13 @@ def _system(
 
 def _ways(topology: Topology, clusters: Sequence[str]) -> tuple[Floats, Floats]:
     """(B, N + 1) one-way delay from clients to each station by their site, and the least rate on that way."""
-    links = {(link.site, link.cluster): link for link in topology.links}
+    ways = {(way.site, way.cluster): way for way in topology.ways}
     delay = [
-        [site.access_delay_s + links[site.name, cluster].delay_s for cluster in clusters]
+        [site.access_delay_s + ways[site.name, cluster].delay_s for cluster in clusters]
         for site in topology.sites
     ]
     rate = [
-        [min(site.uplink_bps, links[site.name, cluster].bandwidth_bps) for cluster in clusters]
+        [min(site.uplink_bps, ways[site.name, cluster].bandwidth_bps) for cluster in clusters]
         for site in topology.sites
     ]
     return np.array(delay, dtype=np.float64), np.array(rate, dtype=np.float64)

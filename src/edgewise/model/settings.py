@@ -17,18 +17,21 @@ from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import check_scenario
 
 FREE = ("mix",)  # mappings whose keys are names that the user chooses
-INSTEAD = {"arrivals.pattern": "clients_per_min", "arrivals.clients_per_min": "pattern"}
+INSTEAD = {
+    "streams.arrivals.pattern": "clients_per_min",
+    "streams.arrivals.clients_per_min": "pattern",
+}
 
 
 def set_paths(data: Any, settings: Mapping[str, Any], where: str, library: Library) -> Any:
     """Plain data of a scenario with values put at dotted paths.
 
-    Entries of lists are named by number or by their `name`. Of `arrivals.pattern` and
-    `arrivals.clients_per_min` the one that is set replaces the other.
+    Entries of lists are named by number or by their `name`. Of `streams.arrivals.pattern`
+    and `streams.arrivals.clients_per_min` the one that is set replaces the other.
 
     Args:
         data: the scenario as YAML gave it; must be correct in form without the settings.
-        settings: dotted path → value, as `topology.antennas` or `applications.pool.weight`.
+        settings: dotted path → value, as `topology.antennas` or `streams.applications.pool.weight`.
     Raises:
         ScenarioError: the data are wrong, or a path does not exist; names the nearest key.
     """
@@ -44,7 +47,7 @@ def set_paths(data: Any, settings: Mapping[str, Any], where: str, library: Libra
         except KeyError as error:
             raise ScenarioError(f"{where}: setting {path!r}: {error.args[0]}") from None
         if path in INSTEAD and value is not None:
-            data["arrivals"].pop(INSTEAD[path], None)
+            data["streams"]["arrivals"].pop(INSTEAD[path], None)
     return data
 
 

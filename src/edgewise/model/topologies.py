@@ -23,8 +23,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.build import Problems, resources_of
 from edgewise.model.catalog import Catalog
 from edgewise.model.deploy import Placed, check_mix, fill, named
-from edgewise.model.library import Graph, Library
-from edgewise.model.spec_topology import (
+from edgewise.model.grammar.generated import (
     MOST_ANTENNAS,
     TIERS,
     AccessSpec,
@@ -33,7 +32,8 @@ from edgewise.model.spec_topology import (
     DataCentreSpec,
     TopologySpec,
 )
-from edgewise.model.topology import Cluster, LinkTable, Node, Site, Topology
+from edgewise.model.library import Graph, Library
+from edgewise.model.topology import Cluster, Node, Site, Topology, WayTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,7 +87,7 @@ def generate(spec: TopologySpec, catalog: Catalog, library: Library, problems: P
     return Topology(
         sites=tuple(Site(name, spec.access_delay_s, spec.uplink_bps) for name in plan.sites),
         clusters=every,
-        links=_links(tiers, clusters, plan, every),
+        ways=_links(tiers, clusters, plan, every),
         workers=named(placed),
     )
 
@@ -127,7 +127,7 @@ def _clusters(name: str, tier: Tier, plan: _Plan) -> tuple[Cluster, ...]:
 
 def _links(
     tiers: dict[str, Tier], clusters: dict[str, tuple[Cluster, ...]], plan: _Plan, every: Sequence[Cluster]
-) -> LinkTable:
+) -> WayTable:
     ways = [
         _tree_ways(name, tiers, plan) if plan.path_s is None else _graph_ways(name, tiers, plan.path_s[name])
         for name in tiers
@@ -135,7 +135,7 @@ def _links(
     bandwidth = np.concatenate(
         [np.full(len(clusters[name]), tier.bandwidth_bps) for name, tier in tiers.items()]
     )
-    return LinkTable(
+    return WayTable(
         plan.sites,
         tuple(cluster.name for cluster in every),
         np.concatenate([delay for delay, _ in ways], axis=1),

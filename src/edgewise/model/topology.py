@@ -16,11 +16,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine of a cluster."""
+    """One machine of a cluster.
+
+    Attributes:
+        speed_ops: operations per second of the whole node (ENTS's PS_j); 0 where no work is counted so.
+    """
 
     name: str
     cluster: str
     resources: Resources
+    speed_ops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +44,48 @@ class Site:
     Attributes:
         access_delay_s: one-way delay from the clients to the site (ASET's δ).
         uplink_bps: rate of a client's uplink in bits per second (8 u).
+        cluster: name of its own cluster; empty where it has none.
     """
 
     name: str
     access_delay_s: float = 0.0
     uplink_bps: float = 100e6
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """The way from a site to a cluster: one-way delay mean d and deviation σ, bandwidth."""
+class Way:
+    """From a site to a cluster and back: one-way delay mean d and deviation σ, bandwidth of each direction.
+
+    Attributes:
+        over: the cable whose bandwidth it shares with other ways; empty: its own.
+        shared: one bandwidth for both directions together.
+    """
 
     site: str
     cluster: str
     delay_s: float
     deviation_s: float = 0.0
     bandwidth_bps: float = 1e9
+    over: str = ""
+    shared: bool = False
 
 
-class LinkTable(Sequence[Link]):
-    """Links from every site to every cluster as arrays: a million of them cost no million objects.
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Between two nodes, or two clusters, there and back; a cluster twice joins its own nodes."""
 
-    Reads as a sequence of `Link`, sites first. Tables are equal when names and figures are.
+    ends: tuple[str, str]
+    delay_s: float = 0.0
+    deviation_s: float = 0.0
+    bandwidth_bps: float = 1e9
+    shared: bool = False
+
+
+class WayTable(Sequence[Way]):
+    """Ways from every site to every cluster as arrays: a million of them cost no million objects.
+
+    Reads as a sequence of `Way`, sites first. Tables are equal when names and figures are.
 
     Args:
         sites, clusters: names, in the order of rows and columns.
@@ -82,7 +107,7 @@ class LinkTable(Sequence[Link]):
         for array in self.arrays:
             if array.shape != (len(self.sites), len(self.clusters)):
                 raise ValueError(
-                    f"links need shape {(len(self.sites), len(self.clusters))}, got {array.shape}"
+                    f"ways need shape {(len(self.sites), len(self.clusters))}, got {array.shape}"
                 )
             array.setflags(write=False)
 
@@ -95,21 +120,21 @@ class LinkTable(Sequence[Link]):
         return len(self.sites) * len(self.clusters)
 
     @overload
-    def __getitem__(self, index: int) -> Link: ...
+    def __getitem__(self, index: int) -> Way: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Link, ...]: ...
-    def __getitem__(self, index: int | slice) -> Link | tuple[Link, ...]:
+    def __getitem__(self, index: slice) -> tuple[Way, ...]: ...
+    def __getitem__(self, index: int | slice) -> Way | tuple[Way, ...]:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         site, cluster = divmod(range(len(self))[index], len(self.clusters))
-        figures = (float(array[site, cluster]) for array in self.arrays)
-        return Link(self.sites[site], self.clusters[cluster], *figures)
+        delay_s, deviation_s, bandwidth_bps = (float(array[site, cluster]) for array in self.arrays)
+        return Way(self.sites[site], self.clusters[cluster], delay_s, deviation_s, bandwidth_bps)
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[Way]:
         return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LinkTable):
+        if not isinstance(other, WayTable):
             return NotImplemented
         return (self.sites, self.clusters) == (other.sites, other.clusters) and all(
             np.array_equal(mine, theirs) for mine, theirs in zip(self.arrays, other.arrays, strict=True)
@@ -119,7 +144,7 @@ class LinkTable(Sequence[Link]):
         return hash((self.sites, self.clusters))
 
     def __repr__(self) -> str:
-        return f"LinkTable({len(self.sites)} sites x {len(self.clusters)} clusters)"
+        return f"WayTable({len(self.sites)} sites x {len(self.clusters)} clusters)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +160,16 @@ class Worker:
 class Topology:
     """All places and what is deployed on them.
 
-    `links` has one link from every site to every cluster; a `LinkTable` is the quick form.
+    Attributes:
+        ways: one from every site to every cluster; a `WayTable` is the quick form.
+        links: between nodes, and between clusters.
     """
 
-    sites: tuple[Site, ...]
-    clusters: tuple[Cluster, ...]
-    links: Sequence[Link]
-    workers: tuple[Worker, ...]
+    sites: tuple[Site, ...] = ()
+    clusters: tuple[Cluster, ...] = ()
+    ways: Sequence[Way] = ()
+    workers: tuple[Worker, ...] = ()
+    links: tuple[Link, ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -1,6 +1,6 @@
 """Values of a scenario file: numbers with units, ranges, counts and names, as pydantic types.
 
-Forbidden here: what a key means (`edgewise.model.spec`), and I/O.
+Forbidden here: what a key means (`edgewise.model.grammar`), and I/O.
 """
 
 from __future__ import annotations
@@ -130,6 +130,12 @@ class Spec(BaseModel):
     """Base of every part: unknown keys are errors, values do not change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+def own_or_use(value: Any) -> str:
+    """Tag of a part that is written out here, or taken from a file by its key `use`."""
+    used = "use" in value if isinstance(value, dict) else hasattr(value, "use")
+    return "(use)" if used else "(own)"
 
 
 class ResourcesSpec(Spec):

@@ -127,10 +127,12 @@ def warning(summary: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def beforehand(scenario: Scenario) -> list[str]:
     """What no policy can change: sites whose clients send more, on average, than all their links carry."""
-    apps = scenario.applications
+    apps = scenario.streams.applications
     weights = np.array([app.weight for app in apps])
     bits = [8.0 * np.mean(app.rate_qps) * app.size_bytes * np.mean(app.length_s) for app in apps]
-    most_per_s = max(rate for start, rate in scenario.arrivals.steps if start < scenario.duration_s) / 60.0
+    most_per_s = (
+        max(rate for start, rate in scenario.streams.arrivals.steps if start < scenario.duration_s) / 60.0
+    )
     demand_bps = most_per_s * float(np.dot(weights, bits) / weights.sum())
     bandwidth_bps, sites, _ = _bandwidths(scenario)
     carried = zip(sites, bandwidth_bps.sum(axis=1).tolist(), strict=True)

@@ -45,13 +45,13 @@ def scale_capacity(scenario: Scenario, factor: float) -> Scenario:
 def scale_delay(scenario: Scenario, factor: float) -> Scenario:
     """Network delays × factor: of access and links, means and deviations, also those of the timeline."""
     topology = scenario.topology
-    links = tuple(
-        replace(link, delay_s=link.delay_s * factor, deviation_s=link.deviation_s * factor)
-        for link in topology.links
+    ways = tuple(
+        replace(way, delay_s=way.delay_s * factor, deviation_s=way.deviation_s * factor)
+        for way in topology.ways
     )
     sites = tuple(replace(site, access_delay_s=site.access_delay_s * factor) for site in topology.sites)
     timeline = tuple(_scale_change(change, factor) for change in scenario.timeline)
-    return replace(scenario, topology=replace(topology, links=links, sites=sites), timeline=timeline)
+    return replace(scenario, topology=replace(topology, ways=ways, sites=sites), timeline=timeline)
 
 
 def _scale_change(change: Change, factor: float) -> Change:
@@ -63,8 +63,9 @@ def _scale_change(change: Change, factor: float) -> Change:
 
 def scale_load(scenario: Scenario, factor: float) -> Scenario:
     """Clients per minute × factor, at every time."""
-    steps = tuple((start, rate * factor) for start, rate in scenario.arrivals.steps)
-    return replace(scenario, arrivals=replace(scenario.arrivals, steps=steps))
+    arrivals = scenario.streams.arrivals
+    steps = tuple((start, rate * factor) for start, rate in arrivals.steps)
+    return replace(scenario, streams=replace(scenario.streams, arrivals=replace(arrivals, steps=steps)))
 
 
 STREAM_CHANGES: Mapping[str, Callable[[Scenario, float], Scenario]] = {

@@ -23,7 +23,6 @@ from edgewise.errors import EdgewiseError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.model.spec_services import LiveStreamsSpec
 from edgewise.runtime import http, split
 from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.batching import Line
@@ -146,7 +145,6 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     scenario, world = world_of(folder)
     settings, began_s = process.settings, store.get("began_s", time.time())
     offset_s = time.time() - began_s - time.monotonic()
-    bounds = scenario.spec.streams or LiveStreamsSpec()
     services, shadow = services_of(scenario), store.get("shadow")
     for name in filter(None, (store.get("policy"), shadow)):  # what was switched since the nursery began
         try_out((STREAMS, name), world, services)  # is in the cache on disk
@@ -156,7 +154,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     token = store.secret("parts")
     session = Session(
         world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
-        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=bounds.burst,
+        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=scenario.streams.burst,
     )  # fmt: skip
     workers = {r.process.name: r.process for r in store.processes("worker")}
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
@@ -164,7 +162,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         session,
         [http.Client.of_url(url, token) for url, _ in places.values()],
         [model for _, model in places.values()],
-        patience=replace(PATIENCE, lease_s=bounds.lease_s),
+        patience=replace(PATIENCE, lease_s=scenario.streams.lease_s),
         book=Stored(store, process.name),
         name=process.name,
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,

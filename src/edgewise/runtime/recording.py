@@ -128,8 +128,8 @@ def _scenario(
     per_site_min = len(rows) * 60.0 / duration_s / len(live.topology.sites)
     data |= {
         "name": f"{live.name}-recorded", "description": f"{len(rows)} streams recorded live.",
-        "duration_s": duration_s, "window_s": min(live.window_s, duration_s), "applications": applications,
-        "arrivals": {"clients_per_min": per_site_min}, "timeline": [],
+        "duration_s": duration_s, "window_s": min(live.window_s, duration_s), "timeline": [],
+        "streams": {"applications": applications, "arrivals": {"clients_per_min": per_site_min}},
     }  # fmt: skip
     return parse_scenario(data, "recording")
 

@@ -175,9 +175,11 @@ def live_scenario(servers: int, size_bytes: int) -> Scenario:
             "sites": [{"name": "site", "uplink_bps": 1e12}],
             "links": [{"site": "*", "cluster": "here", "delay_s": 0.0}],
             "workers": [{"variant": VARIANT, "cluster": "here", "count": servers}],
-            "applications": [{"name": "any", "task": TASK, "rate_qps": 1, "size_bytes": max(size_bytes, 1),
-                              "deadline_s": DEADLINE_S, "length_s": 60}],
-            "arrivals": {"clients_per_min": 1},
+            "streams": {
+                "applications": [{"name": "any", "task": TASK, "rate_qps": 1, "length_s": 60,
+                                  "size_bytes": max(size_bytes, 1), "deadline_s": DEADLINE_S}],
+                "arrivals": {"clients_per_min": 1},
+            },
         },
         "split",
     )  # fmt: skip

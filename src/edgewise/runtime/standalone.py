@@ -11,7 +11,6 @@ from edgewise import policies
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
-from edgewise.model.spec_services import LiveStreamsSpec
 from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.session import Session
@@ -47,12 +46,12 @@ def gateway(
         except ValueError as error:
             raise ScenarioError(f"--worker {name}: {error}") from None
         models.append(unquote(model) or variant)
-    began_s, bounds = time.monotonic(), scenario.spec.streams or LiveStreamsSpec()
+    began_s = time.monotonic()
     session = Session(
         world, policies.load(policy), 0, lambda: time.monotonic() - began_s,
-        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=bounds.burst,
+        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=scenario.streams.burst,
     )  # fmt: skip
-    return Gateway(session, clients, models, patience=Patience(lease_s=bounds.lease_s))
+    return Gateway(session, clients, models, patience=Patience(lease_s=scenario.streams.lease_s))
 
 
 def _by_name(workers: Sequence[str], names: Sequence[str]) -> dict[str, str]:

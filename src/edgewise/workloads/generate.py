@@ -28,8 +28,8 @@ def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:
     """
     opens, chosen = [], []
     for site in range(len(scenario.topology.sites)):
-        opens.append(arrival_times_s(scenario.arrivals, scenario.duration_s, seed, site))
-        chosen.append(_applications(scenario.applications, seed, site, opens[-1].size))
+        opens.append(arrival_times_s(scenario.streams.arrivals, scenario.duration_s, seed, site))
+        chosen.append(_applications(scenario.streams.applications, seed, site, opens[-1].size))
     counts = [times.size for times in opens]
     sites = np.repeat(np.arange(len(counts)), counts)
     clients = np.concatenate([np.arange(count) for count in counts])
@@ -71,7 +71,7 @@ def draw_streams(
     Returns:
         Streams in the order given, ids 0 … n-1.
     """
-    kinds = scenario.applications
+    kinds = scenario.streams.applications
     ranges = np.array([[kind.rate_qps, kind.deadline_s, kind.length_s] for kind in kinds])[application]
     u = uniform(seed, Purpose.STREAM, site[:, None], 3 * client[:, None] + np.arange(3))
     low, high = ranges[..., 0], ranges[..., 1]

@@ -69,7 +69,7 @@ def _stream(row: Mapping[str, str | None], number: int, scenario: Scenario, seed
     if None in row or None in row.values():  # csv's marks for a row too long or too short
         raise ValueError("has not as many cells as the first line has columns")
     sites = [site.name for site in scenario.topology.sites]
-    applications = [application.name for application in scenario.applications]
+    applications = [application.name for application in scenario.streams.applications]
     site, application = str(row["site"]), str(row["application"])
     if site not in sites:
         raise ValueError(f"site: unknown site {site!r}; {nearest(site, sites)}")

@@ -252,7 +252,7 @@ def _full_edge(run: Run, runs: Runs) -> None:
 
 
 def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
-    per_s = len(scenario.topology.sites) * scenario.arrivals.steps[0][1] / 60.0
+    per_s = len(scenario.topology.sites) * scenario.streams.arrivals.steps[0][1] / 60.0
     taken = np.sort(np.concatenate([figures.switch_s[1:] for figures in each]))  # the first one warms up
     share = [float(np.quantile(figures.switch_s[1:], 0.95)) * per_s for figures in each]
     detail = f"p95 of a choice × streams/s; median choice {1e3 * float(np.median(taken)):.2f} ms"
@@ -292,7 +292,7 @@ def _rates(run: Run, runs: Runs) -> None:
     rival, curves = rival_of(run, "full-edge"), dict[str, list[float]]()
     for rate in RATES:
         run.step(f"full-edge, λ = {rate}")
-        scenario = load_scenario("full-edge", {"arrivals.clients_per_min": float(rate)})
+        scenario = load_scenario("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
         found = runs.chief(scenario, rival)
         run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), at_least(0.0))
         for name, values in success(found).items():

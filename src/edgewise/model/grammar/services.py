@@ -1,7 +1,4 @@
-"""The YAML form of what only live systems know: services with replicas, and bounds of streams.
-
-Forbidden here: I/O.
-"""
+"""Services in YAML: what requests ask for, and the replicas that serve them. Forbidden here: I/O."""
 
 from __future__ import annotations
 
@@ -10,19 +7,7 @@ from pydantic import Field
 from edgewise.model.values import Count, Index, Name, Seconds, Spec
 
 
-class LiveStreamsSpec(Spec):
-    """Bounds of streams at live gateways; simulated clients keep to what they declare."""
-
-    lease_s: Seconds = Field(
-        default=600.0, description="A stream that is opened by itself and not used for so long is closed, s."
-    )
-    burst: Count = Field(
-        default=20,
-        description="Queries of a stream that may come at once, or those that it declares for 1 s.",
-    )
-
-
-class LiveServiceSpec(Spec):
+class ServiceSpec(Spec):
     """A service: a variant whose replicas come and go. It is called by the variant's name."""
 
     variant: Name = Field(
@@ -32,13 +17,13 @@ class LiveServiceSpec(Spec):
     initial: Index = Field(default=1, description="Replicas at first, each where most memory is free.")
 
 
-class LiveOrchestrationSpec(Spec):
+class ServicesSpec(Spec):
     """Services whose requests are dispatched one by one, and whose replicas are orchestrated (KaiS)."""
 
     cloud: Name = Field(
         description="Cluster whose `workers` serve what nodes cannot; replicas run on all other clusters."
     )
-    services: tuple[LiveServiceSpec, ...] = Field(min_length=1, description="What requests ask for.")
+    offered: tuple[ServiceSpec, ...] = Field(min_length=1, description="What requests ask for.")
     dispatch: str = Field(default="deadline-queue", description="Request policy, or a card NAME.json.")
     orchestrate: str = Field(default="autoscaler", description="Replica policy, or a card NAME.json.")
     frame_s: Seconds = Field(default=25.0, description="Time between orchestrations, s.")

@@ -1,0 +1,137 @@
+"""A whole scenario in YAML: places, a catalog, and any mix of work. Forbidden here: I/O."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from edgewise.model.grammar.catalog import CatalogSpec, CatalogUseSpec
+from edgewise.model.grammar.generated import TopologySpec
+from edgewise.model.grammar.places import ClusterSpec, LinkSpec, SiteOrAll, SiteSpec, WorkerSpec
+from edgewise.model.grammar.services import ServicesSpec
+from edgewise.model.grammar.streams import StreamsSpec
+from edgewise.model.values import (
+    BitsPerSecond,
+    Name,
+    Seconds,
+    SecondsOrZero,
+    Spec,
+    own_or_use,
+)
+
+PLACES = ("clusters", "sites", "links", "workers")
+NEEDS = {  # places that each kind of work needs
+    "streams": ("clusters", "sites", "links", "workers"),
+    "services": ("clusters", "sites", "links"),
+}
+MOVED = {"applications": "streams.applications", "arrivals": "streams.arrivals", "orchestration": "services"}
+
+
+class WaySpec(Spec):
+    """Which link changes."""
+
+    site: SiteOrAll = Field(description="Name of a site, or '*' for every site.")
+    cluster: Name = Field(description="Name of a cluster.")
+
+
+class ChangeSpec(Spec):
+    """A node, a cluster or a link fails, returns or changes."""
+
+    at_s: SecondsOrZero = Field(description="When, in s; before duration_s.")
+    node: Name | None = Field(default=None, description="Name of the node; or give `cluster` or `link`.")
+    cluster: Name | None = Field(default=None, description="Name of a cluster, all of whose nodes change.")
+    link: WaySpec | None = Field(default=None, description="The link that changes.")
+    up: bool | None = Field(default=None, description="false: it fails; true: it returns.")
+    delay_s: SecondsOrZero | None = Field(
+        default=None, description="New mean one-way delay of the link in s."
+    )
+    deviation_s: SecondsOrZero | None = Field(default=None, description="New deviation of the link in s.")
+    bandwidth_bps: BitsPerSecond | None = Field(
+        default=None, description="New bandwidth of the link in bits/s."
+    )
+
+    @model_validator(mode="after")
+    def _one_change(self) -> ChangeSpec:
+        if sum(what is not None for what in (self.node, self.cluster, self.link)) != 1:
+            raise ValueError("needs one of 'node', 'cluster' and 'link'; give exactly one of them")
+        values = [self.delay_s, self.deviation_s, self.bandwidth_bps]
+        if self.link is None and (self.up is None or any(value is not None for value in values)):
+            raise ValueError("a node or cluster goes up or down; give 'up: true' or 'up: false' only")
+        if self.link is not None and self.up is None and all(value is None for value in values):
+            raise ValueError("changes nothing; give up, delay_s, deviation_s or bandwidth_bps")
+        return self
+
+
+class TelemetrySpec(Spec):
+    """How often and how late measurements reach the policy."""
+
+    period_s: Seconds = Field(default=1.0, description="Time between measurements in s.")
+    lag_s: SecondsOrZero = Field(default=0.0, description="Age of a measurement when it arrives, in s.")
+
+
+class ScenarioSpec(Spec):
+    """A scenario: what can be run, where, and who asks for it."""
+
+    name: Name = Field(description="Name of the scenario.")
+    description: str = Field(default="", description="What it shows, in a sentence.")
+    duration_s: Seconds = Field(description="Duration of a run in s.")
+    window_s: Seconds = Field(default=25.0, description="Length of a window in s (ASET's T).")
+    retry_refused: bool = Field(default=False, description="Decide refused streams anew at each window.")
+    telemetry: TelemetrySpec = Field(default=TelemetrySpec(), description="Measurements of the workers.")
+    decision_delay_s: SecondsOrZero = Field(
+        default=0.0, description="From a stream's opening until its queries may leave the site, in s."
+    )
+    catalog: (
+        Annotated[
+            Annotated[CatalogSpec, Tag("(own)")] | Annotated[CatalogUseSpec, Tag("(use)")],
+            Discriminator(own_or_use),
+        ]
+        | None
+    ) = Field(default=None, description="Models and variants, written out or from a file.")
+    topology: TopologySpec | None = Field(
+        default=None, description="A generated topology, instead of clusters, sites, links and workers."
+    )
+    clusters: tuple[ClusterSpec, ...] | None = Field(
+        default=None, min_length=1, description="Where work runs."
+    )
+    sites: tuple[SiteSpec, ...] | None = Field(
+        default=None, min_length=1, description="Where streams and requests enter."
+    )
+    links: tuple[LinkSpec, ...] | None = Field(
+        default=None, min_length=1, description="From every site to every cluster, and between nodes."
+    )
+    workers: tuple[WorkerSpec, ...] | None = Field(
+        default=None, min_length=1, description="Variants deployed on nodes."
+    )
+    streams: StreamsSpec | None = Field(default=None, description="Clients, each with a stream of queries.")
+    services: ServicesSpec | None = Field(
+        default=None, description="Services whose requests are dispatched and replicas orchestrated."
+    )
+    timeline: tuple[ChangeSpec, ...] = Field(
+        default=(), description="What fails, returns or changes, and when."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _where_keys_went(cls, data: Any) -> Any:
+        for key in MOVED.keys() & data.keys() if isinstance(data, dict) else ():
+            raise ValueError(f"{key!r} is now {MOVED[key]!r}; move it there")
+        return data
+
+    @model_validator(mode="after")
+    def _places_of_its_work(self) -> ScenarioSpec:
+        if not self.holds:
+            raise ValueError(f"holds no work; add one of {', '.join(NEEDS)}")
+        given = [name for name in PLACES if getattr(self, name) is not None]
+        if self.topology is not None and given:
+            raise ValueError(f"'topology' makes the {', '.join(given)}; remove one or the other")
+        for kind in self.holds if self.topology is None else ():
+            if missing := [name for name in NEEDS[kind] if name not in given]:
+                raise ValueError(f"{', '.join(missing)}: missing; add them, or a 'topology', for {kind}")
+        return self
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The kinds of work in it, in the order of `NEEDS`."""
+        return tuple(kind for kind in NEEDS if getattr(self, kind) is not None)

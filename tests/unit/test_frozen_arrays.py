@@ -1,0 +1,59 @@
+"""Frozen scenarios give the arrays that the reader of edgewise 0.1 gave, array by array."""
+
+import hashlib
+import json
+from dataclasses import asdict, astuple, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgewise.config import load_scenario
+from edgewise.core.world import World
+from edgewise.model.scenario import Scenario
+
+RECORDED = json.loads((Path(__file__).parent / "frozen_arrays.json").read_text())
+FROZEN = Path(__file__).parents[2] / "docs/results/frozen"
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _arrays(scenario: Scenario) -> dict[str, str]:
+    topology, streams = scenario.topology, scenario.streams
+    world = World.build(scenario.catalog, topology)
+    found = {}
+    for field in fields(world):
+        value = getattr(world, field.name)
+        if isinstance(value, np.ndarray):
+            found[f"world.{field.name}"] = _sha(value.tobytes() + str(value.dtype).encode())
+        elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
+            found[f"world.{field.name}"] = _sha(b"".join(part.tobytes() for part in value))
+        else:
+            found[f"world.{field.name}"] = _sha(repr(value).encode())
+    plain = {
+        "applications": [asdict(each) for each in streams.applications],
+        "arrivals": streams.arrivals.steps,
+        "timeline": [json.dumps(asdict(change), sort_keys=True, default=str) for change in scenario.timeline],
+        "rest": [
+            scenario.name, scenario.duration_s, scenario.window_s, scenario.telemetry_period_s,
+            scenario.telemetry_lag_s, scenario.retry_refused, scenario.decision_delay_s,
+        ],
+        "catalog": json.dumps(asdict(scenario.catalog), sort_keys=True, default=str),
+        "sites": [(site.name, site.access_delay_s, site.uplink_bps) for site in topology.sites],
+        "workers": [astuple(worker) for worker in topology.workers],
+        "nodes": [(node.name, node.cluster, node.resources.as_tuple()) for node in topology.nodes],
+        "clusters": [(cluster.name, cluster.tier) for cluster in topology.clusters],
+    }  # fmt: skip
+    return found | {name: _sha(json.dumps(value, sort_keys=True).encode()) for name, value in plain.items()}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_frozen_scenarios_give_the_arrays_of_the_old_reader(name: str) -> None:
+    found = _arrays(load_scenario(FROZEN / f"{name}.yaml"))
+    assert {key: found.get(key) for key in RECORDED[name]} == RECORDED[name]
+    assert (
+        _sha(json.dumps(RECORDED[name], sort_keys=True).encode())
+        == json.loads((FROZEN.parent / "frozen.json").read_text())[name]["arrays"]
+    )
