@@ -20,9 +20,9 @@ import numpy as np
 from ncsim.core.simulation import Simulation
 from ncsim.models import dag, network, task
 from ncsim.scheduler.base import ManualScheduler
-from numpy.typing import NDArray
 
 from bench.measure import Case, Contender, Work
+from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import GraphEngine
@@ -52,7 +52,7 @@ def case() -> Case:
     )
 
 
-def sent_s(tasks: int) -> NDArray[np.float64]:
+def sent_s(tasks: int) -> Floats:
     """(jobs,) Poisson arrivals of the jobs that `tasks` tasks make up."""
     count = max(tasks // TASKS, 1)
     draws = uniform(1, Purpose.ARRIVAL, 0, np.arange(count))
@@ -97,7 +97,7 @@ def ncsim_pinned(tasks: int) -> Work:
     return work
 
 
-def dags(times: NDArray[np.float64], nodes: Sequence[int]) -> list[dag.DAG]:
+def dags(times: Floats, nodes: Sequence[int]) -> list[dag.DAG]:
     """ncsim's jobs; task k is pinned to node `nodes[k]`."""
     made = []
     for i, at_s in enumerate(times.tolist()):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core import keyed
 from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
@@ -219,7 +220,7 @@ def check_policy(make: Callable[[], DispatchPolicy], *, budget_s: float = BUDGET
 
 def _views(world: World) -> Iterator[tuple[DispatchView, Items]]:
     """Views with different ledgers and measurements, with the items to decide."""
-    zeros: NDArray[np.float64] = np.zeros(world.workers)
+    zeros: Floats = np.zeros(world.workers)
     for load in (0.0, 0.5, 1.0):
         for up in (True, False):
             view = DispatchView(

@@ -20,12 +20,13 @@ from numba import types
 from numba.core.errors import NumbaWarning
 from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import JIT, PACKAGE, keep, kernel
 from edgewise.core.feasibility import NO_NUMBER, TOLERANCE, lay_out, least, refusal, share_of
 from edgewise.core.held import held, held_type
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Bound, Candidates, DispatchView, Item, Rows, Violation
-from edgewise.core.world import Floats, Ints, Links, Tables
+from edgewise.core.world import Links, Tables
 
 BOUND = int(Violation.NONE)
 WRONG_SIZE, RAISED = NO_NUMBER - 1, NO_NUMBER - 2  # what else may be wrong with scores
@@ -40,7 +41,7 @@ class Load(NamedTuple):
 
     load_qps: Floats
     streams: Ints
-    up: NDArray[np.bool_]
+    up: Bools
     elsewhere_qps: Floats
 
 
@@ -252,7 +253,7 @@ def _types() -> _Types:
     real, whole, reals, wholes = types.float64, types.int64, types.float64[::1], types.int64[::1]
     table = types.float64[:, ::1]
     kinds = {"float": real, "int": whole, "Floats": reals, "Ints": wholes}
-    kinds |= {"NDArray[np.int8]": types.int8[::1], "NDArray[np.bool_]": types.boolean[::1]}
+    kinds |= {"NDArray[np.int8]": types.int8[::1], "Bools": types.boolean[::1]}
 
     def of(cls: Any, every: Any = None) -> Any:
         fields = [every or kinds[cls.__annotations__[name].__forward_arg__] for name in cls._fields]

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import ReplicaView
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 
 # What a replica is doing. One that is removed serves what it has; one that leaves only holds its memory.
 STARTING, READY, REMOVING, LEAVING = range(4)

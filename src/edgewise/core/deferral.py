@@ -15,13 +15,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.model.work import DeferrableJob
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class JobState(IntEnum):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Ints
 from edgewise.core import choose
 from edgewise.core.choose import OPEN, Batch, Load
 from edgewise.core.events import (
@@ -50,7 +51,7 @@ from edgewise.core.views import (
     Violation,
     frozen,
 )
-from edgewise.core.world import Ints, Links, World
+from edgewise.core.world import Links, World
 
 
 class DispatchCore:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgewise.arrays import Floats
 from edgewise.model.work import Stream
 
 
@@ -26,10 +24,10 @@ class Telemetry:
     """
 
     measured_s: float
-    queue: NDArray[np.float64]
-    throughput_qps: NDArray[np.float64]
-    delay_mean_s: NDArray[np.float64]
-    delay_p95_s: NDArray[np.float64]
+    queue: Floats
+    throughput_qps: Floats
+    delay_mean_s: Floats
+    delay_p95_s: Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, finalise_of, prefix_of, uniform_of, unit_of
 from edgewise.core.views import Candidates, DispatchView, Item, Violation
-from edgewise.core.world import Floats, Links, Tables
+from edgewise.core.world import Links, Tables
 
 TOLERANCE = 1e-9  # relative slack on capacity: a sum of shares may miss C_v by rounding
 POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
@@ -32,14 +33,12 @@ class Layout(NamedTuple):
     impedance_s: Floats
     share_qps: Floats
     violation: NDArray[np.int8]
-    feasible: NDArray[np.bool_]
+    feasible: Bools
     draw: Floats
 
 
 @kernel
-def lay_out(
-    t: Tables, way: Links, load_qps: Floats, up: NDArray[np.bool_], seed: np.uint64, item: Item
-) -> Layout:
+def lay_out(t: Tables, way: Links, load_qps: Floats, up: Bools, seed: np.uint64, item: Item) -> Layout:
     """Figures of every worker for one item, with the first violated constraint of each.
 
     Args:
@@ -149,7 +148,7 @@ def refusal(violation: NDArray[np.int8]) -> int:
 
 
 @kernel
-def least(scores: Floats, feasible: NDArray[np.bool_], seed: np.uint64, item: int) -> int:
+def least(scores: Floats, feasible: Bools, seed: np.uint64, item: int) -> int:
     """The feasible worker of smallest score, ties broken at random, keyed by run and item.
 
     Returns:

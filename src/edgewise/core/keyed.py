@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.compiled import kernel
 
 
@@ -43,7 +44,7 @@ class Key(NamedTuple):
     seed: int
     purpose: int = int(Purpose.POLICY)
 
-    def uniform(self, entity: ArrayLike, counter: ArrayLike = 0) -> NDArray[np.float64]:
+    def uniform(self, entity: ArrayLike, counter: ArrayLike = 0) -> Floats:
         """Uniform draws in (0, 1), one for each (entity, counter)."""
         return np.asarray(uniform(self.seed, self.purpose, entity, counter))
 

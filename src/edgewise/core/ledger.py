@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.errors import CapacityError
 from edgewise.model.resources import KINDS, Resources
 from edgewise.model.topology import Node
@@ -57,7 +57,7 @@ class NodeLedger:
         i = self._nodes[node]
         return Resources(*np.maximum(self._total[i] - self._used[i], 0.0).tolist())
 
-    def left_over(self, priority: int = 0) -> NDArray[np.float64]:
+    def left_over(self, priority: int = 0) -> Floats:
         """(N, 4) resources not held by work of at least `priority` (OSDEC's C_t, per node).
 
         Work of lower priority that may be preempted does not count as use.
@@ -66,7 +66,7 @@ class NodeLedger:
         for held in self._held.values():
             if held.priority >= priority or not held.preemptible:
                 left[self._nodes[held.node]] -= held.resources.as_tuple()
-        free: NDArray[np.float64] = np.maximum(left, 0.0)
+        free: Floats = np.maximum(left, 0.0)
         return free
 
     def fits(self, node: str, resources: Resources) -> bool:
@@ -137,7 +137,7 @@ class NodeLedger:
                 out = [r for r in out if r is not victim]
         return tuple(out)
 
-    def _missing(self, i: int, resources: Resources, freed: NDArray[np.float64] | float = 0.0) -> str | None:
+    def _missing(self, i: int, resources: Resources, freed: Floats | float = 0.0) -> str | None:
         free = self._total[i] - self._used[i] + freed
         for kind, want, have, total in zip(KINDS, resources.as_tuple(), free, self._total[i], strict=True):
             if want > have + TOLERANCE * max(total, 1.0):

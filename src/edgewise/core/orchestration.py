@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import ScenarioError
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.model.orchestration import System
 
 HOLD = -1  # a dispatcher's action: keep the request for this slot
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.errors import CapacityError
@@ -36,11 +36,11 @@ class JobArrays(NamedTuple):
 
     id: int
     source: int
-    work_ops: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
-    volume_bits: NDArray[np.float64]
+    work_ops: Floats
+    memory_bytes: Floats
+    tail: Ints
+    head: Ints
+    volume_bits: Floats
 
 
 def arrays_of(job: StreamingJob, number: int, network: Network) -> JobArrays:
@@ -80,22 +80,22 @@ class Placement:
     """
 
     job: JobArrays
-    node: NDArray[np.int64]
-    start: NDArray[np.int64]
-    links: NDArray[np.int64]
-    bandwidth_bps: NDArray[np.float64]
+    node: Ints
+    start: Ints
+    links: Ints
+    bandwidth_bps: Floats
 
-    def path(self, edge: int) -> NDArray[np.int64]:
+    def path(self, edge: int) -> Ints:
         """Links of one edge's path."""
         return self.links[self.start[edge] : self.start[edge + 1]]
 
     @property
-    def tail_node(self) -> NDArray[np.int64]:
+    def tail_node(self) -> Ints:
         """(E,) node where each edge begins."""
         return np.where(self.job.tail < 0, self.job.source, self.node[self.job.tail])
 
     @property
-    def head_node(self) -> NDArray[np.int64]:
+    def head_node(self) -> Ints:
         """(E,) node where each edge ends."""
         return self.node[self.job.head]
 
@@ -115,8 +115,8 @@ class NetworkView:
 
     now_s: float
     network: Network
-    free_memory_bytes: NDArray[np.float64]
-    free_bps: NDArray[np.float64]
+    free_memory_bytes: Floats
+    free_bps: Floats
     waiting: Sequence[JobArrays]
     running: Sequence[Placement]
 
@@ -133,9 +133,7 @@ class PlacementPolicy(Protocol):
         """Placements of waiting jobs that start now, and changed ones of running jobs."""
 
 
-def free_of(
-    network: Network, placements: Sequence[Placement]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def free_of(network: Network, placements: Sequence[Placement]) -> tuple[Floats, Floats]:
     """(N,) memory and (L,) bandwidth that the placements leave; negative when over capacity."""
     memory = network.memory_bytes.astype(np.float64)
     link = network.bandwidth_bps.astype(np.float64)
@@ -183,11 +181,11 @@ def validate(network: Network, placements: Sequence[Placement]) -> None:
 
 @kernel
 def _misrouted(
-    ends: NDArray[np.int64],
-    tail: NDArray[np.int64],
-    head: NDArray[np.int64],
-    start: NDArray[np.int64],
-    links: NDArray[np.int64],
+    ends: Ints,
+    tail: Ints,
+    head: Ints,
+    start: Ints,
+    links: Ints,
 ) -> int:
     """First edge whose path is not a walk from its tail to its head, or -1."""
     for e in range(tail.size):
@@ -205,9 +203,7 @@ def _misrouted(
     return -1
 
 
-def throughput(
-    network: Network, placements: Sequence[Placement], share_cpu: bool = False
-) -> NDArray[np.float64]:
+def throughput(network: Network, placements: Sequence[Placement], share_cpu: bool = False) -> Floats:
     """(J,) frames per second of each placed job.
 
     x_J = 1 / max(max_i C_i / PS_u(i), max_f V_f / b_f)                     (ENTS eq. 1-4)
@@ -241,12 +237,12 @@ def throughput(
 
 
 def _fair_cpu(
-    cap: NDArray[np.float64],
-    task_job: NDArray[np.int64],
-    node: NDArray[np.int64],
-    work: NDArray[np.float64],
-    speed: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    cap: Floats,
+    task_job: Ints,
+    node: Ints,
+    work: Floats,
+    speed: Floats,
+) -> Floats:
     """Max-min fair rates: all rise together, each until its own cap or until a node of its tasks is full."""
     rate = np.zeros_like(cap)
     open_ = cap > 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.deferral import CapacityView as CapacityView
 from edgewise.core.deferral import DeferralPolicy as DeferralPolicy
 from edgewise.core.feasibility import NO_NUMBER, assess, least, refusal
@@ -57,7 +57,7 @@ class ScorePolicy:
     def tick(self, view: DispatchView) -> None:
         """Nothing to choose."""
 
-    def score(self, view: Candidates, item: Item) -> NDArray[np.float64]:
+    def score(self, view: Candidates, item: Item) -> Floats:
         """(W,) cost of each worker for this item, smaller is better."""
         raise NotImplementedError(f"{type(self).__name__} must define score(view, item)")
 
@@ -88,7 +88,7 @@ class LeastImpedanceFallback(ScorePolicy):
 
     name = "fallback"
 
-    def score(self, view: Candidates, item: Item) -> NDArray[np.float64]:
+    def score(self, view: Candidates, item: Item) -> Floats:
         """Impedance."""
         return view.impedance_s
 

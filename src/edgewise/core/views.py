@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.core.world import Floats, Ints, Links, World
+from edgewise.arrays import Bools, Floats, Ints
+from edgewise.core.world import Links, World
 from edgewise.model.work import Stream
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -77,7 +78,7 @@ class Candidates(NamedTuple):
     now_s: float
     load_qps: Floats
     streams: Ints
-    up: NDArray[np.bool_]
+    up: Bools
     capacity_qps: Floats
     accuracy: Floats
     cluster: Ints
@@ -87,7 +88,7 @@ class Candidates(NamedTuple):
     impedance_s: Floats
     share_qps: Floats
     violation: NDArray[np.int8]
-    feasible: NDArray[np.bool_]
+    feasible: Bools
     draw: Floats
     queue: Floats
     throughput_qps: Floats
@@ -199,7 +200,7 @@ class DispatchView:
     seed: int
     load_qps: Floats
     streams: Ints
-    up: NDArray[np.bool_]
+    up: Bools
     queue: Floats
     throughput_qps: Floats
     delay_mean_s: Floats

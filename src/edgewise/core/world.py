@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Catalog
 from edgewise.model.topology import Topology, WayTable
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LAWS = ("normal", "exponential")  # of processing delays
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from edgewise.arrays import Floats32
 from edgewise.errors import EdgewiseError
 
 PACKAGES = ("rapidocr_onnxruntime", "rapidocr")
@@ -43,7 +43,7 @@ def _font(size: int) -> Any:
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)
 
 
-def picture(text: str) -> NDArray[np.float32]:
+def picture(text: str) -> Floats32:
     """Draw a line of text; (1, 3, 48, 96) in [-1, 1], as the recogniser takes it."""
     image = Image.new("RGB", (WIDTH, HEIGHT), "white")
     ImageDraw.Draw(image).text((WIDTH / 2, HEIGHT / 2), text, "black", _font(24), anchor="mm")
@@ -51,7 +51,7 @@ def picture(text: str) -> NDArray[np.float32]:
     return (pixels / 255.0 - 0.5) / 0.5
 
 
-def scene(text: str, x: int, y: int) -> NDArray[np.float32]:
+def scene(text: str, x: int, y: int) -> Floats32:
     """Draw text at (x, y) of a grey scene; (1, 3, 64, 128), normalised as the detector takes it."""
     height, width = SCENE
     image = Image.new("RGB", (width, height), (150, 160, 170))
@@ -60,7 +60,7 @@ def scene(text: str, x: int, y: int) -> NDArray[np.float32]:
     return np.asarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
 
 
-def found(heat: NDArray[np.float32]) -> tuple[int, int, int, int] | None:
+def found(heat: Floats32) -> tuple[int, int, int, int] | None:
     """Box (left, top, right, bottom) around what the detector's heat map takes for text, if anything."""
     rows, columns = np.nonzero(heat.reshape(heat.shape[-2:]) > 0.3)
     if rows.size == 0:
@@ -77,7 +77,7 @@ def characters(file: Path) -> tuple[str, ...]:
     return ("", *meta["character"].splitlines(), " ")
 
 
-def read(scores: NDArray[np.float32], alphabet: tuple[str, ...]) -> str:
+def read(scores: Floats32, alphabet: tuple[str, ...]) -> str:
     """Text of one picture from (steps, characters) scores: best path, repeats and blanks removed."""
     best = scores.argmax(axis=-1)
     kept = [k for step, k in enumerate(best) if k and (step == 0 or best[step - 1] != k)]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
+from edgewise.arrays import Floats32
 from edgewise.demo.pictures import HEIGHT, characters, model_file, read
 
 Pixels = NDArray[np.uint8]
@@ -47,10 +48,10 @@ def _session(kind: str) -> Any:
     return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
-def _run(kind: str, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+def _run(kind: str, batch: Floats32) -> Floats32:
     session = _session(kind)
     (result,) = session.run(None, {session.get_inputs()[0].name: batch})
-    found: NDArray[np.float32] = result
+    found: Floats32 = result
     return found
 
 
@@ -97,8 +98,8 @@ def recognise(input: dict[str, Pixels]) -> tuple[bool, list[str]]:
     return True, [read(line, alphabet) for line in scores]
 
 
-def _centred(lines: Pixels) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = ((lines / 255.0 - 0.5) / 0.5).transpose(0, 3, 1, 2).astype(np.float32)
+def _centred(lines: Pixels) -> Floats32:
+    found: Floats32 = ((lines / 255.0 - 0.5) / 0.5).transpose(0, 3, 1, 2).astype(np.float32)
     return found
 
 

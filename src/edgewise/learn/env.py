@@ -14,8 +14,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32
 from edgewise.config import load_scenario
 from edgewise.core.views import DispatchView
 from edgewise.core.world import World
@@ -24,7 +24,7 @@ from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.policies.dispatch.states import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.sim.simulate import Simulation
 
-Observation = NDArray[np.float32]
+Observation = Floats32
 NAME = "edgewise/Dispatch-v0"
 TRAINING = range(0, 500_000)  # seeds; as `edgewise.reproduce.seeds` has them
 

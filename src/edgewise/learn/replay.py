@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
+from edgewise.arrays import Floats32, Ints
 
 
 class Batch(NamedTuple):
@@ -21,13 +20,13 @@ class Batch(NamedTuple):
     ring and `weight` corrects for prioritised sampling (1 without).
     """
 
-    state: Floats
+    state: Floats32
     action: Ints
-    reward: Floats
-    discount: Floats
-    following: Floats
+    reward: Floats32
+    discount: Floats32
+    following: Floats32
     place: Ints
-    weight: Floats
+    weight: Floats32
 
 
 class Replay:
@@ -54,7 +53,7 @@ class Replay:
     def __len__(self) -> int:
         return int((self.action >= 0).sum())
 
-    def add(self, states: list[Floats], actions: list[int], rewards: list[float], lost: bool) -> None:
+    def add(self, states: list[Floats32], actions: list[int], rewards: list[float], lost: bool) -> None:
         """Add an episode of K windows: K + 1 states, K actions and rewards.
 
         G_k = Σ_{j<m} gamma^j r_{k+j},  then  gamma^m max Q(s_{k+m}),  m = min(n, K - k)
@@ -98,7 +97,7 @@ class Replay:
             weight=weight.astype(np.float32),
         )
 
-    def judge(self, index: Ints, error: Floats) -> None:
+    def judge(self, index: Ints, error: Floats32) -> None:
         """New priorities: |temporal-difference error|."""
         self.priority[index] = np.abs(error) + 1e-3
 

@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 from edgewise import config
+from edgewise.arrays import Floats, Floats32, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, SlotResult, context_mask
-from edgewise.model.orchestration import Floats, System
+from edgewise.model.orchestration import System
 from edgewise.model.orchestration_spec import OrchestrationSpec, build_system
 from edgewise.policies import requests as request_policies
 from edgewise.sim.replicas import ReplicaWorlds
@@ -73,7 +74,7 @@ class _Setting:
         return ReplicaWorlds(self.system, self.draw([seed]), self.slots, [seed])
 
 
-def local_observations(system: System, view: ReplicaView) -> NDArray[np.float32]:
+def local_observations(system: System, view: ReplicaView) -> Floats32:
     """(W, B, F) the observation of each site, as tabled above."""
     own = [np.flatnonzero(system.site_of == b) for b in range(system.sites)]
     most, (w, b), s = max(map(len, own)), view.head.shape, system.services
@@ -174,7 +175,7 @@ class DispatchEnv(ParallelEnv):  # type: ignore[misc]
         }
 
 
-class ScaleEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
+class ScaleEnv(gymnasium.Env[Floats32, Ints]):
     """Orchestration frame by frame over a fixed dispatch, see above.
 
     Args:
@@ -201,16 +202,14 @@ class ScaleEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    ) -> tuple[Floats32, dict[str, Any]]:
         """A new world; the same seed gives the same one."""
         super().reset(seed=seed)
         self._worlds = self._setting.world(int(self.np_random.integers(500_000)))  # training seeds
         self._dispatch.reset(self._setting.system)
         return self._observe(), {}
 
-    def step(
-        self, action: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Ints) -> tuple[Floats32, SupportsFloat, bool, bool, dict[str, Any]]:
         """Add and remove replicas, then dispatch for a frame; what is not possible does nothing."""
         commands = np.asarray(action, dtype=np.int64).reshape(1, -1, 2)
         valid = self._worlds.scale(commands - np.array([0, self._setting.system.services]))
@@ -220,8 +219,8 @@ class ScaleEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         reward = float(np.exp(-queued / self._setting.system.nodes))
         return self._observe(), reward, False, self._worlds.done, {"valid": valid[0]}
 
-    def _observe(self) -> NDArray[np.float32]:
+    def _observe(self) -> Floats32:
         view = self._worlds.view
         parts = (_free(self._setting.system, view), view.waiting[:, 1:], (view.ready + view.starting)[:, 1:])
-        seen: NDArray[np.float32] = np.concatenate(parts, axis=2)[0].astype(np.float32)
+        seen: Floats32 = np.concatenate(parts, axis=2)[0].astype(np.float32)
         return seen

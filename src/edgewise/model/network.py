@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.problems import nearest
 
@@ -27,10 +25,10 @@ class Network:
     """
 
     names: tuple[str, ...]
-    speed_ops: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    ends: NDArray[np.int64]
-    bandwidth_bps: NDArray[np.float64]
+    speed_ops: Floats
+    memory_bytes: Floats
+    ends: Ints
+    bandwidth_bps: Floats
 
     def __post_init__(self) -> None:
         count = len(self.names)

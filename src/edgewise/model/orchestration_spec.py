@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import ScenarioError
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
 from edgewise.model.values import (
     BYTES,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.model.catalog import Catalog, Variant
 from edgewise.model.grammar.services import ServicesSpec
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.model.problems import nearest
 from edgewise.model.topology import Node, Topology
 

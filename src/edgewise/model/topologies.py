@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
+from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.build import Problems, resources_of
 from edgewise.model.catalog import Catalog
@@ -35,8 +35,6 @@ from edgewise.model.grammar.generated import (
 from edgewise.model.library import Graph, Library
 from edgewise.model.topology import Cluster, Node, Site, Topology, WayTable
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Tier = AccessSpec | CentralOfficeSpec | DataCentreSpec | CloudSpec
 
 SECONDS_PER_KM = 5e-6  # light in fibre, two thirds of its speed in vacuum

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.model.resources import Resources
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from edgewise.arrays import Floats
 from edgewise.model.catalog import Profile
 
 SMALLEST_S = 1e-9  # a catalog wants a delay above 0
@@ -91,14 +91,12 @@ def fit_profile(points: Sequence[Point], source: str = "") -> Fit:
     return Fit(profile, tuple(float(error) for error in fitted / median - 1.0))
 
 
-def _coefficients(
-    size: NDArray[np.float64], batch: NDArray[np.float64], median: NDArray[np.float64]
-) -> tuple[float, float, float]:
+def _coefficients(size: Floats, batch: Floats, median: Floats) -> tuple[float, float, float]:
     """(fixed_s, per_byte_s, batch_slope), solved in multiples of the smallest delay and largest size."""
     unit_s, unit_bytes = median.min(), max(float(size.max()), 1.0)
     sizes, batches = np.unique(size).size > 1, np.unique(batch).size > 1
 
-    def errors(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def errors(x: Floats) -> Floats:
         delay = (x[0] + (x[1] * size / unit_bytes if sizes else 0.0)) * (1.0 + x[2] * (batch - 1.0))
         return np.asarray(unit_s * delay / median - 1.0)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgewise.arrays import Floats
 from edgewise.errors import ProfileError
 from edgewise.model.catalog import Profile
 from edgewise.profiling import machine, memory, queueing
@@ -165,7 +166,7 @@ def _delays(
     return [_point(network, cell, np.array(mine)) for cell, mine in zip(cells, delays, strict=True)]
 
 
-def _point(network: Network, cell: tuple[int | None, int], delays: queueing.Times) -> Point:
+def _point(network: Network, cell: tuple[int | None, int], delays: Floats) -> Point:
     side, batch = cell
     low, median, high, p95 = (float(q) for q in np.quantile(delays, [0.16, 0.5, 0.84, 0.95]))
     size = network.inputs.payload_bytes(side)
@@ -214,14 +215,14 @@ def _load(
     most = queueing.saturation_qps(profile, size, max_batch)
     steps = 0
 
-    def real(rate_qps: float) -> queueing.Times:
+    def real(rate_qps: float) -> Floats:
         nonlocal steps
         steps += 1
         progress(steps)
         arrivals = queueing.poisson_arrivals(rate_qps, seconds, seed)
         return queueing.sojourns(arrivals, max_batch, RealClock(network, side), queueing.HOPELESS * bound)
 
-    def virtual(rate_qps: float) -> queueing.Times:
+    def virtual(rate_qps: float) -> Floats:
         arrivals = queueing.poisson_arrivals(rate_qps, seconds, seed)
         clock = queueing.ProfileClock(profile, size)
         return queueing.sojourns(arrivals, max_batch, clock, queueing.HOPELESS * bound)

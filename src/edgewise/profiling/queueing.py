@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.model.catalog import Profile
 
-Times = NDArray[np.float64]
 PATIENCE = 5.0  # bound of the sojourn in multiples of the delay of a full batch
 HOPELESS = 10.0  # give up on a rate when a query stays this many times the bound
 QUANTILE = 0.95
@@ -50,7 +49,7 @@ class ProfileClock:
         return self._now_s
 
 
-def poisson_arrivals(rate_qps: float, seconds: float, seed: int) -> Times:
+def poisson_arrivals(rate_qps: float, seconds: float, seed: int) -> Floats:
     """(Q,) arrival times in s, at least one; one seed gives the same pattern at every rate."""
     rng = np.random.Generator(np.random.Philox(seed))
     count = max(int(1.5 * rate_qps * seconds) + 50, 1)
@@ -58,7 +57,7 @@ def poisson_arrivals(rate_qps: float, seconds: float, seed: int) -> Times:
     return times[: max(int(np.searchsorted(times, seconds)), 1)]
 
 
-def sojourns(arrivals_s: Times, max_batch: int, clock: Clock, hopeless_s: float = np.inf) -> Times:
+def sojourns(arrivals_s: Floats, max_batch: int, clock: Clock, hopeless_s: float = np.inf) -> Floats:
     """(Q,) time from arrival to answer of each query, in s.
 
     Stops when a query has stayed longer than `hopeless_s`; all later ones are then inf.
@@ -83,7 +82,7 @@ def bound_s(profile: Profile, size_bytes: float, max_batch: int) -> float:
 
 
 def highest_rate_qps(
-    stays: Callable[[float], Times], most_qps: float, bound_s: float, steps: int = STEPS
+    stays: Callable[[float], Floats], most_qps: float, bound_s: float, steps: int = STEPS
 ) -> float:
     """Highest rate at which the 95 % quantile of the sojourn stays below the bound, by bisection.
 
@@ -117,7 +116,7 @@ def predicted_rate_qps(
     most = saturation_qps(profile, size_bytes, max_batch)
     bound = bound_s(profile, size_bytes, max_batch)
 
-    def stays(rate_qps: float) -> Times:
+    def stays(rate_qps: float) -> Floats:
         arrivals = poisson_arrivals(rate_qps, queries / rate_qps, seed)
         return sojourns(arrivals, max_batch, ProfileClock(profile, size_bytes), HOPELESS * bound)
 

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.errors import RunError
 from edgewise.report.records import Run
 from edgewise.report.statistics import Comparison, compare, mean_interval
@@ -68,7 +68,7 @@ def _names(axes: Axes, names: Sequence[str], side: str) -> None:
         text.set_parse_math(False)
 
 
-def _window_shares(windows: pa.Table, policy: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _window_shares(windows: pa.Table, policy: str) -> tuple[Floats, Floats]:
     """Middle of each window in seconds (T,), and ok / queries (N, T) with NaN where nothing was sent."""
     rows = windows.filter(pc.equal(windows["policy"], policy)).to_pylist()
     numbers = sorted({row["window"] for row in rows})
@@ -84,7 +84,7 @@ def _window_shares(windows: pa.Table, policy: str) -> tuple[NDArray[np.float64],
     return middle, share
 
 
-def _band(share: NDArray[np.float64]) -> NDArray[np.float64]:
+def _band(share: Floats) -> Floats:
     """Mean, low and high over the seeds of each window, (3, T), NaN where unknown."""
     band = np.full((3, share.shape[1]), np.nan)
     for index, values in enumerate(share.T):
@@ -147,7 +147,7 @@ def legend_below(axes: Axes, columns: int) -> None:
         text.set_parse_math(False)
 
 
-def _whiskers(axes: Axes, success: Sequence[NDArray[np.float64]]) -> None:
+def _whiskers(axes: Axes, success: Sequence[Floats]) -> None:
     """95 % interval of each row's values, horizontally."""
     for index, values in enumerate(success):
         interval = mean_interval(values)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.world import link_arrays
 from edgewise.model.scenario import Scenario
 
@@ -51,7 +52,7 @@ def crowded(scenario: Scenario, streams: pa.Table) -> list[LinkLoad]:
         return []
     names = ("policy", "seed", "site", "cluster")
     codes, values = zip(*(_coded(bound[name]) for name in names), strict=True)
-    key: NDArray[np.int64] = np.asarray(np.ravel_multi_index(codes, [len(value) for value in values]))
+    key: Ints = np.asarray(np.ravel_multi_index(codes, [len(value) for value in values]))
     load_bps = 8.0 * bound["rate_qps"].to_numpy() * bound["size_bytes"].to_numpy()
     open_s, close_s = bound["open_s"].to_numpy(), bound["close_s"].to_numpy()
     first, peak_bps = _peaks(key, load_bps, open_s, close_s)
@@ -67,7 +68,7 @@ def crowded(scenario: Scenario, streams: pa.Table) -> list[LinkLoad]:
     return sorted(found, key=lambda load: (-load.peak, load[:3]))
 
 
-def _bandwidths(scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, int], dict[str, int]]:
+def _bandwidths(scenario: Scenario) -> tuple[Floats, dict[str, int], dict[str, int]]:
     """(S, C) bandwidths, and the rows and columns of sites and clusters."""
     sites, clusters = ([place.name for place in places] for places in
                        (scenario.topology.sites, scenario.topology.clusters))  # fmt: skip
@@ -76,14 +77,14 @@ def _bandwidths(scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, int]
     return bandwidth_bps, rows, columns
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[Any]]:
+def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
     coded = column.combine_chunks().dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
 
 
 def _peaks(
-    key: NDArray[np.int64], load_bps: NDArray[Any], open_s: NDArray[Any], close_s: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    key: Ints, load_bps: NDArray[Any], open_s: NDArray[Any], close_s: NDArray[Any]
+) -> tuple[Ints, NDArray[Any]]:
     """Each key, ascending, and the largest sum of the loads that are open at once."""
     keys, times = np.concatenate([key, key]), np.concatenate([close_s, open_s])
     changes = np.concatenate([-load_bps, load_bps])

@@ -17,9 +17,10 @@ from itertools import combinations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
+from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
 
 Verdict = Literal["win", "loss", "tie", "inconclusive"]
@@ -105,7 +106,7 @@ class Comparison:
     rule: Rule = Rule()
 
 
-def _values(x: ArrayLike, name: str) -> NDArray[np.float64]:
+def _values(x: ArrayLike, name: str) -> Floats:
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name}: needs a vector of one or more values, got shape {values.shape}")
@@ -119,7 +120,7 @@ def _check_level(level: float) -> None:
         raise ValueError(f"level is {level}; it must lie strictly between 0 and 1, for example 0.95")
 
 
-def _spread(values: NDArray[np.float64], scale: float) -> float:
+def _spread(values: Floats, scale: float) -> float:
     """Standard error of the mean; 0 when the values differ by rounding only."""
     error = float(np.std(values, ddof=1)) / float(np.sqrt(values.size))
     return error if error > _ROUNDING * scale else 0.0
@@ -240,7 +241,7 @@ class _Paired:
     note: str
 
 
-def _paired(a: NDArray[np.float64], b: NDArray[np.float64], level: float) -> _Paired:
+def _paired(a: Floats, b: Floats, level: float) -> _Paired:
     """Paired t-test: t = d̄ / (s_d / √n) with n - 1 degrees of freedom."""
     d = a - b
     mean, n = float(d.mean()), int(d.size)
@@ -266,7 +267,7 @@ def _as_ratio(test: _Paired) -> _Paired:
 
 def _comparison(
     names: tuple[str, str],
-    values: tuple[NDArray[np.float64], NDArray[np.float64]],
+    values: tuple[Floats, Floats],
     level: float,
     rule: Rule,
 ) -> Comparison:
@@ -307,7 +308,7 @@ def as_family(rows: Sequence[Comparison]) -> list[Comparison]:
     return family
 
 
-def _checked(values: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
+def _checked(values: Mapping[str, ArrayLike]) -> dict[str, Floats]:
     arrays = {policy: _values(x, f"values[{policy!r}]") for policy, x in values.items()}
     sizes = {policy: array.size for policy, array in arrays.items()}
     if len(set(sizes.values())) > 1:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+
+from edgewise.arrays import Floats
 
 _COUNTS = ("queries", "ok", "failed", "rejected")
 SHARES = ("success", "failed", "rejected")
@@ -119,7 +120,7 @@ def refusals(streams: pa.Table) -> list[dict[str, Any]]:
 
 def by_seed(
     summary: Sequence[dict[str, Any]], metric: str = "success", policies: Sequence[str] | None = None
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Floats]:
     """One value per seed and policy, paired: index i is the same seed in every array.
 
     Args:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
 from edgewise.core.policy import begin
 from edgewise.errors import ProtocolError
-from edgewise.model.orchestration import Ints
 from edgewise.model.services import Services
 
 log = logging.getLogger("edgewise.dispatching")

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.policy import begin
 from edgewise.errors import EdgewiseError
-from edgewise.model.orchestration import Ints
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of

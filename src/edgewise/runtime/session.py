@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
@@ -183,7 +183,7 @@ class Session:
         self.core.use(policy)
 
     @property
-    def in_flight(self) -> NDArray[np.float64]:
+    def in_flight(self) -> Floats:
         """(W,) queries and requests sent to each worker and not yet answered."""
         return self._in_flight.copy()
 

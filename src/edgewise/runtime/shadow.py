@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import Bind, Event, StreamOpened, WorkerChanged
 from edgewise.core.policy import DispatchPolicy
@@ -36,7 +36,7 @@ class Shadow:
         seed: int,
         now_s: float,
         streams: Sequence[Stream],
-        up: NDArray[np.bool_],
+        up: Bools,
     ) -> None:
         self.core = DispatchCore(world, policy, seed)
         self.began_s, self.now_s = now_s, now_s

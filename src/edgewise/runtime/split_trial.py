@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.errors import ProfileError, ProtocolError, RunError
 from edgewise.model.scenario import Scenario, parse_scenario
@@ -51,7 +51,6 @@ from edgewise.runtime.store import Process
 from edgewise.runtime.tensors import Array
 from edgewise.runtime.worker import Worker
 
-Floats = NDArray[np.float64]
 VARIANT, TASK, POWER_OPS = "network", "infer", 1e9
 START_S, DEADLINE_S, WARM = 150.0, 30.0, 5
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from edgewise.arrays import Ints
 from edgewise.errors import ScenarioError
 from edgewise.sim import state as k
 from edgewise.sim.heap import EVENT, Records, records
@@ -99,7 +100,7 @@ def check_queries(queries: Records, classes: int, places: int) -> None:
 
 def placement_rows(
     placement: ArrayLike | None, queries: Records, classes: Sequence[GraphClass], stations: int
-) -> k.Ints:
+) -> Ints:
     """Rows of placements, and in `queries` which row is whose."""
     tasks = max(len(c.graph.tasks) for c in classes)
     if placement is None:
@@ -119,7 +120,7 @@ def placement_rows(
 
 
 def new_world(
-    network: Network, plan: k.Plan, queries: Records, mapped: k.Ints, tasks: int, seed: int, log: bool
+    network: Network, plan: k.Plan, queries: Records, mapped: Ints, tasks: int, seed: int, log: bool
 ) -> k.World:
     """A world at time 0."""
     stations, slots = station_records(network)

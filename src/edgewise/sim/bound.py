@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.feasibility import assess
 from edgewise.core.keyed import normal_pair_of
@@ -26,7 +26,7 @@ from edgewise.core.world import LAWS, World
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.sim import tables
-from edgewise.sim.streams import NETWORK, WAITING, Floats, make_query
+from edgewise.sim.streams import NETWORK, WAITING, make_query
 from edgewise.workloads.generate import generate_streams
 
 LEAST_NOISE = -6.77  # no draw of `keyed.normal_pair_of` is smaller: √(2 · 33 · ln 2) = 6.764
@@ -54,7 +54,7 @@ def hindsight_bound(scenario: Scenario, seed: int, world: World | None = None) -
 def _fastest_s(world: World, items: Items) -> Floats:
     """(N, C) least service of a feasible worker in each cluster, infinite where none is."""
     zeros, nothing = np.zeros(world.workers), np.zeros(world.workers, dtype=np.int64)
-    up: NDArray[np.bool_] = np.ones(world.workers, dtype=np.bool_)
+    up: Bools = np.ones(world.workers, dtype=np.bool_)
     view = DispatchView(world, 0.0, 0, zeros, nothing, up, zeros, zeros, zeros, zeros, -np.inf)
     noise = np.maximum(1.0 + LEAST_NOISE * world.deviation, 0.0)
     noise[world.distribution == LAWS.index("exponential")] = 0.0

@@ -11,18 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.deferral import (
-    Bools,
-    CapacityView,
-    DeferralPolicy,
-    Floats,
-    Ints,
-    JobState,
-    Objective,
-    Trajectories,
-    check,
-)
+from edgewise.core.deferral import CapacityView, DeferralPolicy, JobState, Objective, Trajectories, check
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from edgewise.arrays import Floats
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim import state as k
@@ -205,7 +206,7 @@ class GraphEngine:
         return self.world.queries
 
     @property
-    def sojourn_s(self) -> NDArray[np.float64]:
+    def sojourn_s(self) -> Floats:
         """(done,) time from sent to done of the queries that were done."""
         q = self.queries
         done = q.outcome == k.DONE
@@ -216,7 +217,7 @@ class GraphEngine:
         """LOG records of every service that has ended, if the engine keeps them."""
         return self.world.log[: int(self.world.clock[0].logged)]
 
-    def tallies(self) -> dict[str, NDArray[np.float64]]:
+    def tallies(self) -> dict[str, Floats]:
         """(S,) for each station up to now: served, failed, busy_s (server-seconds), mean_number inside."""
         st, now = self.world.stations, self.now_s
         gap = now - st.area_s

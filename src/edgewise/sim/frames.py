@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.placement import Placement
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
@@ -32,8 +32,8 @@ class FrameRun:
         done_s: (J, frames) when each frame left.
     """
 
-    throughput_fps: NDArray[np.float64]
-    done_s: NDArray[np.float64]
+    throughput_fps: Floats
+    done_s: Floats
 
 
 def simulate_frames(
@@ -74,7 +74,7 @@ def simulate_frames(
     return FrameRun((frames - half) / (done_s[:, -1] - done_s[:, half - 1]), done_s)
 
 
-def _rows(parts: Sequence[_Part]) -> NDArray[np.int64]:
+def _rows(parts: Sequence[_Part]) -> Ints:
     """(J, most tasks) the station of every task; stations are counted job by job."""
     begin = np.cumsum([0, *(len(part.tasks) for part in parts)])
     rows = np.zeros((len(parts), max(len(part.tasks) for part in parts)), dtype=np.int64)

@@ -7,13 +7,12 @@ its arrival rate, or when a stream will end.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.keyed import Key
 from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.sim.rollout import Plan
 
-Floats = NDArray[np.float64]
 PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute
 MOST_KINDS = 10_000
 MOST_COPIES = 8.0  # a stream seen stands for at most so many that ended before they could be seen

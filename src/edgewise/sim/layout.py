@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.policies.split.layout_optimum import LayoutPlan
@@ -20,7 +20,6 @@ from edgewise.sim.network import GraphClass, Network, Station
 from edgewise.sim.split import SplitRun, follow, poisson_queries
 from edgewise.sim.state import DECISION, Plan, World
 
-Ints = NDArray[np.int64]
 FIRST_PICK = 1_000  # draws of servers come after those of placements
 
 
@@ -47,7 +46,7 @@ class Memory(NamedTuple):
     slots: Slots
     first: Ints
     ledger: Ledger
-    seen_s: NDArray[np.float64]
+    seen_s: Floats
     seen: Ints
     graphs: Graphs
     rule: int

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim import state as k
@@ -201,7 +202,7 @@ class _Routes:
         return self.known.setdefault(hops, len(self.known))
 
 
-def _pair_routes(network: Network, routes: _Routes) -> k.Ints:
+def _pair_routes(network: Network, routes: _Routes) -> Ints:
     places = network.place_names
     table = np.full((len(places), len(places)), -1, dtype=np.int64)
     if ("*", "*") in network.routes:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.orchestration import ReplicaView
-from edgewise.model.orchestration import Bools, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.requests.base import at_sites
 from edgewise.policies.requests.rules import by_rule, rule_at_sites
 from edgewise.sim.replica_kernels import arrive, cloud_noise_s, imbalance, send, work

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView, Requests, new_view, records
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 
 # Where a request stands.
 UNSEEN, AT_SITE, SENT, WORKED_ON, IN_TIME, LATE, DROPPED = range(7)

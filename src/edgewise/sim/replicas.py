@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import numba
 from edgewise.core.orchestration import (
     ReplicaPolicy,
@@ -31,7 +32,7 @@ from edgewise.core.orchestration import (
     check_requests,
 )
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.sim import replica_state as k
 from edgewise.sim.replica_slots import (
     begin_all_worlds,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core import choose
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Bound, DispatchView, Rows
@@ -19,7 +20,7 @@ from edgewise.core.world import Links, World
 from edgewise.errors import RunError
 from edgewise.sim import streams as kernels
 from edgewise.sim import tables
-from edgewise.sim.streams import STREAM, Floats, Ints
+from edgewise.sim.streams import STREAM
 
 
 class Plan(NamedTuple):

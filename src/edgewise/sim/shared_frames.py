@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.placement import Placement
 from edgewise.model.network import Network
@@ -35,23 +35,23 @@ class Pipes(NamedTuple):
         last: (T,) whether a task has no output.
     """
 
-    node: NDArray[np.int64]
-    service_s: NDArray[np.float64]
-    job: NDArray[np.int64]
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
-    ins: NDArray[np.int64]
-    outs: NDArray[np.int64]
-    out_edge: NDArray[np.int64]
-    hosts: NDArray[np.int64]
-    hosted: NDArray[np.int64]
-    transfer_s: NDArray[np.float64]
-    last: NDArray[np.bool_]
+    node: Ints
+    service_s: Floats
+    job: Ints
+    tail: Ints
+    head: Ints
+    ins: Ints
+    outs: Ints
+    out_edge: Ints
+    hosts: Ints
+    hosted: Ints
+    transfer_s: Floats
+    last: Bools
 
 
 def simulate_shared(
     network: Network, placements: Sequence[Placement], frames: int = 200, room: int = ROOM
-) -> NDArray[np.float64]:
+) -> Floats:
     """(J,) frames per second that leave each job when tasks share their nodes.
 
     Args:
@@ -107,7 +107,7 @@ def _pipes(network: Network, placements: Sequence[Placement]) -> Pipes:
 @kernel
 def _run(
     pipes: Pipes, nodes: int, jobs: int, least: int, room: int, from_s: float, to_s: float
-) -> tuple[float, NDArray[np.float64]]:
+) -> tuple[float, Floats]:
     """Until every job has done `least` frames (0: until `to_s`); the time, and rates since `from_s`."""
     tasks, edges = pipes.node.size, pipes.head.size
     out, ready = np.where(pipes.tail < 0, room, 0), np.zeros(edges, dtype=np.int64)
@@ -146,11 +146,11 @@ def _run(
 @kernel
 def _start(
     pipes: Pipes,
-    out: NDArray[np.int64],
-    ready: NDArray[np.int64],
-    flow_s: NDArray[np.float64],
-    node_s: NDArray[np.float64],
-    at: NDArray[np.int64],
+    out: Ints,
+    ready: Ints,
+    flow_s: Floats,
+    node_s: Floats,
+    at: Ints,
     room: int,
     now_s: float,
 ) -> None:
@@ -180,7 +180,7 @@ def _start(
 
 
 @kernel
-def _may_work(pipes: Pipes, out: NDArray[np.int64], ready: NDArray[np.int64], task: int, room: int) -> bool:
+def _may_work(pipes: Pipes, out: Ints, ready: Ints, task: int, room: int) -> bool:
     for e in range(pipes.ins[task], pipes.ins[task + 1]):
         if ready[e] == 0:
             return False
@@ -194,10 +194,10 @@ def _may_work(pipes: Pipes, out: NDArray[np.int64], ready: NDArray[np.int64], ta
 def _rates(
     pipes: Pipes,
     jobs: int,
-    first_s: NDArray[np.float64],
-    latest_s: NDArray[np.float64],
-    count: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    first_s: Floats,
+    latest_s: Floats,
+    count: Ints,
+) -> Floats:
     """(J,) of the slowest last task of each job."""
     rate = np.full(jobs, np.inf)
     for t in range(pipes.node.size):

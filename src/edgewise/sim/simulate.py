@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
@@ -36,7 +37,6 @@ from edgewise.model.work import Stream
 from edgewise.sim import streams as kernels
 from edgewise.sim import tables
 from edgewise.sim.outcome import Outcome, Said
-from edgewise.sim.streams import Floats, Ints
 from edgewise.sim.telemetry import backlog_s, count_all_answers, p95_s, waiting_at
 from edgewise.workloads.generate import generate_streams
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.policies.split.policy import SplitPolicy, split_policy
@@ -28,8 +28,6 @@ from edgewise.sim.loop import advance_held
 from edgewise.sim.network import GraphClass, Network, Station
 from edgewise.sim.state import DECISION, Plan, World
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 NOTHING_S = 1e-9  # less outstanding work than this is rounding
 
 

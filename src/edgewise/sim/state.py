@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Ints
 from edgewise.sim.heap import Records
-
-Ints = NDArray[np.int64]
 
 
 def _codes(count: int, first: int = 0) -> Any:

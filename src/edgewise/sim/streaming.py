@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.placement import (
     JobArrays,
@@ -176,20 +176,20 @@ class _Run:
                 arrived += 1
             self._decide()
 
-    def _active(self) -> NDArray[np.int64]:
+    def _active(self) -> Ints:
         return np.fromiter(self.running, dtype=np.int64, count=len(self.running))
 
-    def _ends(self) -> NDArray[np.float64]:
+    def _ends(self) -> Floats:
         """(R,) when each running job would end at its present rate."""
         i = self._active()
         left = np.maximum(self.target[i] - self.frames[i], 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             by_frames = np.maximum(self.now_s, self.resume_s[i]) + left / self.rate[i]
         by_frames[self.rate[i] <= 0] = np.inf
-        ends: NDArray[np.float64] = np.minimum(by_frames, self.start_s[i] + self.length_s[i])
+        ends: Floats = np.minimum(by_frames, self.start_s[i] + self.length_s[i])
         return ends
 
-    def _advance(self, to_s: float, end_s: NDArray[np.float64]) -> None:
+    def _advance(self, to_s: float, end_s: Floats) -> None:
         i = self._active()
         self.frames[i] += self.rate[i] * np.maximum(to_s - np.maximum(self.now_s, self.resume_s[i]), 0.0)
         self.now_s = to_s

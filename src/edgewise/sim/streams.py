@@ -12,15 +12,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
 from edgewise.sim.telemetry import count_answers
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NETWORK, SERVICE, PHASE, QUERY = (
     int(p) for p in (Purpose.NETWORK, Purpose.SERVICE, Purpose.PHASE, Purpose.QUERY)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.views import DispatchView
 
@@ -54,7 +54,7 @@ def count_all_answers(now_s: float, workers: Workers) -> None:
 
 
 @kernel
-def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64]:
+def waiting_at(now_s: float, s: Streams, workers: Workers) -> Floats:
     """(W,) queries waiting or in service at `now_s`."""
     queue = np.zeros(workers.each.size)
     for k in range(queue.size):
@@ -74,7 +74,7 @@ def waiting_at(now_s: float, s: Streams, workers: Workers) -> NDArray[np.float64
 
 
 @kernel
-def p95_s(workers: Workers) -> NDArray[np.float64]:
+def p95_s(workers: Workers) -> Floats:
     """(W,) 95th percentile of the period's sojourns, 0 where nothing was answered."""
     quantile = np.zeros(workers.each.size)
     for k in range(quantile.size):
@@ -87,9 +87,9 @@ def p95_s(workers: Workers) -> NDArray[np.float64]:
     return quantile
 
 
-def backlog_s(view: DispatchView) -> NDArray[np.float64]:
+def backlog_s(view: DispatchView) -> Floats:
     """(W,) how long each worker's measured queue keeps it busy, served in full batches."""
     w = view.world
     full = (w.fixed_s + w.per_byte_s * w.largest_bytes) * (1.0 + w.batch_slope * (w.max_batch - 1))
-    busy: NDArray[np.float64] = view.queue * full / (w.max_batch * w.servers)
+    busy: Floats = view.queue * full / (w.max_batch * w.servers)
     return busy

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Floats
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.errors import RunError
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import Setting, Simulation
-from edgewise.sim.streams import Floats
 
 
 @dataclass(frozen=True, slots=True)

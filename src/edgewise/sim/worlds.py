@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel, numba
 from edgewise.errors import ScenarioError
 from edgewise.sim import state as k
 from edgewise.sim.arrays import copied, enlarged, longer, sizes_of, sizes_wanted
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.loop import advance, advance_deciding
-from edgewise.sim.state import Ints, Plan, World
+from edgewise.sim.state import Plan, World
 
 
 @kernel
@@ -109,7 +110,7 @@ class Worlds:
     def __len__(self) -> int:
         return len(self.world.clock)
 
-    def advance(self, until_s: float) -> NDArray[np.bool_]:
+    def advance(self, until_s: float) -> Bools:
         """Run every world to the barrier; (B,) False where a query waits for `place`.
 
         Raises:

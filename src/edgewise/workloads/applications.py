@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from edgewise.arrays import Floats
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Application, Arrivals
-
-Floats = NDArray[np.float64]
 
 
 def queries_per_client(application: Application, duration_s: float) -> float:

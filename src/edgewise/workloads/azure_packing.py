@@ -25,15 +25,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.deferral import Trajectories
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
 from edgewise.workloads.deferrable import LEADS, WINDOWS, DeferralPattern, gather, to_windows
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 DAY_S = 86_400.0
 CLASSES: Mapping[float, float] = {1.0: 0.51, 2.0: 0.37, 4.0: 0.08, 8.0: 0.04}
@@ -57,7 +54,7 @@ class AzureTrace:
     """
 
     tenant: Ints
-    on_demand: NDArray[np.bool_]
+    on_demand: Bools
     start_s: Floats
     end_s: Floats
     cores: Floats
@@ -179,7 +176,7 @@ def worlds_of(
     return gather(replace(pattern, memory_bytes_per_core=0.0), drawn, np.array(left)[:, :, None])
 
 
-def _resample(trace: AzureTrace, chosen: NDArray[np.bool_], seed: int, block: int, most: int) -> Ints:
+def _resample(trace: AzureTrace, chosen: Bools, seed: int, block: int, most: int) -> Ints:
     """Rows of tenants drawn with replacement until there are `most` of them."""
     rows = np.flatnonzero(chosen)
     rows = rows[np.argsort(trace.tenant[rows], kind="stable")]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.workloads.batch_task import BatchModel, BatchTasks
 from edgewise.workloads.requests import RequestPattern, generate
 
-Floats = NDArray[np.float64]
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 

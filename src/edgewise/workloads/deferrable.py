@@ -13,14 +13,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm, poisson
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.deferral import Trajectories
 from edgewise.core.keyed import Purpose, uniform
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CORE_CASES = ((0.51, 0.37, 0.08, 0.04), (0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1))
 DURATION_CASES = (

@@ -8,14 +8,11 @@ Forbidden here: global randomness, and anything a policy decides.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.model.scenario import Application, Arrivals, Scenario
 from edgewise.model.work import Stream
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:

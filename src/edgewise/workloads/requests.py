@@ -31,13 +31,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
 from edgewise.workloads.batch_task import QUANTILES, BatchModel
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 KINDS = ("P1", "P2", "P3", "P4")
 PHASES = 64  # steps into which a period is cut for the shares of services

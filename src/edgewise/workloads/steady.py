@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestration import Requests
-from edgewise.model.orchestration import Floats, System
+from edgewise.model.orchestration import System
 from edgewise.model.orchestration_spec import SteadySpec
 
 GAP, SITE, SERVICE, TIME, SLACK = range(50, 55)  # counters of draws

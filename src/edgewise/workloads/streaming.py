@@ -19,8 +19,8 @@ from __future__ import annotations
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core import keyed
 from edgewise.core.keyed import Purpose
 from edgewise.errors import ScenarioError
@@ -72,7 +72,7 @@ def edge_network(seed: int, nodes: int = 30, mean_bps: float = 1e6) -> Network:
     return Network(names, speed, memory, ends, mean_bps * _relative_bandwidth(seed, len(ends)))
 
 
-def _machines(nodes: int) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
+def _machines(nodes: int) -> tuple[tuple[str, ...], Floats, Floats]:
     rows = [
         (f"{prefix}{i}", cores * ops, memory)
         for prefix, many, cores, ops, memory in PHYSICAL
@@ -85,7 +85,7 @@ def _machines(nodes: int) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray
     return tuple(names), np.array(speed), np.array(memory)
 
 
-def random_links(seed: int, nodes: int, mean_degree: float) -> NDArray[np.int64]:
+def random_links(seed: int, nodes: int, mean_degree: float) -> Ints:
     """(L, 2) distinct links of a random connected graph: a random tree, then random further pairs."""
     turn = np.argsort(keyed.uniform(seed, Purpose.NETWORK, np.arange(nodes), 0), kind="stable")
     to = keyed.uniform(seed, Purpose.NETWORK, np.arange(nodes), 1)
@@ -104,7 +104,7 @@ def _pair(one: np.int64, other: np.int64) -> tuple[int, int]:
     return min(int(one), int(other)), max(int(one), int(other))
 
 
-def _relative_bandwidth(seed: int, links: int) -> NDArray[np.float64]:
+def _relative_bandwidth(seed: int, links: int) -> Floats:
     normal = NormalDist(1.0, RELATIVE_DEVIATION)
     least = normal.cdf(LEAST_SHARE)  # drawing again below the least = drawing from what lies above it
     draws = keyed.uniform(seed, Purpose.NETWORK, np.arange(links), 1 << 20)

@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32
 from edgewise.core.deferral import Objective
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, job_features, summary_features
@@ -28,7 +29,7 @@ from edgewise.workloads.deferrable import PAPER, DeferralPattern, generate
 Observation = dict[str, NDArray[Any]]
 
 
-class DeferralEnv(gymnasium.Env[Observation, NDArray[np.float32]]):
+class DeferralEnv(gymnasium.Env[Observation, Floats32]):
     """Start deferrable jobs in left-over capacity.
 
     Args:
@@ -70,9 +71,7 @@ class DeferralEnv(gymnasium.Env[Observation, NDArray[np.float32]]):
             raise ValueError(f"places is {self._places}, and a pool of this world has up to {needed} jobs")
         return self._observe(), {}
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Floats32) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """Rank by score, start what fits, let the slot pass."""
         assert self._loop is not None, "call reset() first"
         view = self._loop.view()

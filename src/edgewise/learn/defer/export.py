@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32
 from edgewise.errors import PolicyError
 from edgewise.learn.onnx_session import open_session
 from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, Scale
@@ -23,7 +23,6 @@ from edgewise.policies.defer.learned import LearnedDeferral
 if TYPE_CHECKING:
     from edgewise.learn.defer.ppo import Agent
 
-Floats32 = NDArray[np.float32]
 GOLDEN, GOLDEN_JOBS = 16, 5
 CLOSE = 1e-4
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policies" / "defer"

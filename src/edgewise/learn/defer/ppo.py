@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from edgewise.arrays import Floats, Floats32
 from edgewise.core.deferral import CapacityView, Objective
 from edgewise.core.keyed import Key
 from edgewise.learn.defer.networks import Auxiliary, Network
@@ -143,9 +143,7 @@ class Agent:
     def policy(self, name: str) -> LearnedDeferral:
         """The agent without exploration noise, as a deferral policy."""
 
-        def infer(
-            jobs: NDArray[np.float32], summary: NDArray[np.float32], memory: NDArray[np.float32]
-        ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        def infer(jobs: Floats32, summary: Floats32, memory: Floats32) -> tuple[Floats32, Floats32]:
             with torch.no_grad():
                 extra, after = self.extra(torch.from_numpy(summary), torch.from_numpy(memory))
                 mean, _, _ = self.network(torch.from_numpy(jobs), extra)
@@ -179,13 +177,13 @@ def rollout(agent: Agent, loop: DeferralWorlds) -> Batch:
     return Batch(*(torch.stack(column) for column in zip(*steps, strict=True)))
 
 
-def work_left(view: CapacityView) -> NDArray[np.float64]:
+def work_left(view: CapacityView) -> Floats:
     """(W,) core-slots that running jobs still hold: less its negative as a potential, revenue comes late.
 
     r' = r + γ Φ(s') - Φ(s), Φ = -work left         (Ng, Harada and Russell 1999, theorem 1)
     """
     slots = np.maximum(view.ends - view.now, 0)
-    left: NDArray[np.float64] = (view.demand[:, :, 0] * slots).sum(axis=1)
+    left: Floats = (view.demand[:, :, 0] * slots).sum(axis=1)
     return left
 
 

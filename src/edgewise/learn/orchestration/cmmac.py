@@ -29,12 +29,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.kais.features import Rows, local_state, squash, station_rows
 from edgewise.policies.kais.stations import STATION_FEATURES
 
@@ -304,7 +304,7 @@ class Dispatcher:
         self._step(policy + error)
         return float(policy.detach()), float(error.detach())
 
-    def imitate(self, seen: list[Seen], stations: NDArray[np.int64]) -> float:
+    def imitate(self, seen: list[Seen], stations: Ints) -> float:
         """One step towards another policy's stations (n · W, B): cross entropy; returns it."""
         aim = torch.from_numpy(stations).flatten()
         chances = self.chances(seen)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.settings import Setting
@@ -33,7 +33,6 @@ from edgewise.policies.requests.rules import Weighted
 from edgewise.report.records import write_whole
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
-Floats = NDArray[np.float64]
 SEEDS_OF_A_RUN = 20_000
 WEIGHTS = len(STATION_FEATURES) + 1
 KNOWN_WORLDS = 64  # whose arrivals tell what is known beforehand

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import PolicyError
 from edgewise.learn.onnx_session import open_session
-from edgewise.policies.kais.features import PAIR_FEATURES, Floats32
+from edgewise.policies.kais.features import PAIR_FEATURES
 from edgewise.policies.kais.learned import Infer, LearnedDispatch, LearnedScaling
 from edgewise.policies.kais.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms

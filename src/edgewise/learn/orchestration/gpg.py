@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView
 from edgewise.learn.orchestration.networks import MASKED, GraphBody, Orchestrator, Pairs, StackedBody
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.kais.features import PAIR_FEATURES, changes_possible, node_state, pair_rows
 
 

@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.config import load_orchestration
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.model.orchestration_spec import (
     EdgeNodeSpec,
     EdgeSiteSpec,

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, RequestPolicy
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.learn.orchestration.settings import Setting
-from edgewise.model.orchestration import Floats, Ints
 from edgewise.policies.requests import KernelDispatch
 from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate

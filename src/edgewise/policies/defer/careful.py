@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgewise.arrays import Bools
 from edgewise.core.deferral import CapacityView, Objective
 from edgewise.core.keyed import Key
-from edgewise.policies.defer.choose import Bools, choose
+from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import Known, solve
 from edgewise.policies.defer.rules import ScoreDeferral

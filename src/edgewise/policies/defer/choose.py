@@ -8,13 +8,11 @@ job starts only if it fits in every slot it would run in.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.deferral import CapacityView
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 TOLERANCE = 1e-9
 
 
@@ -46,7 +44,7 @@ def _choose(
     scores: Floats,
     startable: Bools,
     demand: Floats,
-    duration: NDArray[np.int64],
+    duration: Ints,
     room: Floats,
     skip: bool,
     out: Bools,
@@ -62,7 +60,7 @@ def _choose_world(
     scores: Floats,
     startable: Bools,
     demand: Floats,
-    duration: NDArray[np.int64],
+    duration: Ints,
     room: Floats,
     skip: bool,
     out: Bools,

@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32
 from edgewise.core.deferral import CapacityView, JobState
-
-Floats32 = NDArray[np.float32]
 
 JOB_FEATURES = (
     "cores",

@@ -11,11 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.deferral import CapacityView
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

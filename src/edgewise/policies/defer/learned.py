@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from edgewise.arrays import Floats, Floats32
 from edgewise.core.deferral import CapacityView
 from edgewise.core.keyed import Key
-from edgewise.policies.defer.choose import Floats
-from edgewise.policies.defer.features import Floats32, job_features, summary_features
+from edgewise.policies.defer.features import job_features, summary_features
 from edgewise.policies.defer.rules import ScoreDeferral
 
 # jobs (W, P, F), summary (W, S), memory (W, H) → scores (W, P), memory (W, H)

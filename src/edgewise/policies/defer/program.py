@@ -19,15 +19,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.deferral import Objective, Trajectories
 from edgewise.errors import PolicyError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_NODES = 10_000  # of a search: a limit in seconds would let a busy machine decide otherwise
 
 

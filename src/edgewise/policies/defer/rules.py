@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.deferral import CapacityView, DeferralPolicy
 from edgewise.core.keyed import Key
-from edgewise.policies.defer.choose import Bools, Floats, choose
+from edgewise.policies.defer.choose import choose
 from edgewise.policies.names import Names
 
 _names = Names("deferral policy")
@@ -147,5 +147,5 @@ class Random(ScoreDeferral):
 
     def score(self, view: CapacityView) -> Floats:
         """Uniform."""
-        places: NDArray[np.int64] = np.arange(view.state.size).reshape(view.state.shape)
+        places: Ints = np.arange(view.state.size).reshape(view.state.shape)
         return self._key.uniform(places, view.now)

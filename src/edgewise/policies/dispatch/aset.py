@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32
 from edgewise.core.compiled import PACKAGE
 from edgewise.core.keyed import Key
 from edgewise.core.views import DispatchView
@@ -53,7 +53,7 @@ class Trained:
             ) from error
         self._check()
 
-    def values(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
+    def values(self, states: Floats32) -> Floats32:
         """(B, actions) of (B, W, …) states."""
         (values,) = self._session.run(None, {"state": states})
         return np.asarray(values)

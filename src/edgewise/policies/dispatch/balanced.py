@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgewise.arrays import Floats
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, Item
-from edgewise.core.world import Floats
 from edgewise.policies.registry import dispatch_policy
 
 

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Floats32
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.core.world import World
@@ -22,7 +22,7 @@ SEED = 20_260_101
 SITES, CLUSTERS = 2, 3
 
 
-def golden_states(state: str, workers: int) -> NDArray[np.float32]:
+def golden_states(state: str, workers: int) -> Floats32:
     """(16, W, …) states of 16 made-up views, from an idle to a full world.
 
     Args:
@@ -50,7 +50,7 @@ def fingerprint(world: World) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _draw(what: int, shape: Sequence[int], low: float, high: float) -> NDArray[np.float64]:
+def _draw(what: int, shape: Sequence[int], low: float, high: float) -> Floats:
     size = int(np.prod(shape))
     draws = uniform(SEED, Purpose.POLICY, what, np.arange(size))
     return np.asarray(low + (high - low) * draws).reshape(shape)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Floats32, Ints
 from edgewise.core.views import Bound, DispatchView
-from edgewise.core.world import Floats
 
 SECONDS = 25  # T: seconds of history in ASET's state
 DEADLINES_S = (0.06, 0.2)  # N_delta = 3 intervals of tolerated delay: frames, interaction, the rest
@@ -22,7 +21,7 @@ FEATURES = 3 + GROUPS
 POOLED = 9 + GROUPS
 
 
-def group_of(bound: Bound) -> NDArray[np.int64]:
+def group_of(bound: Bound) -> Ints:
     """(N,) group of each stream: delay interval · N_rho + rate interval."""
     deadline = np.digitize(bound.items.deadline_s, DEADLINES_S)
     rate = np.digitize(bound.items.rate_qps, RATES_QPS)
@@ -52,7 +51,7 @@ class History:
         load = view.load_qps / view.world.capacity_qps
         self._samples.append((view.now_s, view.streams.astype(np.float64), view.throughput_qps, load))
 
-    def state(self, view: DispatchView) -> NDArray[np.float32]:
+    def state(self, view: DispatchView) -> Floats32:
         """(W, features, T) at the beginning of a window."""
         state = np.zeros((view.world.workers, FEATURES, SECONDS), dtype=np.float32)
         if not self._samples:
@@ -70,7 +69,7 @@ class History:
         return state
 
 
-def pooled_state(view: DispatchView) -> NDArray[np.float32]:
+def pooled_state(view: DispatchView) -> Floats32:
     """(W, features) of each worker now; a network pools over workers, so any number of them fits.
 
     0        accuracy / 100

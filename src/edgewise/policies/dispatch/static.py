@@ -6,12 +6,11 @@ Each is one expression of the item's view; the core masks what is infeasible and
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, Item
-from edgewise.core.world import Floats
 from edgewise.policies.registry import dispatch_policy
 
 SMALL = 1e-3  # floor of loads (queries/s) and delays (s), so that an idle worker's weight stays finite
@@ -81,7 +80,7 @@ class RandomByLoad(ScorePolicy):
 
 
 @kernel
-def race(draw: Floats, mean: Floats, feasible: NDArray[np.bool_]) -> Floats:
+def race(draw: Floats, mean: Floats, feasible: Bools) -> Floats:
     """Finish times of exponential clocks: the smallest is worker w with probability ∝ 1 / mean_w.
 
     A clock that cannot be the first gets a time that it surely exceeds, since -log u >= 1 - u:

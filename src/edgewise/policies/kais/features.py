@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.core.orchestration import ReplicaView
-from edgewise.model.orchestration import Bools, Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.kais.stations import STATION_FEATURES, fill_draws, fill_rows
-
-Floats32 = NDArray[np.float32]
 
 PAIR_FEATURES = (
     "replicas of the service on the node",

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats32, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, context_mask, hosts
 from edgewise.errors import PolicyError
-from edgewise.model.orchestration import Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.kais.features import (
-    Floats32,
     changes_possible,
     draws,
     frame_draws,

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
-from edgewise.model.orchestration import Bools, Floats, System
+from edgewise.model.orchestration import System
 
 POLICY = int(Purpose.POLICY)
 

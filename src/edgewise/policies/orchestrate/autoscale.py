@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import alive, replica_policy, stacked
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView
-from edgewise.model.orchestration import Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.names import Names
 
 _names = Names("replica policy")

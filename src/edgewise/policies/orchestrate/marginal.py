@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import PolicyError
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import replica_policy
 
 MOST = 64  # commands of a frame

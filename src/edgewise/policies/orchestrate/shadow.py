@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView, Requests
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import alive, replica_policy, stacked
 
 

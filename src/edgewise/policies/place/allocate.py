@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.placement import JobArrays
 from edgewise.policies.place.paths import PathTable, Rows
@@ -15,9 +15,9 @@ from edgewise.policies.place.paths import PathTable, Rows
 def allocate(
     job: JobArrays,
     table: PathTable,
-    free_memory_bytes: NDArray[np.float64],
-    bandwidth_bps: NDArray[np.float64],
-) -> NDArray[np.int64] | None:
+    free_memory_bytes: Floats,
+    bandwidth_bps: Floats,
+) -> Ints | None:
     """(T,) node of each task by ENTS alg. 1; None when some task fits on no node.
 
     Task by task in topological order: the node with available > required memory and the least
@@ -48,15 +48,15 @@ class Graph(NamedTuple):
     """The part of a job that kernels read; see `JobArrays`."""
 
     source: int
-    work: NDArray[np.float64]
-    memory: NDArray[np.float64]
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
-    volume: NDArray[np.float64]
+    work: Floats
+    memory: Floats
+    tail: Ints
+    head: Ints
+    volume: Floats
 
 
 @kernel
-def _mean_bps(rows: Rows, source: int, bandwidth: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+def _mean_bps(rows: Rows, source: int, bandwidth: Floats, out: Floats) -> None:
     """Mean bandwidth over the links of the paths from `source` to each node; 0 when there is none."""
     for target in range(out.size):
         a, b = rows.start[source, target * rows.k], rows.start[source, target * rows.k + rows.k]
@@ -70,11 +70,11 @@ def _mean_bps(rows: Rows, source: int, bandwidth: NDArray[np.float64], out: NDAr
 @kernel
 def _greedy(
     graph: Graph,
-    speed: NDArray[np.float64],
-    free: NDArray[np.float64],
-    bandwidth: NDArray[np.float64],
+    speed: Floats,
+    free: Floats,
+    bandwidth: Floats,
     rows: Rows,
-) -> tuple[NDArray[np.int64], int]:
+) -> tuple[Ints, int]:
     """The nodes, the last -1 if nothing fits, and the node whose row of paths is missing (-1: none)."""
     tasks = graph.work.size
     left = free.copy()
@@ -111,10 +111,10 @@ def _greedy(
 
 def whole_job(
     job: JobArrays,
-    speed_ops: NDArray[np.float64],
-    memory_bytes: NDArray[np.float64],
-    free_memory_bytes: NDArray[np.float64],
-    load_ops: NDArray[np.float64],
+    speed_ops: Floats,
+    memory_bytes: Floats,
+    free_memory_bytes: Floats,
+    load_ops: Floats,
     balanced: bool,
 ) -> int | None:
     """The node for a whole job; None when it fits on none.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.placement import JobArrays, NetworkView, Placement
 from edgewise.model.network import Network
@@ -40,8 +40,8 @@ class _Sharing:
         return shared_equally(flows, self.table, shortest(flows), view.network.bandwidth_bps)
 
     def _nodes(
-        self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
-    ) -> NDArray[np.int64] | None:
+        self, view: NetworkView, job: JobArrays, free: Floats, jobs: Sequence[Assigned]
+    ) -> Ints | None:
         raise NotImplementedError
 
 
@@ -51,8 +51,8 @@ class TaskPartition(_Sharing):
     name = "tp"
 
     def _nodes(
-        self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
-    ) -> NDArray[np.int64] | None:
+        self, view: NetworkView, job: JobArrays, free: Floats, jobs: Sequence[Assigned]
+    ) -> Ints | None:
         return allocate(job, self.table, free, view.network.bandwidth_bps)
 
 
@@ -63,8 +63,8 @@ class LeastRequested(_Sharing):
     balanced = False
 
     def _nodes(
-        self, view: NetworkView, job: JobArrays, free: NDArray[np.float64], jobs: Sequence[Assigned]
-    ) -> NDArray[np.int64] | None:
+        self, view: NetworkView, job: JobArrays, free: Floats, jobs: Sequence[Assigned]
+    ) -> Ints | None:
         load = np.zeros(len(free))
         for other, node in jobs:
             np.add.at(load, node, other.work_ops)

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.placement import JobArrays, Placement
 from edgewise.errors import PolicyError
 from edgewise.model.network import Network
@@ -44,14 +44,14 @@ class Optimum(NamedTuple):
 
     total_fps: float
     bound_fps: float
-    throughput_fps: NDArray[np.float64]
+    throughput_fps: Floats
     placements: tuple[Placement, ...]
 
 
 class _Route(NamedTuple):
     source: int
     target: int
-    links: NDArray[np.int64]
+    links: Ints
     most: float  # Mbit/s
 
 
@@ -126,9 +126,7 @@ class _Model:
         if terms:
             self._row(terms, -highspy.kHighsInf, upper)
 
-    def _job(
-        self, job: JobArrays, share_cpu: bool
-    ) -> tuple[int, NDArray[np.int64], list[list[tuple[int, int]]]]:
+    def _job(self, job: JobArrays, share_cpu: bool) -> tuple[int, Ints, list[list[tuple[int, int]]]]:
         """Columns of a job: x, X (T, N), and (y, b) of each route of each edge."""
         nodes = range(len(self.network.names))
         hardest = float(job.work_ops.max())
@@ -149,14 +147,14 @@ class _Model:
                 self._shared(rate, on[i], work / 1e9, most)
         return rate, on, [self._edge(job, e, rate, runs, on, most) for e in range(len(job.head))]
 
-    def _shared(self, rate: int, on: NDArray[np.int64], work: float, most: float) -> None:
+    def _shared(self, rate: int, on: Ints, work: float, most: float) -> None:
         for u, here in enumerate(on.tolist()):
             used = self._column(0.0, highspy.kHighsInf)
             self._at_most([(rate, work), (here, work * most), (used, -1.0)], work * most)
             self.cpu_rows[u].append((used, 1.0))
 
     def _edge(
-        self, job: JobArrays, e: int, rate: int, runs: int, on: NDArray[np.int64], most: float
+        self, job: JobArrays, e: int, rate: int, runs: int, on: Ints, most: float
     ) -> list[tuple[int, int]]:
         volume, tail, head = float(job.volume_bits[e]) / MBIT, int(job.tail[e]), int(job.head[e])
         made = []
@@ -199,8 +197,8 @@ class _Model:
     def _placement(
         self,
         job: JobArrays,
-        value: NDArray[np.float64],
-        on: NDArray[np.int64],
+        value: Floats,
+        on: Ints,
         edges: list[list[tuple[int, int]]],
     ) -> Placement:
         start, links, width = [0], [], []

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.placement import JobArrays, Placement
 from edgewise.policies.place.paths import PathTable, Rows
 from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
 
-Assigned = tuple[JobArrays, NDArray[np.int64]]  # a job and the node of each of its tasks
+Assigned = tuple[JobArrays, Ints]  # a job and the node of each of its tasks
 
 
 class Flows(NamedTuple):
@@ -28,11 +28,11 @@ class Flows(NamedTuple):
     """
 
     jobs: Sequence[Assigned]
-    begin: NDArray[np.int64]
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    volume: NDArray[np.float64]
-    moving: NDArray[np.int64]
+    begin: Ints
+    source: Ints
+    target: Ints
+    volume: Floats
+    moving: Ints
 
 
 def flows_of(jobs: Sequence[Assigned], table: PathTable) -> Flows:
@@ -48,14 +48,12 @@ def flows_of(jobs: Sequence[Assigned], table: PathTable) -> Flows:
     return Flows(jobs, begin, source, target, volume, moving)
 
 
-def shortest(flows: Flows) -> NDArray[np.int64]:
+def shortest(flows: Flows) -> Ints:
     """(E,) the first candidate path for every edge."""
     return np.zeros(len(flows.source), dtype=np.int64)
 
 
-def jrba_paths(
-    flows: Flows, program: FlowProgram, bandwidth_bps: NDArray[np.float64]
-) -> NDArray[np.int64] | None:
+def jrba_paths(flows: Flows, program: FlowProgram, bandwidth_bps: Floats) -> Ints | None:
     """(E,) path of each edge from the rounded relaxation (ENTS alg. 2); None when a flow has no way left."""
     chosen = shortest(flows)
     if not len(flows.moving):
@@ -77,9 +75,7 @@ def jrba_paths(
 
 
 @kernel
-def _all_open(
-    rows: Rows, source: NDArray[np.int64], target: NDArray[np.int64], bandwidth: NDArray[np.float64]
-) -> bool:
+def _all_open(rows: Rows, source: Ints, target: Ints, bandwidth: Floats) -> bool:
     """Whether each pair has a candidate path all of whose links have bandwidth left."""
     for i in range(source.size):
         some = False
@@ -94,9 +90,7 @@ def _all_open(
     return True
 
 
-def paths_of(
-    flows: Flows, table: PathTable, chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def paths_of(flows: Flows, table: PathTable, chosen: Ints) -> tuple[Ints, Ints]:
     """(E + 1,) begins and the links of every edge's path; edges that are no flow have none."""
     moving = flows.moving
     start, links = gather(table.rows(), flows.source[moving], flows.target[moving], chosen[moving])
@@ -105,9 +99,7 @@ def paths_of(
     return np.cumsum(full), links
 
 
-def placements_of(
-    flows: Flows, start: NDArray[np.int64], links: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
-) -> list[Placement]:
+def placements_of(flows: Flows, start: Ints, links: Ints, bandwidth_bps: Floats) -> list[Placement]:
     """One placement for each job of `flows`."""
     made = []
     for (job, node), a, b in zip(
@@ -118,31 +110,27 @@ def placements_of(
     return made
 
 
-def shared_by_volume(
-    flows: Flows, table: PathTable, chosen: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
-) -> list[Placement]:
+def shared_by_volume(flows: Flows, table: PathTable, chosen: Ints, bandwidth_bps: Floats) -> list[Placement]:
     """Placements with the bandwidth of eq. 15 on the chosen paths."""
     start, links = paths_of(flows, table, chosen)
     rate = proportional(start, links, flows.volume, bandwidth_bps)
     return placements_of(flows, start, links, rate)
 
 
-def shared_equally(
-    flows: Flows, table: PathTable, chosen: NDArray[np.int64], bandwidth_bps: NDArray[np.float64]
-) -> list[Placement]:
+def shared_equally(flows: Flows, table: PathTable, chosen: Ints, bandwidth_bps: Floats) -> list[Placement]:
     """Placements where the flows on a link have equal parts of it (the default of TP, LR and BR)."""
     start, links = paths_of(flows, table, chosen)
     rate = proportional(start, links, np.ones_like(flows.volume), bandwidth_bps)
     return placements_of(flows, start, links, rate)
 
 
-def compute_cap(job: JobArrays, node: NDArray[np.int64], speed_ops: NDArray[np.float64]) -> float:
+def compute_cap(job: JobArrays, node: Ints, speed_ops: Floats) -> float:
     """Frames per second that the nodes of the tasks allow, each task having its whole node."""
     slowest_s = float((job.work_ops / speed_ops[node]).max())
     return 1.0 / slowest_s if slowest_s > 0 else np.inf
 
 
-def capped(placements: Sequence[Placement], speed_ops: NDArray[np.float64]) -> list[Placement]:
+def capped(placements: Sequence[Placement], speed_ops: Floats) -> list[Placement]:
     """The placements with every flow limited to what the compute rate of its job can use."""
     made = []
     for p in placements:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
 from edgewise.core.placement import JobArrays, NetworkView, Placement
 from edgewise.model.network import Network
@@ -61,7 +61,7 @@ class Joint:
         """Forget everything; the paths of the new network are found as they are needed."""
         self.table = PathTable(network, self.candidates)
         self.key, self.calls = key, 0
-        self.paths: dict[int, NDArray[np.int64]] = {}
+        self.paths: dict[int, Ints] = {}
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of all jobs that run from now on."""
@@ -91,12 +91,12 @@ class Joint:
             capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
         )
 
-    def _rows(self, nodes: NDArray[np.int64]) -> Rows:
+    def _rows(self, nodes: Ints) -> Rows:
         for node in np.unique(nodes).tolist():
             self.table.need(node)
         return self.table.rows()
 
-    def _hosts(self, view: NetworkView, plan: Plan) -> NDArray[np.int64]:
+    def _hosts(self, view: NetworkView, plan: Plan) -> Ints:
         """Nodes with memory to spare: the nearest to the new jobs' sources, then the fastest."""
         room = view.free_memory_bytes >= plan.memory.min()
         distance = np.full(len(room), FAR)
@@ -114,7 +114,7 @@ class Joint:
         cuts = int(np.diff(plan.task_begin).max()) + 1
         return max(LEAST_HOSTS, int(SEEDING * self.effort / (entries * cuts)))
 
-    def _chosen(self, view: NetworkView) -> list[NDArray[np.int64]]:
+    def _chosen(self, view: NetworkView) -> list[Ints]:
         """(E,) candidate path of each edge of each running job, as decided last time."""
         return [self.paths.get(p.job.id, np.zeros(len(p.job.head), dtype=np.int64)) for p in view.running]
 
@@ -135,7 +135,7 @@ class Joint:
         return placements_of(flows, start, links, bandwidth)
 
 
-def make_plan(view: NetworkView, jobs: Sequence[JobArrays], paths: Sequence[NDArray[np.int64]]) -> Plan:
+def make_plan(view: NetworkView, jobs: Sequence[JobArrays], paths: Sequence[Ints]) -> Plan:
     """The plan of all jobs, running ones first; waiting ones are not yet placed."""
     task_begin = np.cumsum([0, *(len(job.work_ops) for job in jobs)])
     edge_begin = np.cumsum([0, *(len(job.head) for job in jobs)])

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel
 from edgewise.model.network import Network
 
@@ -26,7 +27,7 @@ class Rows(NamedTuple):
     """The part of a path table that kernels read; see `PathTable`."""
 
     start: NDArray[np.int32]
-    offset: NDArray[np.int64]
+    offset: Ints
     links: NDArray[np.int32]
     k: int
 
@@ -34,9 +35,9 @@ class Rows(NamedTuple):
 class Adjacency(NamedTuple):
     """A graph by rows: (N + 1,) begins, (2 L,) neighbour and link, sorted by neighbour then link."""
 
-    begin: NDArray[np.int64]
-    node: NDArray[np.int64]
-    link: NDArray[np.int64]
+    begin: Ints
+    node: Ints
+    link: Ints
 
 
 class PathTable:
@@ -92,7 +93,7 @@ class PathTable:
         return [self.links[a:b] for a, b in pairwise(begin) if b > a]
 
 
-def neighbours(count: int, ends: NDArray[np.int64]) -> Adjacency:
+def neighbours(count: int, ends: Ints) -> Adjacency:
     """The adjacency of `count` nodes with links between `ends`, (L, 2)."""
     both = np.concatenate([ends, ends[:, ::-1]])
     link = np.tile(np.arange(len(ends)), 2)
@@ -102,7 +103,7 @@ def neighbours(count: int, ends: NDArray[np.int64]) -> Adjacency:
 
 
 @kernel
-def _all_hops(graph: Adjacency) -> NDArray[np.int64]:
+def _all_hops(graph: Adjacency) -> Ints:
     begin, node = graph.begin, graph.node
     count = begin.size - 1
     hops = np.full((count, count), FAR)
@@ -125,11 +126,11 @@ def _all_hops(graph: Adjacency) -> NDArray[np.int64]:
 @kernel
 def _spur(
     graph: Adjacency,
-    hops: NDArray[np.int64],
-    root: NDArray[np.int64],
+    hops: Ints,
+    root: Ints,
     target: int,
-    banned: NDArray[np.bool_],
-    out: NDArray[np.int64],
+    banned: Bools,
+    out: Ints,
 ) -> int:
     """Shortest way from the end of `root` to `target` that avoids the root and the `banned` first steps.
 
@@ -166,9 +167,7 @@ def _spur(
 
 
 @kernel
-def _trace(
-    parent: NDArray[np.int64], root: NDArray[np.int64], steps: int, target: int, out: NDArray[np.int64]
-) -> int:
+def _trace(parent: Ints, root: Ints, steps: int, target: int, out: Ints) -> int:
     """Write root and the way found into `out`; its number of nodes, or 0 when `out` is too short."""
     length = int(root.size + steps)
     if length > out.size:
@@ -184,12 +183,12 @@ def _trace(
 @kernel
 def _pair(
     graph: Adjacency,
-    hops: NDArray[np.int64],
+    hops: Ints,
     source: int,
     target: int,
-    found: NDArray[np.int64],
-    size: NDArray[np.int64],
-    pool: NDArray[np.int64],
+    found: Ints,
+    size: Ints,
+    pool: Ints,
 ) -> int:
     """Fill `found` (k, width) with the nodes of the k shortest paths and `size` (k,); returns how many."""
     k = found.shape[0]
@@ -223,7 +222,7 @@ def _pair(
 
 
 @kernel
-def _first_shortest(size: NDArray[np.int64]) -> int:
+def _first_shortest(size: Ints) -> int:
     """The first of the smallest positive sizes; -1 when there is none."""
     best = -1
     for c in range(size.size):
@@ -234,7 +233,7 @@ def _first_shortest(size: NDArray[np.int64]) -> int:
 
 @kernel
 def _row(
-    graph: Adjacency, hops: NDArray[np.int64], source: int, k: int, width: int
+    graph: Adjacency, hops: Ints, source: int, k: int, width: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """(N k + 1,) begins and the links of all paths from `source`."""
     begin, node, link = graph

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.policies.place.paths import PathTable, Rows
 
@@ -44,9 +44,9 @@ class FlowSolution(NamedTuple):
     """
 
     per_frame_s: float
-    amount: NDArray[np.float64]
-    link_dual: NDArray[np.float64]
-    pair_dual: NDArray[np.float64]
+    amount: Floats
+    link_dual: Floats
+    pair_dual: Floats
 
 
 class FlowProgram:
@@ -69,10 +69,10 @@ class FlowProgram:
 
     def solve(
         self,
-        source: NDArray[np.int64],
-        target: NDArray[np.int64],
-        volume_bits: NDArray[np.float64],
-        bandwidth_bps: NDArray[np.float64],
+        source: Ints,
+        target: Ints,
+        volume_bits: Floats,
+        bandwidth_bps: Floats,
     ) -> FlowSolution | None:
         """Least max V / b over pairs of nodes.
 
@@ -102,7 +102,7 @@ class FlowProgram:
         amount = np.maximum(value[self._columns[rows]] * UNIT, 0.0)
         return FlowSolution(float(first.col_value[0]), amount, dual[:links], dual[links + rows])
 
-    def _set_bandwidth(self, bandwidth_bps: NDArray[np.float64]) -> None:
+    def _set_bandwidth(self, bandwidth_bps: Floats) -> None:
         wanted = bandwidth_bps / UNIT
         for i in np.flatnonzero(wanted != self._bandwidth).tolist():
             for solver in self._both:
@@ -150,9 +150,7 @@ def _solved(solver: highspy.Highs) -> Any:
     return solver.getSolution() if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal else None
 
 
-def joined(
-    source: NDArray[np.int64], target: NDArray[np.int64], volume_bits: NDArray[np.float64], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def joined(source: Ints, target: Ints, volume_bits: Floats, count: int) -> tuple[Ints, Ints, Floats, Ints]:
     """Flows by pair of nodes: source, target and total volume of each pair, and (F,) the pair of each."""
     codes, pair = np.unique(source * count + target, return_inverse=True)
     total = np.asarray(np.bincount(pair, volume_bits, len(codes)), dtype=np.float64)
@@ -161,11 +159,11 @@ def joined(
 
 @kernel
 def route(
-    amount: NDArray[np.float64],
-    pair: NDArray[np.int64],
-    volume: NDArray[np.float64],
-    order: NDArray[np.int64],
-) -> NDArray[np.int64]:
+    amount: Floats,
+    pair: Ints,
+    volume: Floats,
+    order: Ints,
+) -> Ints:
     """(F,) path of each flow: k* = argmax_k m_i^k (ENTS alg. 2), the first when equal.
 
     The amounts of a pair are dealt out to its flows in `order`, each flow taking what is left of the first
@@ -189,11 +187,11 @@ def route(
 
 @kernel
 def proportional(
-    start: NDArray[np.int64],
-    links: NDArray[np.int64],
-    volume: NDArray[np.float64],
-    bandwidth: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    start: Ints,
+    links: Ints,
+    volume: Floats,
+    bandwidth: Floats,
+) -> Floats:
     """(F,) bandwidth b_i = min over links l of its path of B_l V_i / Σ_{flows on l} V (ENTS eq. 15).
 
     Infinite for a flow without links.
@@ -213,9 +211,7 @@ def proportional(
 
 
 @kernel
-def gather(
-    rows: Rows, source: NDArray[np.int64], target: NDArray[np.int64], chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def gather(rows: Rows, source: Ints, target: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
     start = np.zeros(source.size + 1, dtype=np.int64)
     for i in range(source.size):

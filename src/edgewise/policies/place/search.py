@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.policies.place.paths import Rows
@@ -41,22 +42,22 @@ class Plan(NamedTuple):
         free: (N,) memory left.
     """
 
-    task_begin: NDArray[np.int64]
-    edge_begin: NDArray[np.int64]
-    source: NDArray[np.int64]
-    work: NDArray[np.float64]
-    memory: NDArray[np.float64]
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
-    volume: NDArray[np.float64]
-    node: NDArray[np.int64]
-    path: NDArray[np.int64]
-    home: NDArray[np.int64]
+    task_begin: Ints
+    edge_begin: Ints
+    source: Ints
+    work: Floats
+    memory: Floats
+    tail: Ints
+    head: Ints
+    volume: Floats
+    node: Ints
+    path: Ints
+    home: Ints
     used: NDArray[np.int32]
-    amount: NDArray[np.float64]
-    uses: NDArray[np.int64]
-    cap: NDArray[np.float64]
-    free: NDArray[np.float64]
+    amount: Floats
+    uses: Ints
+    cap: Floats
+    free: Floats
 
 
 class Limits(NamedTuple):
@@ -71,8 +72,8 @@ class Limits(NamedTuple):
         penalty: part of a job's throughput that moving it costs.
     """
 
-    capacity: NDArray[np.float64]
-    speed: NDArray[np.float64]
+    capacity: Floats
+    speed: Floats
     links: int
     share_cpu: bool
     floor: float
@@ -108,7 +109,7 @@ def measure(plan: Plan, limits: Limits, rows: Rows, job: int) -> bool:
 
 
 @kernel
-def _add(used: NDArray[np.int32], amount: NDArray[np.float64], count: int, resource: int, more: float) -> int:
+def _add(used: NDArray[np.int32], amount: Floats, count: int, resource: int, more: float) -> int:
     for i in range(count):
         if used[i] == resource:
             amount[i] += more
@@ -119,7 +120,7 @@ def _add(used: NDArray[np.int32], amount: NDArray[np.float64], count: int, resou
 
 
 @kernel
-def fill(plan: Plan, limits: Limits, jobs: int) -> NDArray[np.float64]:
+def fill(plan: Plan, limits: Limits, jobs: int) -> Floats:
     """(jobs,) throughput of the first `jobs` jobs: a floor for each, then the cheapest first.
 
     First every job gets `floor` times the rate at which all users of its tightest resource would run alike
@@ -168,9 +169,7 @@ def value(plan: Plan, limits: Limits, jobs: int) -> float:
 
 
 @kernel
-def seed_job(
-    plan: Plan, limits: Limits, rows: Rows, job: int, hosts: NDArray[np.int64], given: NDArray[np.int64]
-) -> bool:
+def seed_job(plan: Plan, limits: Limits, rows: Rows, job: int, hosts: Ints, given: Ints) -> bool:
     """Place a new job as the best of `given` nodes (-1: none) and of all cuts between source and one host.
 
     A cut leaves the first tasks in topological order at the source, as far as its memory goes, and puts the
@@ -207,7 +206,7 @@ def seed_job(
 
 
 @kernel
-def _put(plan: Plan, job: int, nodes: NDArray[np.int64]) -> bool:
+def _put(plan: Plan, job: int, nodes: Ints) -> bool:
     """Put a whole job on nodes if their memory allows, on the shortest paths."""
     a = plan.task_begin[job]
     for i in range(nodes.size):
@@ -233,7 +232,7 @@ def improve(
     limits: Limits,
     rows: Rows,
     jobs: int,
-    hosts: NDArray[np.int64],
+    hosts: Ints,
     seed: np.uint64,
     call: int,
     budget: int,
@@ -274,9 +273,7 @@ def improve(
 
 
 @kernel
-def _change(
-    plan: Plan, rows: Rows, job: int, hosts: NDArray[np.int64], seed: np.uint64, call: int, counter: int
-) -> bool:
+def _change(plan: Plan, rows: Rows, job: int, hosts: Ints, seed: np.uint64, call: int, counter: int) -> bool:
     """Make one random move; False when it changes nothing or its memory is not there."""
     draw = uniform_of(seed, POLICY, call, counter + 1)
     where = uniform_of(seed, POLICY, call, counter + 2)
@@ -287,7 +284,7 @@ def _change(
 
 
 @kernel
-def _state(plan: Plan, limits: Limits, jobs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _state(plan: Plan, limits: Limits, jobs: int) -> tuple[Floats, Floats]:
     """(jobs,) throughput of each job, and (R,) what they leave of each resource."""
     rate, left = fill(plan, limits, jobs), limits.capacity.copy()
     for j in range(jobs):
@@ -297,9 +294,7 @@ def _state(plan: Plan, limits: Limits, jobs: int) -> tuple[NDArray[np.float64], 
 
 
 @kernel
-def _spread(
-    plan: Plan, limits: Limits, rows: Rows, job: int, rate: NDArray[np.float64], left: NDArray[np.float64]
-) -> int:
+def _spread(plan: Plan, limits: Limits, rows: Rows, job: int, rate: Floats, left: Floats) -> int:
     """Route a job's flows, largest first, over what others leave (at least LEAST_SHARE); links looked at."""
     a, b = plan.edge_begin[job], plan.edge_begin[job + 1]
     own = np.zeros(limits.links)
@@ -332,7 +327,7 @@ def _spread(
 
 
 @kernel
-def _keep(plan: Plan, job: int, node: NDArray[np.int64], path: NDArray[np.int64]) -> None:
+def _keep(plan: Plan, job: int, node: Ints, path: Ints) -> None:
     """Remember the decision on a job."""
     a, b = plan.task_begin[job], plan.task_begin[job + 1]
     c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
@@ -341,7 +336,7 @@ def _keep(plan: Plan, job: int, node: NDArray[np.int64], path: NDArray[np.int64]
 
 
 @kernel
-def _undo(plan: Plan, job: int, node: NDArray[np.int64], path: NDArray[np.int64]) -> None:
+def _undo(plan: Plan, job: int, node: Ints, path: Ints) -> None:
     """Go back to the decision that is remembered."""
     a, b = plan.task_begin[job], plan.task_begin[job + 1]
     c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
@@ -370,7 +365,7 @@ def _reroute(plan: Plan, rows: Rows, job: int, draw: float, where: float) -> boo
 
 
 @kernel
-def _move(plan: Plan, job: int, draw: float, where: float, hosts: NDArray[np.int64], block: bool) -> bool:
+def _move(plan: Plan, job: int, draw: float, where: float, hosts: Ints, block: bool) -> bool:
     a, b = plan.task_begin[job], plan.task_begin[job + 1]
     task = a + int(draw * (b - a))
     at = plan.node[task]

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import HOLD, ReplicaView, RequestPolicy
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.names import Names
 
 _names = Names("request policy")

@@ -24,9 +24,10 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, normal_pair_of
 from edgewise.core.orchestration import Requests
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 
 
 def hindsight_bound(

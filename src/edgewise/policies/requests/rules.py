@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.errors import PolicyError
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.kais.stations import STATION_FEATURES, by_weights
 from edgewise.policies.requests.base import KernelDispatch, request_policy
 

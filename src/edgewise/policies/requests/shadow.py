@@ -19,8 +19,9 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, hosts
-from edgewise.model.orchestration import Floats, Ints, System
+from edgewise.model.orchestration import System
 from edgewise.policies.kais.features import draws
 from edgewise.policies.requests.base import request_policy
 

@@ -14,12 +14,9 @@ optimum mixes two placements in at most one group and is deterministic in all ot
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @kernel

@@ -19,14 +19,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.policies.split.placements import Lines
 from edgewise.policies.split.program import Group, Program, assemble, free_chances
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SHARE = 0.3
 HALF_DONE = 0.5  # of the mean work of a query: outstanding work that counts as one busy server
 RARE = 1e-6  # rates of 0 are refused

@@ -28,14 +28,13 @@ import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.policies.split.placements import placements
 from edgewise.policies.split.program import JobClass
 from edgewise.policies.split.schedule import Rule
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST = 20_000
 
 

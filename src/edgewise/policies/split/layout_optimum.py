@@ -18,14 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
+from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
 from edgewise.policies.split.layout import LayoutProgram
 
-Floats = NDArray[np.float64]
 GAP = 1e-2
 TRIES = 30
 ROUNDS = 5  # a few milliseconds each

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
 from edgewise.policies.split.optimum import GAP, optimise
 from edgewise.policies.split.policy import SplitPolicy, split_policy
@@ -21,7 +21,6 @@ from edgewise.policies.split.program import Program
 from edgewise.policies.split.schedule import Rule
 from edgewise.policies.split.tables import make_table
 
-Floats = NDArray[np.float64]
 LEAST_QPS = 1e-6  # a class that nobody asks for keeps a plan
 
 

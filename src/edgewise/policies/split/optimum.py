@@ -15,15 +15,13 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.errors import PolicyError
 from edgewise.policies.split.choice import choose
 from edgewise.policies.split.program import Arrays, Forecast, Program
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 GAP = 1e-4
 
 

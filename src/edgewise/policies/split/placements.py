@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.policies.split.subgraphs import SubGraph
 
@@ -38,13 +38,13 @@ class Lines(NamedTuple):
     wait once, and all have passed before any receiver starts.
     """
 
-    part: NDArray[np.int64]
-    work_ops: NDArray[np.float64]
-    bits: NDArray[np.float64]
-    messages: NDArray[np.float64]
-    visits: NDArray[np.float64]
-    sent_bits: NDArray[np.float64]
-    sent_bits2: NDArray[np.float64]
+    part: Ints
+    work_ops: Floats
+    bits: Floats
+    messages: Floats
+    visits: Floats
+    sent_bits: Floats
+    sent_bits2: Floats
 
 
 def count_placements(branches: int) -> int:
@@ -129,7 +129,7 @@ def _multiset_partitions(rest: Counts, largest: Counts, most: int) -> Iterator[l
                 yield [part, *others]
 
 
-def _lines(sub: SubGraph, part: NDArray[np.int64], bursts: bool) -> Lines:
+def _lines(sub: SubGraph, part: Ints, bursts: bool) -> Lines:
     count, columns = len(part), int(part.max()) + 2  # parts, and the direct messages
     work, bits, messages = (np.zeros((count, columns)) for _ in range(3))
     sent, sent2, from_root = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -137,9 +137,7 @@ def _lines(sub: SubGraph, part: NDArray[np.int64], bursts: bool) -> Lines:
     sink = part[:, -1]
     last = np.full(count, columns - 1)
 
-    def send(
-        sizes_bytes: Sequence[float], cut: NDArray[np.bool_], column: NDArray[np.int64], root: bool
-    ) -> None:
+    def send(sizes_bytes: Sequence[float], cut: Bools, column: Ints, root: bool) -> None:
         """Messages on the line of `column` where `cut`; a burst of them waits once."""
         data = 8.0 * np.array(sizes_bytes)
         np.add.at(bits, (rows, column), cut * data.sum())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
@@ -14,8 +14,6 @@ from edgewise.policies.split.optimum import GAP, Plan, blind, fixed_plan, optimi
 from edgewise.policies.split.program import Program
 from edgewise.policies.split.schedule import Ledger, Method, Rule, place_queries
 from edgewise.policies.split.tables import Graphs, Table, make_graphs, make_table
-
-Ints = NDArray[np.int64]
 
 WHOLE = {
     "whole-random": Rule.UNIFORM,

@@ -25,15 +25,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.model.work import TaskGraph
 from edgewise.policies.split.placements import LIMIT, Lines, placements
 from edgewise.policies.split.subgraphs import closed, subgraphs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.policies.split.tables import Graphs, Table
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Rule(IntEnum):
@@ -56,7 +53,7 @@ class Ledger(NamedTuple):
     turn: Ints
 
 
-def new_ledger(power_ops: NDArray[np.float64]) -> Ledger:
+def new_ledger(power_ops: Floats) -> Ledger:
     """Idle servers of these powers."""
     power = np.asarray(power_ops, dtype=np.float64)
     return Ledger(np.zeros(power.size), np.zeros(power.size, np.int64), power, np.zeros(1, np.int64))
@@ -83,7 +80,7 @@ def give(ledger: Ledger, server: int, work_ops: float) -> None:
 
 
 @kernel
-def nth_free(used: NDArray[np.bool_], nth: int) -> int:
+def nth_free(used: Bools, nth: int) -> int:
     """The nth server that is not used."""
     for server in range(used.size):
         if not used[server]:
@@ -94,7 +91,7 @@ def nth_free(used: NDArray[np.bool_], nth: int) -> int:
 
 
 @kernel
-def pick(ledger: Ledger, used: NDArray[np.bool_], rule: int, seed: np.uint64, query: int, draw: int) -> int:
+def pick(ledger: Ledger, used: Bools, rule: int, seed: np.uint64, query: int, draw: int) -> int:
     """A server that is not used; there is one. Ties go to the first after a random place."""
     servers = used.size
     if rule == ROUND_ROBIN:
@@ -127,9 +124,7 @@ def free_servers(ledger: Ledger, unit_s: float) -> int:
 
 
 @kernel
-def keep_to(
-    ledger: Ledger, first: int, count: int, rule: int, seed: np.uint64, query: int
-) -> NDArray[np.bool_]:
+def keep_to(ledger: Ledger, first: int, count: int, rule: int, seed: np.uint64, query: int) -> Bools:
     """(S,) servers that a query leaves to others: all but `first` and `count` - 1 more, by the rule.
 
     Each of them then has work of few queries, and whoever comes next finds the rest as free as it counts.

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.model.work import TaskGraph
 from edgewise.policies.split.program import Program
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Table(NamedTuple):

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from edgewise import policies
+from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import DispatchView
@@ -47,7 +47,6 @@ from edgewise.reproduce.seeds import VALIDATION
 from edgewise.sim.bound import hindsight_bound
 from edgewise.sim.simulate import Simulation
 
-Floats = NDArray[np.float64]
 LEARNED = ("aset", "lookahead", "bandit")
 EVERY = (*ALL, *LEARNED)
 CHIEF = ("least-loaded-feasible", "slack-aware", "aset", "lookahead")  # with the rival, on every seed

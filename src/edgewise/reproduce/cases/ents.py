@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.keyed import Key
 from edgewise.core.placement import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
 from edgewise.policies.place import load_placement
@@ -29,7 +29,6 @@ from edgewise.sim.streaming import simulate_streaming
 from edgewise.workloads import streaming as workload
 from edgewise.workloads.streaming import edge_network, streaming_jobs
 
-Floats = NDArray[np.float64]
 AT_ONCE = "otfs-at-once"  # OTFS that starts jobs for which no bandwidth is left
 POLICIES = ("lr", "br", "tp", "otfs", AT_ONCE, "otfa", "joint")
 NODES, JOBS, MEGABITS = (10, 20, 30, 50, 70), (10, 50, 100), (1, 2, 5, 10, 20)

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.learn.orchestration.export import export_scale, load_dispatch, load_scale, runner
 from edgewise.learn.orchestration.settings import (
@@ -24,7 +24,6 @@ from edgewise.learn.orchestration.settings import (
     setting,
     whole_description,
 )
-from edgewise.model.orchestration import Ints
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.learned import LearnedScaling
 from edgewise.policies.orchestrate.autoscale import Autoscaler
@@ -36,7 +35,6 @@ from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
 from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
 
-Floats = NDArray[np.float64]
 SHIPPED = "kais-scarce"
 OURS = "edgewise (evolved)"
 PAPER_BASELINES = (("greedy", "autoscaler"), ("gsp-ss", "gsp-ss"), ("flow", "autoscaler"))

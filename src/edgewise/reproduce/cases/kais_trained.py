@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.learn.orchestration import run as runs
 from edgewise.learn.orchestration.cmmac import DispatchConfig
 from edgewise.learn.orchestration.export import export
@@ -25,7 +25,6 @@ from edgewise.reproduce.claims import at_least, measured, within
 from edgewise.reproduce.run import Run
 from edgewise.workloads.requests import KINDS
 
-Floats = NDArray[np.float64]
 BOTH = Config(worlds=16, copies=2, episodes=40)  # K1, K4
 BOTH_ON, FRAMES_BOTH, FRAMES_GPG = "scarce", 5, 10
 SMOOTHING, STEADY = 5, 20  # episodes

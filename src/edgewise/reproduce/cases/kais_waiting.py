@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, RequestPolicy, hosts
-from edgewise.model.orchestration import Ints, System
+from edgewise.model.orchestration import System
 
 
 class Centralised:

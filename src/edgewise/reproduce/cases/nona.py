@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.policies.split import JobClass, Program, blind, build_program, contract, equal, optimise
 from edgewise.policies.split.free import mean_work_s
 from edgewise.policies.split.policy import split_policy
@@ -28,7 +28,6 @@ from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
 from edgewise.sim.split import simulate_split, tune_share
 
-Floats = NDArray[np.float64]
 SETTING: dict[str, Any] = {
     "servers": 10,
     "power_ops": 1e11,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.report.figures import legend_below, new_axes
 from edgewise.report.statistics import mean_interval
 
-Floats = NDArray[np.float64]
 COLOURS = {
     "nona": "#0072B2", "nona-queues": "#56B4E9", "nona-free": "#D55E00", "whole-random": "#BBBBBB",
     "whole-round-robin": "#999999", "whole-shortest-queue": "#777777", "whole-two-choices": "#555555",

@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from edgewise.arrays import Floats
 from edgewise.core.deferral import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
 from edgewise.learn.defer.export import load as load_trained
@@ -32,7 +33,6 @@ from edgewise.reproduce.seeds import TRAINING
 from edgewise.sim.defer import Outcome, simulate
 from edgewise.workloads.deferrable import PAPER, DeferralPattern, cases, generate
 
-Floats = NDArray[np.float64]
 FROZEN = "osdec-paper"
 RULES = ("fifo", "sjf", "tetris")
 METHODS = ("reinforce", "ppo-mlp", "pointer-net", "ppo-att", "ppo-att-auxh", "ppo-att-auxl", "osdec")
@@ -161,7 +161,7 @@ def _trained(run: Run, method: str, situation: str = "paper", recipe: str = "our
     return found
 
 
-def _curve(training: Path, method: str) -> NDArray[np.float64]:
+def _curve(training: Path, method: str) -> Floats:
     """(runs, points, 2) iteration and total reward, as the cards of a method's training runs have them."""
     cards = [training / f"{name_of(method, seed)}.json" for seed in RUNS]
     found = [json.loads(card.read_text(encoding="utf-8")) for card in cards if card.is_file()]
@@ -341,7 +341,7 @@ def _run_figure(levels: Mapping[str, Sequence[float]]) -> Figure:
     return drawn
 
 
-def _curve_figure(curves: Mapping[str, NDArray[np.float64]]) -> Figure:
+def _curve_figure(curves: Mapping[str, Floats]) -> Figure:
     """Mean over the training runs, with their range."""
     drawn, axes = new_axes(7.0, 4.2, "Training: total reward on validation worlds, without noise")
     for name, curve in curves.items():

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from edgewise import policies
+from edgewise.arrays import Floats
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, DispatchView, Item
 from edgewise.report.figures import legend_below, new_axes
@@ -25,7 +25,6 @@ from edgewise.reproduce.run import Run, reproduction
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import queue_scenario
 
-Floats = NDArray[np.float64]
 SERVICE_S = 1.0  # mean; every wait below is then in units of it
 LOADS = (0.3, 0.5, 0.7, 0.8, 0.9)
 CLAIMED = (0.5, 0.8, 0.9)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.placement import free_of
 from edgewise.errors import RunError
 from edgewise.runtime.sqlite import StoreError
@@ -35,7 +35,7 @@ class Monitor:
     def __init__(self, session: StreamSession, file: Path) -> None:
         self._session, self._file = session, file
         self._seen: dict[tuple[int, str], dict[str, float]] = {}
-        self._carried: tuple[float, NDArray[np.int64]] | None = None
+        self._carried: tuple[float, Ints] | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
         self._thread.start()
@@ -67,9 +67,7 @@ class Monitor:
             [link_status(self._session, link, bps) for link, bps in enumerate(rate.tolist())],
         )
 
-    def _work(
-        self, jobs: list[tuple[int, Running]]
-    ) -> tuple[list[TaskStatus], list[FlowStatus], NDArray[np.float64]]:
+    def _work(self, jobs: list[tuple[int, Running]]) -> tuple[list[TaskStatus], list[FlowStatus], Floats]:
         """Tasks and flows, and (N,) how many tasks of each node worked on average since the last look."""
         busy = np.zeros(len(self._session.network.names))
         tasks, flows, seen = [], [], {}
@@ -93,14 +91,14 @@ class Monitor:
         self._seen = seen
         return tasks, flows, busy
 
-    def _link_bps(self) -> NDArray[np.float64]:
+    def _link_bps(self) -> Floats:
         """(L,) bits per second on the wire since the last look, both ways together."""
         now_s, carried = time.monotonic(), self._session.backend.link_bytes().sum(axis=1)
         before_s, before = self._carried or (now_s, carried)
         self._carried = now_s, carried
         return np.asarray(8.0 * (carried - before) / max(now_s - before_s, WATCH_S / 4))
 
-    def _nodes(self, jobs: list[tuple[int, Running]], busy: NDArray[np.float64]) -> list[NodeStatus]:
+    def _nodes(self, jobs: list[tuple[int, Running]], busy: Floats) -> list[NodeStatus]:
         network = self._session.network
         free, _ = free_of(network, [job.placed for _, job in jobs])
         count = np.zeros(len(network.names), dtype=np.int64)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgewise.arrays import Ints
 from edgewise.model.network import Network
 
 
@@ -53,7 +51,7 @@ class Backend(Protocol):
     def set_link(self, link: int, up: bool) -> None:
         """Cut a link, or mend it."""
 
-    def link_bytes(self) -> NDArray[np.int64]:
+    def link_bytes(self) -> Ints:
         """(L, 2) bytes that each link has carried, from its first end and from its second."""
 
     def close(self) -> None:

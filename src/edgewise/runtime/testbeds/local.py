@@ -10,8 +10,8 @@ import socket
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Ints
 from edgewise.model.network import Network
 from edgewise.runtime.testbeds.base import Flow, nodes_on
 
@@ -62,7 +62,7 @@ class LocalBackend:
         """Flows over a link that is down get nothing."""
         (self._down.discard if up else self._down.add)(link)
 
-    def link_bytes(self) -> NDArray[np.int64]:
+    def link_bytes(self) -> Ints:
         """Nothing is known: all zero."""
         return np.zeros((len(self.network.bandwidth_bps), 2), dtype=np.int64)
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgewise.arrays import Ints
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.network import Network
 from edgewise.runtime.testbeds.base import Flow, nodes_on
@@ -141,7 +141,7 @@ class NetnsBackend:
             run(["ip", "-n", self._spaces[node], "link", "set", f"l{link}", "up" if up else "down"])
         self._default_routes()
 
-    def link_bytes(self) -> NDArray[np.int64]:
+    def link_bytes(self) -> Ints:
         """(L, 2) bytes sent by the interfaces at the first and second end of each link."""
         sent = np.zeros((len(self.network.bandwidth_bps), 2), dtype=np.int64)
         for node, space in enumerate(self._spaces):

@@ -1,0 +1,22 @@
+"""One name for one thing: classes, types of arrays."""
+
+import ast
+from pathlib import Path
+
+import edgewise
+
+PACKAGE = Path(edgewise.__file__).parent
+SOURCES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+ARRAYS = {f"NDArray[np.{element}]" for element in ("float64", "float32", "int64", "bool_")}
+
+
+def test_types_of_arrays_are_spelled_once():
+    spelled = [
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
+        for path, tree in SOURCES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and ast.unparse(node) in ARRAYS
+    ]
+    assert sorted(spelled) == sorted(f"arrays.py: {name}" for name in ARRAYS)
