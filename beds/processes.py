@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -26,6 +26,22 @@ _PR_SET_PDEATHSIG = 1
 
 class BedError(Exception):
     """A bed cannot be had here, or something in it has failed; the message says what to do."""
+
+
+class Started(contextlib.ExitStack):
+    """What `_start` has started, ended with the block; a start that fails leaves nothing."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        raise NotImplementedError
 
 
 def cache() -> Path:

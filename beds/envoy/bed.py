@@ -15,6 +15,7 @@ from beds.envoy.settings import Settings, envoy_config
 from beds.processes import (
     REPOSITORY,
     BedError,
+    Started,
     die_with_starter,
     end,
     folder,
@@ -25,7 +26,7 @@ from beds.processes import (
 )
 
 
-class Bed(contextlib.ExitStack):
+class Bed(Started):
     """A running bed.
 
         with Bed(Settings(body=Body.FULL_DUPLEX)) as bed:
@@ -47,15 +48,6 @@ class Bed(contextlib.ExitStack):
         self.servers: list[str] = list(settings.servers)
         self.picker = settings.picker
         self.picker_process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Bed:
-        super().__enter__()
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
 
     def _start(self) -> None:
         self.work = self.enter_context(folder("envoy"))

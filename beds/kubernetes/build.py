@@ -17,13 +17,14 @@ from beds.go import go_module, module_file
 from beds.processes import BedError, cache
 
 VERSION = os.environ.get("KUBERNETES_VERSION", "v1.36.3")
-FROM_DEBIAN = "v1.20"
+FROM_DEBIAN = "v1.20.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 PACKAGES = {
     "etcd": "etcd-server", "containerd": "containerd", "runc": "runc", "ip": "iproute2", "tc": "iproute2",
     "iptables": "iptables", "conntrack": "conntrack", "openssl": "openssl", "busybox": "busybox-static",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }  # fmt: skip
+DEBIAN_PACKAGES = ("golang-1.19-go", "golang-github-modern-go-reflect2-dev", "dpkg-dev")
 KWOK = ("sigs.k8s.io/kwok", "v0.8.0")
 PICKER = ("sigs.k8s.io/gateway-api-inference-extension", "v1.6.0")
 
@@ -52,11 +53,11 @@ def programs(version: str = VERSION) -> Path:
         return folder
     if not re.fullmatch(r"v1\.\d+(\.\d+)?", version):
         raise BedError(f"KUBERNETES_VERSION={version}: a release as v1.36.3 is needed")
-    if shutil.which("go") is None and not version.startswith(FROM_DEBIAN):
+    if shutil.which("go") is None and version != FROM_DEBIAN:
         raise BedError(f"Kubernetes {version} is built from Go modules, and there is no Go")
     folder.mkdir(parents=True, exist_ok=True)
     print(f"building Kubernetes {version} once, into {folder}: about ten minutes on two cores", flush=True)
-    (_build_debian if version.startswith(FROM_DEBIAN) else _build)(version, folder)
+    (_build_debian if version == FROM_DEBIAN else _build)(version, folder)
     return folder
 
 
@@ -71,58 +72,64 @@ def _build(version: str, folder: Path) -> None:
     ]
     lines += [f"\t{each} => {each} {release}" for each in staging]
     module = module_file(folder / "module", "\n".join([*lines, ")\n"]))
-    base, client = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
-    minor = version.split(".")[1]
-    stamp = (
-        f"-s -w -X {base}.gitVersion={version} -X {base}.gitMajor=1 -X {base}.gitMinor={minor}"
-        f" -X {client}.gitVersion={version}"
+    stamp = _stamp(version)
+    for each in PROGRAMS:  # one after another: linking several at once needs more memory than two cores have
+        _go(module, "-ldflags", stamp, "-o", str(folder / each), f"k8s.io/kubernetes/cmd/{each}")
+
+
+def _stamp(version: str, below: str = "") -> str:
+    """What makes programs say which release they are; `below` is where the staging modules lie."""
+    base, client = f"{below}k8s.io/component-base/version", f"{below}k8s.io/client-go/pkg/version"
+    fields = {"gitVersion": version, "gitMajor": "1", "gitMinor": version.split(".")[1]}
+    return " ".join(
+        ["-s -w", *(f"-X {of}.{name}={v}" for of in (base, client) for name, v in fields.items())]
     )
-    for (
-        program
-    ) in PROGRAMS:  # one after another: linking several at once needs more memory than two cores have
-        _go(module, "-ldflags", stamp, "-o", str(folder / program), f"k8s.io/kubernetes/cmd/{program}")
 
 
 def _build_debian(version: str, folder: Path) -> None:
     """1.20 from Debian's own source package, for machines that reach no Go modules."""
     work = folder / "source"
-    work.mkdir(exist_ok=True)
-    run(
-        [
-            "apt-get",
-            "install",
-            "-y",
-            "-q",
-            "golang-1.19-go",
-            "golang-github-modern-go-reflect2-dev",
-            "dpkg-dev",
-        ]
-    )
+    shutil.rmtree(work, ignore_errors=True)  # of a build that was interrupted
+    tree = _debian_source(work)
+    go = "/usr/lib/go-1.19/bin"
+    settings = {"GO111MODULE": "off", "GOPATH": str(work / "go"), "GOFLAGS": "", "CGO_ENABLED": "0"}
+    settings["PATH"] = f"{go}:{os.environ['PATH']}"  # the generator asks `go` for packages
+    ours = "k8s.io/kubernetes"
+    # Of what is generated, the package lacks the API's description alone; its own rules would make all anew.
+    generator = f"{ours}/vendor/k8s.io/kube-openapi/cmd/openapi-gen"
+    run([f"{go}/go", "build", "-o", str(work / "openapi-gen"), generator], cwd=tree, env=settings)
+    found = run(["grep", "-rl", "--include=*.go", "+k8s:openapi-gen=", "pkg", "staging/src"], cwd=tree)
+    files = [Path(line.replace("staging/src", "vendor")) for line in found.splitlines()]
+    of_others = ("vendor/k8s.io/code-generator", "vendor/k8s.io/sample-apiserver")
+    packages = {f"{ours}/{file.parent}" for file in files if not str(file).startswith(of_others)}
+    run([
+        str(work / "openapi-gen"), "-i", ",".join(sorted(packages)), "-p", f"{ours}/pkg/generated/openapi",
+        "-O", "zz_generated.openapi", "-h", "vendor/k8s.io/code-generator/hack/boilerplate.go.txt",
+        "-r", "/dev/null",
+    ], cwd=tree, env=settings)  # fmt: skip
+    stamp = _stamp(version, f"{ours}/vendor/")
+    for each in PROGRAMS:
+        command = ["go", "build", "-trimpath", "-ldflags", stamp, "-o", str(folder / each)]
+        run([*command, f"{ours}/cmd/{each}"], cwd=tree, env=settings)
+    shutil.rmtree(work)
+
+
+def _debian_source(work: Path) -> Path:
+    """Debian's source of Kubernetes, unpacked where Go finds it without modules."""
     options = _sources(work / "apt")
+    run(["apt-get", "install", "-y", "-q", *DEBIAN_PACKAGES])
     run(["apt-get", *options, "update", "-q"])
     run(["apt-get", *options, "source", "--download-only", "kubernetes"], cwd=work)
-    (description,) = work.glob("kubernetes_1.20*.dsc")
-    run(["dpkg-source", "--no-check", "-x", description.name, "tree"], cwd=work)
-    inside = work / "go/src/k8s.io"
-    inside.mkdir(parents=True, exist_ok=True)
-    tree = inside / "kubernetes"
-    (work / "tree").rename(tree)
-    reflect = tree / "vendor/github.com/modern-go/reflect2"
-    shutil.rmtree(reflect)
-    shutil.copytree("/usr/share/gocode/src/github.com/modern-go/reflect2", reflect)
-    go = "/usr/lib/go-1.19/bin/go"
-    environment = {"GO111MODULE": "off", "GOPATH": str(work / "go"), "CGO_ENABLED": "0", "GOFLAGS": ""}
-    run(
-        ["make", "generated_files"],
-        cwd=tree,
-        env={**environment, "PATH": f"/usr/lib/go-1.19/bin:{os.environ['PATH']}"},
-    )
-    for program in PROGRAMS:
-        run(
-            [go, "build", "-o", str(folder / program), f"k8s.io/kubernetes/cmd/{program}"],
-            cwd=tree,
-            env=environment,
-        )
+    descriptions = list(work.glob("kubernetes_1.20*.dsc"))
+    if not descriptions:
+        raise BedError("Debian's source of Kubernetes here is not that of 1.20")
+    tree = work / "go/src/k8s.io/kubernetes"
+    tree.parent.mkdir(parents=True)
+    run(["dpkg-source", "--no-check", "-x", descriptions[0].name, str(tree)], cwd=work)
+    reflect = "github.com/modern-go/reflect2"  # the release's own does not build with this Go
+    shutil.rmtree(tree / "vendor" / reflect)
+    shutil.copytree(Path("/usr/share/gocode/src") / reflect, tree / "vendor" / reflect)
+    return tree
 
 
 def _sources(folder: Path) -> list[str]:
@@ -150,10 +157,15 @@ def run(command: list[str], **options: Any) -> str:
     """Run a program to its end.
 
     Raises:
-        BedError: it fails; with what it said.
+        BedError: it fails, with what it said; or it is not there.
     """
     environment = os.environ | options.pop("env", {})
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, **options
+        )
+    except FileNotFoundError as error:
+        raise BedError(f"there is no {error.filename}") from None
     if done.returncode:
         raise BedError(f"{' '.join(map(str, command[:6]))} …: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout

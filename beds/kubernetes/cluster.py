@@ -15,10 +15,10 @@ from beds.kubernetes import build, cleanup, images, kwok, network
 from beds.kubernetes.control_plane import ControlPlane
 from beds.kubernetes.network import Interface
 from beds.kubernetes.node import Node
-from beds.processes import BedError, end, folder, root_folder
+from beds.processes import BedError, Started, end, folder, root_folder
 
 
-class Cluster(contextlib.ExitStack):
+class Cluster(Started):
     """Kubernetes with real nodes in namespaces.
 
         with Cluster(nodes=3) as cluster:
@@ -51,15 +51,6 @@ class Cluster(contextlib.ExitStack):
         self._sites = [site for site, count in (sites or {}).items() for _ in range(count)] or [None] * nodes
         self._images, self._users, self.version = images, users or {}, version
         self._kwok: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Cluster:
-        super().__enter__()
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
 
     def _start(self) -> None:
         build.check_machine()

@@ -33,13 +33,19 @@ def make(node: str) -> None:
         group.mkdir(parents=True, exist_ok=True)
         if UNIFIED:
             for each in (tree, tree / OURS, group):
-                with suppress(OSError):  # a controller that cannot be handed down here is not used
-                    (each / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +pids")
+                _hand_down(each)
         elif tree.name == "cpuset":
             for each in (tree / OURS, group):
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     (each / file).write_text((tree / file).read_text())
     daemons(node).mkdir(exist_ok=True)
+
+
+def _hand_down(group: Path) -> None:
+    """Let groups below have every controller that is here, each by itself: one may be refused."""
+    for controller in (group / "cgroup.controllers").read_text().split():
+        with suppress(OSError):
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def daemons(node: str) -> Path:
