@@ -1,14 +1,14 @@
 """Processes and folders of a bed: they end with whoever started them, however that ends.
 
-A process is killed by the kernel when its starter dies (PR_SET_PDEATHSIG). A folder is named after its
+A process is killed by the kernel when its starter dies (`setpriv --pdeathsig`). A folder is named after its
 starter's process, so that the next start removes what a killed one has left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any, Self
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG = 1
 
 
 class BedError(Exception):
@@ -50,9 +48,12 @@ def cache() -> Path:
     return Path(base) / "edgewise-beds"
 
 
-def die_with_starter() -> None:
-    """Between fork and exec: be killed when the starter dies."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def dying(command: Sequence[str | Path]) -> list[str]:
+    """A command whose process is killed when its starter dies.
+
+    It asks for that itself: between fork and exec, a starter with threads (of gRPC, say) can hang.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", *map(str, command)]
 
 
 def start(
@@ -63,16 +64,11 @@ def start(
     Args:
         groups: control groups that it is put into before it begins.
     """
-
-    def before() -> None:
-        die_with_starter()
-        for group in groups:
-            (group / "cgroup.procs").write_text("0")
-
+    if groups:
+        joins = [f"echo 0 > {shlex.quote(str(group))}/cgroup.procs && " for group in groups]
+        command = ["sh", "-c", f'{"".join(joins)}exec "$@"', "sh", *command]
     with log.open("ab") as to:
-        return subprocess.Popen(
-            [str(each) for each in command], stdout=to, stderr=to, preexec_fn=before, **options
-        )
+        return subprocess.Popen(dying(command), stdout=to, stderr=to, **options)
 
 
 def end_by_signals() -> None:

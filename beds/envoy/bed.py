@@ -16,7 +16,7 @@ from beds.processes import (
     REPOSITORY,
     BedError,
     Started,
-    die_with_starter,
+    dying,
     end,
     folder,
     free_port,
@@ -71,8 +71,7 @@ class Bed(Started):
     def _fakes(self) -> list[str]:
         command = [sys.executable, "-m", "beds.envoy.backend", str(self.settings.backends)]
         made = subprocess.Popen(
-            [*command, str(self.settings.metrics_lag_s)], cwd=REPOSITORY, stdout=subprocess.PIPE,
-            preexec_fn=die_with_starter,
+            dying([*command, str(self.settings.metrics_lag_s)]), cwd=REPOSITORY, stdout=subprocess.PIPE
         )  # fmt: skip
         self.callback(end, made)
         assert made.stdout is not None

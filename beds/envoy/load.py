@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beds.go import VEGETA, built
-from beds.processes import BedError, die_with_starter
+from beds.processes import BedError, dying
 
 INPUT = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [0.0, 1.0, 2.0, 3.0]}]}
 BODY = json.dumps(INPUT).encode()
@@ -53,11 +53,7 @@ def _attack(url: str, how: list[str], seconds: float, body: bytes, http2: bool) 
     limits = ["-duration", f"{seconds:g}s", "-timeout", "20s"]
     command = [program, "attack", "-format=json", *limits, *version, *how]
     fired = subprocess.run(
-        command,
-        input=json.dumps(target).encode() + b"\n",
-        capture_output=True,
-        check=False,
-        preexec_fn=die_with_starter,
+        dying(command), input=json.dumps(target).encode() + b"\n", capture_output=True, check=False
     )
     if fired.returncode:
         raise BedError(f"vegeta: {fired.stderr.decode(errors='replace')[-500:]}")

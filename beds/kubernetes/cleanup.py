@@ -15,6 +15,12 @@ from beds.kubernetes.network import CONTROL
 from beds.processes import root_folder
 
 NETWORK = "edgewise-n"  # the names of the pods' networks begin so
+# Where kubelet, containerd and CNI put things, whatever they are told; removed where nothing else is in them.
+PLUGINS = "/var/lib/kubelet/device-plugins"
+PLACES = (
+    PLUGINS, "/var/lib/kubelet", "/var/lib/cni/results", "/var/lib/cni", "/run/containerd/s",
+    "/run/containerd", "/var/log/containers", "/var/log/pods",
+)  # fmt: skip
 
 
 def clean() -> None:
@@ -67,16 +73,29 @@ def _unmount() -> None:
 
 
 def _files() -> None:
-    """What CNI and containerd keep in places of their own, and the beds' folder."""
-    for each in Path("/var/lib/cni/results").glob(f"{NETWORK}*"):
+    """What programs keep in places of their own, and the beds' folder."""
+    root = root_folder("kubernetes")
+    results = Path("/var/lib/cni/results")
+    for each in results.glob(f"{NETWORK}*"):
+        pod = each.name.split("-")[2]  # of edgewise-n1-POD-eth0
+        (results / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
         each.unlink(missing_ok=True)
     for each in Path("/run/containerd/s").glob("*"):
         if not _answers(each):
             each.unlink(missing_ok=True)
+    if not _answers(Path(PLUGINS) / "kubelet.sock"):
+        for name in ("kubelet.sock", "DEPRECATION"):
+            (Path(PLUGINS) / name).unlink(missing_ok=True)
+    for pod in root.glob("*/*/kubelet/pods/*"):  # before 1.31 their logs lie in one place for all nodes
+        for each in Path("/var/log/pods").glob(f"*_{pod.name}"):
+            shutil.rmtree(each, ignore_errors=True)
     for each in Path("/var/log/containers").glob("*"):
-        if each.is_symlink() and not each.exists():
+        if each.is_symlink() and (not each.exists() or os.readlink(each).startswith(f"{root}/")):
             each.unlink()
-    for each in root_folder("kubernetes").iterdir():
+    for place in PLACES:
+        with suppress(OSError):
+            os.rmdir(place)
+    for each in root.iterdir():
         if each.name.partition("-")[0] != str(os.getpid()):
             shutil.rmtree(each, ignore_errors=True)
 

@@ -55,7 +55,6 @@ class Cluster(Started):
     def _start(self) -> None:
         build.check_machine()
         programs = build.programs(self.version)
-        minor = int(self.version.split(".")[1])
         self._alone()
         cleanup.clean()
         self.work = self.enter_context(folder("kubernetes"))
@@ -64,7 +63,7 @@ class Cluster(Started):
         users = {user: list(of) for user, of in self._users.items()}
         names = [f"n{number}" for number in range(1, len(self._sites) + 1)]
         kubelets = {f"system:node:{name}": ["system:nodes"] for name in names}
-        self.control = ControlPlane(self._folder("control"), programs, minor, users | kubelets)
+        self.control = ControlPlane(self._folder("control"), programs, users | kubelets)
         self.control.write()
         self.callback(self.control.down)
         self.control.up()
@@ -76,7 +75,7 @@ class Cluster(Started):
         self.nodes: dict[str, Node] = {}
         for number, (name, site) in enumerate(zip(names, self._sites, strict=True), 1):
             here = self._folder(name)
-            node = Node(name, Interface(number, here / "relay.log"), here, programs, minor, site)
+            node = Node(name, Interface(number, here / "relay.log"), here, programs, self.minor, site)
             self.nodes[name] = node
             node.net.make()
             self.control.kubeconfig(f"system:node:{name}", here / "kubelet.kubeconfig", host=False)
@@ -88,7 +87,17 @@ class Cluster(Started):
             self.callback(node.down)
             node.up([basic])
         self.wait(lambda: self.ready() >= set(names), 90, "the nodes to be Ready")
-        self.wait(lambda: bool(self.find("serviceaccount", "default")), 30, "the default service account")
+        self.wait(self._takes_pods, 30, "the default service account")
+
+    @property
+    def minor(self) -> int:
+        """Of its version: 36 for v1.36.3."""
+        return int(self.version.split(".")[1])
+
+    def _takes_pods(self) -> bool:
+        """Whether the account that pods use is there; before 1.24 with its token."""
+        account = self.find("serviceaccount", "default")
+        return account is not None and (self.minor >= 24 or "secrets" in account)
 
     def _folder(self, name: str) -> Path:
         made = self.work / name

@@ -35,7 +35,6 @@ class ControlPlane:
 
     folder: Path
     programs: Path
-    minor: int
     users: dict[str, list[str]]
     tokens: dict[str, str] = field(default_factory=dict)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -75,6 +74,7 @@ class ControlPlane:
                     "--service-account-private-key-file", self.accounts[0],
                     "--use-service-account-credentials",
                     "--root-ca-file", self.authority.certificate, "--node-monitor-grace-period", "16s",
+                    "--flex-volume-plugin-dir", self.folder / "plugins",
                 ]  # fmt: skip
             self._start(name, [self.programs / name, *own])
 

@@ -27,6 +27,8 @@ root = "{folder}/containerd"
 state = "{folder}/state"
 [grpc]
   address = "{folder}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   disable_apparmor = true
@@ -41,6 +43,7 @@ state = "{folder}/state"
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         BinaryName = "{folder}/runc"
+        Root = "{folder}/runc-state"
         SystemdCgroup = false
 """
 

@@ -25,4 +25,4 @@ def holds() -> bool:
 
 def write() -> None:
     """Note that they have."""
-    FILE.write_text(f"{digest()}  beds/kubernetes as its tests last passed; written by make test-bed\n")
+    FILE.write_text(f"{digest()}  beds/kubernetes as its tests last passed; see `tested --write`\n")

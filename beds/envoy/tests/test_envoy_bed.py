@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import onnx
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as service
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from beds.envoy import Bed, Body, Settings
 from beds.envoy.bed import envoy
@@ -105,6 +107,9 @@ def test_scripted_delays_queues_and_shares_of_failures():
             client.post(f"http://{bed.servers[0]}{PATH}", content=b"{}").status_code for _ in range(200)
         )
         assert 60 < seen[503] < 140
+        bed.script(0, fails="hang")
+        with pytest.raises(httpx.ReadTimeout):
+            client.post(bed.url + PATH, content=BODY, timeout=0.3)
         with pytest.raises(httpx.HTTPStatusError):
             client.put(f"http://{bed.servers[0]}/script", json={"delays": 1}).raise_for_status()
 
@@ -112,14 +117,28 @@ def test_scripted_delays_queues_and_shares_of_failures():
 def test_metrics_are_as_old_as_the_lag():
     with Bed(Settings(backends=1, picker=None, metrics_lag_s=0.4)) as bed, httpx.Client() as client:
 
-        def served() -> float:
+        def served() -> tuple[float, float]:
+            """As counted in the name of Triton, and in that of KServe."""
             text = client.get(f"http://{bed.servers[0]}/metrics").text
-            return float(text.split("nv_inference_request_success{")[1].split()[1])
+            names = ("nv_inference_request_success{", "request_predict_seconds_count{")
+            of_triton, of_kserve = (float(text.split(name)[1].split()[1]) for name in names)
+            return of_triton, of_kserve
 
-        assert served() == 0
+        assert served() == (0, 0)
         client.post(bed.url + PATH, content=BODY)
-        assert served() == 0
-        wait("newer metrics", lambda: served() == 1, 5)
+        assert served() == (0, 0)
+        wait("newer metrics", lambda: served() == (1, 1), 5)
+
+
+@pytest.mark.parametrize(("balance", "evenly"), [("ROUND_ROBIN", True), ("LEAST_REQUEST", False)])
+def test_envoy_alone_balances_as_chosen(balance, evenly):
+    with Bed(Settings(backends=2, picker=None, balance=balance)) as bed, httpx.Client() as client:
+        bed.script(0, delay_s=0.1)
+        with ThreadPoolExecutor(6) as several:
+            statuses = several.map(lambda _: client.post(bed.url + PATH, content=BODY).status_code, range(40))
+            assert set(statuses) == {200}
+        slow, quick = (bed.script(server)["served"] for server in range(2))
+        assert (slow, quick) == (20, 20) if evenly else slow < 0.8 * quick
 
 
 class Recording(Picker):
@@ -220,6 +239,23 @@ def test_real_workers_serve_behind_it(tmp_path):
         for each in started:
             each.kill()
             each.wait()
+
+
+@pytest.mark.parametrize("body", [Body.NONE, Body.FULL_DUPLEX])
+def test_calls_of_grpc_pass_over_http2_on_both_sides(body):
+    server = grpc.server(ThreadPoolExecutor(2))
+    health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), server)
+    where = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with (
+            Bed(Settings(servers=(where,), upstream_http2=True, body=body)) as bed,
+            grpc.insecure_channel(bed.url.removeprefix("http://")) as channel,
+        ):
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    finally:
+        server.stop(None)
 
 
 def _status(url: str) -> int | None:
