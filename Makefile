@@ -1,5 +1,6 @@
 # make demo     from nothing to a live gateway and a simulated comparison
 # make test     every test
+# make test-quick  the tests nearest to the change at hand, for at most a minute and a half
 # make check    format, lint, types, import rule, documentation
 # make bed      a real Kubernetes on this machine; make bed-down ends it
 # make test-bed its tests, where root and Go are; make test-beds does it once a change of its folder
@@ -27,7 +28,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-bed test-beds bed bed-down check bench docs clean
+.PHONY: help demo test test-quick test-bed test-beds bed bed-down check bench docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -35,8 +36,15 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/edgewise demo
 
+# One worker more than cores, since tests of live systems mostly wait. What a file sets up its tests share.
+PARALLEL = -n $(shell $(PYTHON) -c "import os; print(min(os.cpu_count(), 7) + 1)") --dist loadfile --no-loadscope-reorder
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone" $(PARALLEL)
+	$(BIN)/python -m pytest -m alone tests/live
+
+test-quick: $(VENV)/.dev
+	$(BIN)/python -m pytest --quick $(PARALLEL)
 
 test-beds: .venv-beds/.made
 	$(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes

@@ -1,10 +1,39 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the order in which parallel workers take them."""
+
+import os
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from durations import seconds
+
+for size in ("COLUMNS", "LINES"):  # parallel workers have those of no terminal, and consoles would keep them
+    os.environ.pop(size, None)
 settings.register_profile("edgewise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edgewise")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick", action="store_true", help="Only tests near to the change at hand, for a minute."
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--quick"):
+        import quick
+
+        config.pluginmanager.register(quick)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Workers take the longest files first, so that nobody waits for one in the end."""
+    if hasattr(config, "workerinput") and not config.getoption("--quick"):
+        whole_s = Counter()
+        for item in items:
+            whole_s[item.path] += seconds(item)
+        items.sort(key=lambda item: (-whole_s[item.path], item.path))
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from in_process import edgewise
+
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
@@ -42,7 +44,7 @@ def save(file, batch="n", height=8, opset=17, kind="Conv", shape=None, fixed_res
     return file
 
 
-def edgewise(*arguments, cwd):
+def process(*arguments, cwd):
     return subprocess.run(
         [sys.executable, "-m", "edgewise", "profile", *map(str, arguments)],
         cwd=cwd,
@@ -54,7 +56,7 @@ def edgewise(*arguments, cwd):
 
 def test_profile_measures_fits_and_writes_a_catalog(tmp_path):
     save(tmp_path / "small net.onnx", height="side")
-    done = edgewise(
+    done = process(
         "small net.onnx", "--batches", "1,4", "--sizes", "16,64", "--seconds", "2", "--out", "c.yaml",
         "--accuracy", "12", "--task", "toy", cwd=tmp_path,
     )  # fmt: skip
@@ -74,7 +76,7 @@ def test_profile_measures_fits_and_writes_a_catalog(tmp_path):
 
 
 def test_profile_as_json(tmp_path):
-    done = edgewise(save(tmp_path / "m.onnx"), "--batches", "2", "--seconds", "1", "--json", cwd=tmp_path)
+    done = process(save(tmp_path / "m.onnx"), "--batches", "2", "--seconds", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert [(p["size_bytes"], p["batch"]) for p in answer["points"]] == [(768, 1), (768, 2)]
@@ -125,7 +127,7 @@ def test_wrong_input_is_one_message_and_exit_2(tmp_path, arguments, message):
     save(tmp_path / "m.onnx")
     save(tmp_path / "free.onnx", kind="Add", shape=["n", "length", 3])
     (tmp_path / "text.onnx").write_text("this is no network\n")
-    done = edgewise(*arguments, "--seconds", "1", cwd=tmp_path)
+    done = edgewise("profile", *arguments, "--seconds", "1", cwd=tmp_path)
     assert done.returncode == 2, done.stdout
     assert message in done.stderr and "Traceback" not in done.stderr
 
@@ -156,13 +158,7 @@ def test_extra_not_installed_says_how(tmp_path):
 
 
 def test_catalog_command_lists_origin(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "edgewise", "catalog"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-    )
+    done = edgewise("catalog", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for variant in config.load_catalog("detection").variants:
         assert variant.name in done.stdout

@@ -18,7 +18,7 @@ from edgewise.runtime.reaching import client_to
 from edgewise.runtime.service_policies import replica_policies, request_policies
 from edgewise.runtime.starving import look, starved
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 CLIENTS, PAUSE_S, CALM_S = 4, 0.02, 0.5
 # A thread that compiles in the gateway made the 90 % quantile eight times as long, and the longest wait
 # fifteen times. A process beside it takes what processors are free: on two busy ones a part is felt.

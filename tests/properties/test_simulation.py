@@ -9,6 +9,7 @@ import pytest
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.views import DispatchView
+from edgewise.report.records import write_run
 from edgewise.sim.simulate import Simulation
 from edgewise.workloads.generate import generate_streams
 
@@ -26,8 +27,11 @@ def run(scenario, policy, seed, streams=None):
 
 @pytest.mark.parametrize("policy", NAMES)
 def test_same_seed_same_bytes(scenario, policy, tmp_path):
+    manifest = dict.fromkeys(("seeds", "policies", "version", "command"), "")
     for folder in ("a", "b"):
-        ew.simulate(scenario, policy, seeds=[5]).save(tmp_path / folder)
+        run = ew.simulate(scenario, policy, seeds=[5])
+        tables = {"streams": run.streams, "windows": run.windows, "summary": run.summary()}
+        write_run(tmp_path / folder, scenario_yaml="", manifest=manifest, **tables)  # figures take seconds
     for name in ("streams.parquet", "windows.parquet", "summary.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

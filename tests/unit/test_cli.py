@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, exit codes, no tracebacks."""
+"""The command line as a person meets it: exit codes, no tracebacks."""
 
 import json
 import re
@@ -11,9 +11,11 @@ import pytest
 from typer.main import get_command
 
 from edgewise.cli import app
+from in_process import edgewise
 
 
-def edgewise(*arguments, cwd):
+def process(*arguments, cwd):
+    """The command in a process of its own; `edgewise` runs it in this one."""
     return subprocess.run(
         [sys.executable, "-m", "edgewise", *arguments],
         cwd=cwd,
@@ -24,7 +26,7 @@ def edgewise(*arguments, cwd):
 
 
 def test_simulate_writes_a_run_folder(tmp_path):
-    done = edgewise("simulate", "tiny", "--policy", "closest", "--seeds", "0:2", cwd=tmp_path)
+    done = process("simulate", "tiny", "--policy", "closest", "--seeds", "0:2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "tiny-closest"
     names = {path.name for path in folder.iterdir()}
@@ -55,6 +57,8 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["simulate", "tiny", "--policy", "closet"], "closest"),
         (["simulate", "tiny", "--seeds", "5:1"], "A:B"),
         (["simulate", "tiny", "--seeds", "x"], "A:B"),
+        (["simulate", "tiny", "--seeds", "1000000:1000002"], "edgewise reproduce"),  # they are for it only
+        (["compare", "tiny", "--seeds", "1000000:1000002"], "edgewise reproduce"),
         (["report", "nowhere"], "nowhere"),
         (["report", "[bold]nowhere"], "[bold]nowhere"),
         (["compare", "tiny", "--policies", "closest"], "at least two"),
@@ -90,6 +94,13 @@ def test_a_place_that_cannot_be_written_is_said_before_the_work(tmp_path, argume
     assert done.returncode == 2
     assert "taken" in done.stderr and "check the path" in done.stderr
     assert "Traceback" not in done.stderr and not done.stdout
+
+
+def test_a_process_ends_as_main_does(tmp_path):
+    arguments = ["simulate", "three-teir"]
+    done, same = (run(*arguments, cwd=tmp_path) for run in (process, edgewise))
+    assert done.returncode == same.returncode == 2
+    assert done.stdout == same.stdout == "" and done.stderr.split() == same.stderr.split() != []
 
 
 def test_a_damaged_run_folder_is_named(tmp_path):

@@ -5,8 +5,6 @@ Only training seeds are used here: test seeds would be noted in the log of looks
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,15 +66,6 @@ def test_freeze_once(folders):
     assert done.exit_code == 0 and "frozen: tiny" in done.output
     with pytest.raises(EdgewiseError, match="is frozen since"):
         CliRunner().invoke(cli.app, ["freeze", "tiny"], catch_exceptions=False)
-
-
-@pytest.mark.parametrize("command", ["simulate", "compare"])
-def test_test_seeds_are_for_reproduce_only(tmp_path, command):
-    done = subprocess.run(
-        [sys.executable, "-m", "edgewise", command, "tiny", "--seeds", "1000000:1000002"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 2 and "edgewise reproduce" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_summary_gives_three_weightings(tmp_path, monkeypatch):

@@ -1,0 +1,126 @@
+"""With `--quick`: the tests nearest to the change at hand, as many as fit into the time.
+
+The change is what differs from where this branch left `main`; without any, it is the last commit. A test file
+is as near as the shortest chain of imports from it to a changed file; what is as near and shorter goes first.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import time
+from functools import cache
+from pathlib import Path
+
+import grimp
+import pytest
+
+from durations import seconds
+
+ROOT = Path(__file__).resolve().parents[1]
+LONGEST_S = 12.0  # one test
+WORK_S = 80.0  # all tests together, on two cores
+END_S = 70.0  # after the start of the run; later no test begins
+BEGAN = "EDGEWISE_QUICK_BEGAN_S"
+
+
+def git(*arguments):
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+@cache
+def changed():
+    """Files of the change, relative to the root."""
+    (base,) = git("merge-base", "HEAD", "main") or git("rev-parse", "HEAD") or [""]
+    files = git("diff", "--name-only", base) + git("ls-files", "--others", "--exclude-standard")
+    return sorted(set(files)) or git("diff", "--name-only", "HEAD~1")
+
+
+def imported(file):
+    """Modules that a file of Python names, in imports or in strings such as `-m edgewise.runtime.nursery`."""
+    text = file.read_text()
+    names = set(re.findall(r"\bedgewise(?:\.\w+)+", text))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def importers():
+    """Every module of the package and of the tests, and the files or modules that import it."""
+    graph = grimp.build_graph("edgewise")
+    users = {name: set(graph.find_modules_that_directly_import(name)) for name in graph.modules}
+    for file in (ROOT / "tests").rglob("*.py"):
+        for name in imported(file):
+            users.setdefault(name, set()).add(module_of(file))
+    return users
+
+
+def module_of(file):
+    """A module of the package by its dotted name; a file of tests by its own, as other tests import it."""
+    source = ROOT / "src"
+    if source not in file.parents:
+        return file.stem
+    return ".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+
+
+def naming(name):
+    """Test files that name a file which is no module, such as a scenario or a page."""
+    stem = re.compile(rf"\b{re.escape(Path(name).stem)}\b")
+    return {file.stem for file in (ROOT / "tests").rglob("*.py") if stem.search(file.read_text())}
+
+
+@cache
+def distances():
+    """How many imports lie between each reached module or test file and the change."""
+    users, near = importers(), set()
+    for name in changed():
+        python = name.endswith(".py") and name.startswith(("src/", "tests/"))
+        near |= {module_of(ROOT / name)} if python else naming(name)
+    found, steps = dict.fromkeys(near, 0), 0
+    while near:
+        steps += 1
+        near = {user for name in near for user in users.get(name, ())} - set(found)
+        found |= dict.fromkeys(near, steps)
+    return found
+
+
+def pytest_configure(config):
+    os.environ.setdefault(BEGAN, str(time.monotonic()))
+
+
+def pytest_report_header(config):
+    return f"tests nearest to {len(changed())} changed files"
+
+
+def pytest_ignore_collect(collection_path, config):
+    if collection_path.name.startswith("test_") and collection_path.stem not in distances():
+        return True
+    return None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    left_s, left_out = WORK_S, []
+    place = {item: k for k, item in enumerate(items)}  # tests of a file share what they set up
+    for item in sorted(items, key=lambda item: (distances()[item.path.stem], seconds(item))):
+        if seconds(item) <= min(LONGEST_S, left_s) and "alone" not in item.keywords:
+            left_s -= seconds(item)
+        else:
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = sorted(set(items) - set(left_out), key=lambda item: (distances()[item.path.stem], place[item]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if time.monotonic() - float(os.environ[BEGAN]) > END_S:
+        pytest.skip("the time is used up")
+
+
+def pytest_sessionfinish(session, exitstatus):
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:  # no test comes near the change
+        session.exitstatus = pytest.ExitCode.OK
