@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from edgewise.core.keyed import Purpose, normal_pair_of
+from edgewise.core.keyed import Purpose, normal
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
 
@@ -185,7 +185,7 @@ class NaiveWorld:
             sent = max(self.now, self.up_free) + 8 * r.size / self.system.wan_bps
             self.up_free = sent
             if self.system.wan_deviation_s:
-                draw = normal_pair_of(self.seed, int(Purpose.NETWORK), 0, self.slot)[0]
+                draw = normal(self.seed, Purpose.NETWORK, 0, self.slot)
                 delay = max(0.0, delay + self.system.wan_deviation_s * draw)
         else:
             sent = max(self.now, self.lan_free[b]) + 8 * r.size / self.system.lan_bps
@@ -237,7 +237,7 @@ class NaiveWorld:
         took = r.took
         if self.system.service_deviation:
             variance = math.log(1 + self.system.service_deviation**2)
-            draw = normal_pair_of(self.seed, int(Purpose.SERVICE), r.id, 0)[0]
+            draw = normal(self.seed, Purpose.SERVICE, r.id)
             took *= math.exp(math.sqrt(variance) * draw - variance / 2)
         station.queue.remove(r)
         station.running.append(r)

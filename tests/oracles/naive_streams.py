@@ -4,7 +4,7 @@ import heapq
 
 import numpy as np
 
-from edgewise.core.keyed import Purpose, normal_pair_of, uniform
+from edgewise.core.keyed import Purpose, exponential, normal, normal_pair_of, uniform
 
 ARRIVAL, FREE, TIMEOUT = 0, 1, 2
 
@@ -15,7 +15,7 @@ def queries_of(stream, seed):
     while True:
         gap = 1.0 / stream.rate_qps
         if stream.arrivals == "poisson":
-            gap *= -np.log(uniform(seed, Purpose.QUERY, stream.id, number))
+            gap *= exponential(seed, Purpose.QUERY, stream.id, number)
         elif number == 0:
             gap *= uniform(seed, Purpose.PHASE, stream.id, 0)
         sent_s += gap
@@ -84,7 +84,7 @@ class Naive:
             mean = (world.fixed_s[w] + world.per_byte_s[w] * largest) * (
                 1 + world.batch_slope[w] * (len(batch) - 1)
             )
-            noise, _ = normal_pair_of(np.uint64(self.seed), int(Purpose.SERVICE), batch[0][1], batch[0][2])
+            noise = normal(self.seed, Purpose.SERVICE, batch[0][1], batch[0][2])
             finish_s = now_s + mean * max(1 + world.deviation[w] * noise, 0.0)
             self.free[w] -= 1
             heapq.heappush(self.events, (finish_s, FREE, w))

@@ -12,6 +12,7 @@ from edgewise.core.events import Measured, Telemetry
 from edgewise.core.world import World
 from edgewise.model.timeline import NodeChange
 from edgewise.sim.simulate import Simulation
+from edgewise.sim.telemetry import BINS_PER_DECADE, DELAY_BINS, LONGEST_S, SHORTEST_S, delay_bin
 from edgewise.testing import queue_scenario
 
 
@@ -38,6 +39,18 @@ def test_no_sample_can_see_which_batches_will_end_or_die():
     assert one.queue.sum() > 0.0  # something is in service when it is taken
     for name in Telemetry.__slots__:
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_bins_are_those_that_logarithms_give():
+    delays_s = np.concatenate([np.geomspace(1e-6, 1e4, 4001), LONGEST_S * (1 - 1e-9), LONGEST_S * (1 + 1e-9)])
+    steps = np.ceil(np.log10(delays_s / SHORTEST_S) * BINS_PER_DECADE)
+    expected = np.clip(steps, 0, DELAY_BINS - 1).astype(int)
+    clear = (
+        np.abs(delays_s[:, None] / LONGEST_S - 1).min(axis=1) > 1e-10
+    )  # of an edge itself, rounding decides
+    assert clear.sum() > 4000
+    assert [delay_bin(d) for d in delays_s[clear]] == expected[clear].tolist()
+    assert [delay_bin(d) for d in (0.0, -1.0, SHORTEST_S, np.inf)] == [0, 0, 0, DELAY_BINS - 1]
 
 
 def test_a_worker_that_is_down_holds_no_queries():

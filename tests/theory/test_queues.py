@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgewise import policies
-from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.keyed import Purpose, exponential
 from edgewise.core.policy import ScorePolicy
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import queue_scenario
@@ -113,7 +113,7 @@ def test_batches_are_bounded_and_serve_everybody():
 def test_fifo_equals_lindley():
     # A naive oracle: W_{n+1} = max(W_n + S - A_n, 0) over the same arrivals.
     rate, service, n = 0.9, 1.0, 2000
-    gaps = -np.log(uniform(4, Purpose.QUERY, 0, np.arange(n + 1))) / rate
+    gaps = exponential(4, Purpose.QUERY, 0, np.arange(n + 1)) / rate
     arrivals = np.cumsum(gaps)
     wait, total = 0.0, 0.0
     for i in range(n):
@@ -127,7 +127,7 @@ def test_fifo_equals_lindley():
 @pytest.mark.parametrize(("timeout_s", "max_batch"), [(0.0, 4), (0.3, 4), (1.0, 3), (0.3, 1)])
 def test_batch_timeout_equals_a_naive_loop(timeout_s, max_batch):
     rate, service, slope, n = 6.0, 0.2, 0.3, 500
-    arrivals = np.cumsum(-np.log(uniform(2, Purpose.QUERY, 0, np.arange(n + 1))) / rate)[: n + 1]
+    arrivals = np.cumsum(exponential(2, Purpose.QUERY, 0, np.arange(n + 1)) / rate)[: n + 1]
     free, total, i = 0.0, 0.0, 0
     while i < n:
         start = max(free, arrivals[i] + timeout_s)

@@ -5,11 +5,19 @@ world needs no generator state, and nothing depends on the order of the draws.
 
 The hash is three rounds of the SplitMix64 finaliser over the four words, which passes the
 usual statistical batteries and costs a few nanoseconds.
+
+Normal and exponential draws are ziggurats (Marsaglia and Tsang 2000; the normal one with Doornik's 2005
+choice of independent bits): the density lies under 256 layers of equal area, one word chooses a layer and a
+point in it, and 99 of 100 points lie below the density for certain. The others are compared with it, and what
+is refused draws again from the next word of a chain that starts at the hash: still a function of the four
+words alone. Values come of multiplications and additions, never of a logarithm, so they are the same to the
+last bit on every machine, compiled or not.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -49,6 +57,8 @@ class Key(NamedTuple):
         return np.asarray(uniform(self.seed, self.purpose, entity, counter))
 
 
+Words = NDArray[np.uint64]
+
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX2 = np.uint64(0x94D049BB133111EB)
@@ -73,7 +83,7 @@ def bits(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> 
 
 def uniform(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> Any:
     """Uniform draws in (0, 1); a float when entity and counter are scalars."""
-    draws = ((bits(seed, purpose, entity, counter) >> S11).astype(np.float64) + 0.5) * 2.0**-53
+    draws = _units(bits(seed, purpose, entity, counter))
     return float(draws) if draws.ndim == 0 else draws
 
 
@@ -104,12 +114,179 @@ def uniform_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> floa
     return unit_of(finalise_of(prefix_of(seed, purpose, entity), counter))
 
 
+def _edges(
+    outermost: float, area: float, height: Callable[[float], float], at: Callable[[float], float]
+) -> Floats:
+    """(LAYERS + 1,) widths of a ziggurat's layers, the lowest first, its tail counted into it; then 0.
+
+    f(x_{i+1}) = f(x_i) + V / x_i,  x_0 = V / f(x_1)          (Marsaglia and Tsang 2000)
+
+    Rounded to 2^-32, far above what two machines' logarithms differ by, far below what a draw could show.
+    """
+    widths, top = [area / height(outermost), outermost], height(outermost)
+    while len(widths) < LAYERS:
+        top += area / widths[-1]
+        widths.append(at(top))
+    return np.array([*(round(width * 2.0**32) * 2.0**-32 for width in widths), 0.0])
+
+
+LAYERS = 256
+LARGEST_NORMAL = 6.75  # no draw is larger: one of 10^11 would be
+NORMAL_EDGE = _edges(
+    3.654152885361008772,
+    0.004928673233974655347,
+    lambda x: math.exp(-0.5 * x * x),
+    lambda y: math.sqrt(-2.0 * math.log(y)),
+)
+EXPONENTIAL_EDGE = _edges(
+    7.697117470131049714, 0.003949659822581557220, lambda x: math.exp(-x), lambda y: -math.log(y)
+)
+NORMAL_TAIL, EXPONENTIAL_TAIL = float(NORMAL_EDGE[1]), float(EXPONENTIAL_EDGE[1])
+LAYER, S12 = np.uint64(LAYERS - 1), np.uint64(12)
+AGAIN, TAIL_AGAIN, TAIL_SECOND = 1, 2, 3  # which word of a chain comes after a word
+SECOND = 1 << 62  # added to the counter for the second of a pair; no counter is that large
+
+
+@kernel
+def part_of(word: np.uint64) -> float:
+    """How far across its layer a word's point lies, in (0, 1); from other bits than the layer's."""
+    return (float(word >> S12) + 0.5) * 2.0**-52
+
+
+@kernel
+def exponential_from(word: np.uint64) -> float:
+    """The exponential draw of mean 1 of a hash."""
+    beyond = 0.0
+    while True:
+        layer = int(word & LAYER)
+        x = part_of(word) * EXPONENTIAL_EDGE[layer]
+        if x < EXPONENTIAL_EDGE[layer + 1]:
+            return float(beyond + x)
+        word = finalise_of(word, AGAIN)
+        if layer == 0:  # the tail is the whole over again, further out
+            beyond += EXPONENTIAL_TAIL
+            continue
+        low, high = math.exp(-EXPONENTIAL_EDGE[layer]), math.exp(-EXPONENTIAL_EDGE[layer + 1])
+        if low + unit_of(word) * (high - low) < math.exp(-x):
+            return float(beyond + x)
+        word = finalise_of(word, AGAIN)
+
+
+@kernel
+def normal_from(word: np.uint64) -> float:
+    """The standard normal draw of a hash."""
+    while True:
+        layer = int(word & LAYER)
+        x = (2.0 * part_of(word) - 1.0) * NORMAL_EDGE[layer]
+        if abs(x) < NORMAL_EDGE[layer + 1]:
+            return float(x)
+        word = finalise_of(word, AGAIN)
+        if layer == 0:
+            return math.copysign(_normal_tail(word), x)
+        low, high = math.exp(-0.5 * NORMAL_EDGE[layer] ** 2), math.exp(-0.5 * NORMAL_EDGE[layer + 1] ** 2)
+        if low + unit_of(word) * (high - low) < math.exp(-0.5 * x * x):
+            return float(x)
+        word = finalise_of(word, AGAIN)
+
+
+@kernel
+def _normal_tail(word: np.uint64) -> float:
+    """A normal draw beyond the lowest layer (Marsaglia 1964)."""
+    while True:
+        further = exponential_from(word) / NORMAL_TAIL
+        x = NORMAL_TAIL + further
+        if 2.0 * exponential_from(finalise_of(word, TAIL_SECOND)) > further * further and x < LARGEST_NORMAL:
+            return x
+        word = finalise_of(word, TAIL_AGAIN)
+
+
+@kernel
+def exponential_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> float:
+    """An exponential draw of mean 1."""
+    return exponential_from(finalise_of(prefix_of(seed, purpose, entity), counter))
+
+
+@kernel
+def normal_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> float:
+    """A standard normal draw."""
+    return normal_from(finalise_of(prefix_of(seed, purpose, entity), counter))
+
+
 @kernel
 def normal_pair_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> tuple[float, float]:
-    """Two independent standard normal draws (Box-Muller) from one hash."""
-    word = finalise_of(prefix_of(seed, purpose, entity), counter)
-    high = (float(word >> np.uint64(32)) + 0.5) * 2.0**-32
-    low = (float(word & np.uint64(0xFFFFFFFF)) + 0.5) * 2.0**-32
-    radius = math.sqrt(-2.0 * math.log(high))
-    angle = 2.0 * math.pi * low
-    return radius * math.cos(angle), radius * math.sin(angle)
+    """Two independent standard normal draws; the first is `normal_of`."""
+    prefix = prefix_of(seed, purpose, entity)
+    return normal_from(finalise_of(prefix, counter)), normal_from(finalise_of(prefix, counter + SECOND))
+
+
+def exponential(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> Any:
+    """The draws of `exponential_of`; a float when entity and counter are scalars."""
+    return _shaped(_exponentials, bits(seed, purpose, entity, counter))
+
+
+def normal(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> Any:
+    """The draws of `normal_of`; a float when entity and counter are scalars."""
+    return _shaped(_normals, bits(seed, purpose, entity, counter))
+
+
+def _shaped(draw: Callable[[Words], Floats], words: Words) -> Any:
+    with np.errstate(over="ignore"):
+        draws = draw(words.reshape(-1)).reshape(words.shape)
+    return float(draws) if draws.ndim == 0 else draws
+
+
+def _after(words: Words, which: int) -> Words:
+    return _finalise(words + GAMMA * np.uint64(which))
+
+
+def _points(words: Words) -> tuple[NDArray[np.int64], Floats]:
+    """Layer and place across it, as `part_of`, of each word."""
+    return (words & LAYER).astype(np.int64), ((words >> S12).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _units(words: Words) -> Floats:
+    return ((words >> S11).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _exponentials(words: Words) -> Floats:
+    """`exponential_from` of each word."""
+    found, left = np.zeros(words.size), np.arange(words.size)
+    while left.size:
+        layer, part = _points(words)
+        x, low, high = part * EXPONENTIAL_EDGE[layer], EXPONENTIAL_EDGE[layer], EXPONENTIAL_EDGE[layer + 1]
+        inside, tail, then = x < high, layer == 0, _after(words, AGAIN)
+        height = np.exp(-low) + _units(then) * (np.exp(-high) - np.exp(-low))
+        taken = inside | (~tail & (height < np.exp(-x)))
+        found[left] += np.where(taken, x, np.where(tail, EXPONENTIAL_TAIL, 0.0))
+        words, left = np.where(tail, then, _after(then, AGAIN))[~taken], left[~taken]
+    return found
+
+
+def _normals(words: Words) -> Floats:
+    """`normal_from` of each word."""
+    found, left = np.zeros(words.size), np.arange(words.size)
+    while left.size:
+        layer, part = _points(words)
+        low, high = NORMAL_EDGE[layer], NORMAL_EDGE[layer + 1]
+        x, then = (2.0 * part - 1.0) * low, _after(words, AGAIN)
+        inside = np.abs(x) < high
+        base = np.exp(-0.5 * low**2)
+        height = base + _units(then) * (np.exp(-0.5 * high**2) - base)
+        tail = ~inside & (layer == 0)
+        taken = inside | tail | (height < np.exp(-0.5 * x * x))
+        found[left] = x
+        found[left[tail]] = np.copysign(_normal_tails(then[tail]), x[tail])
+        words, left = _after(then, AGAIN)[~taken], left[~taken]
+    return found
+
+
+def _normal_tails(words: Words) -> Floats:
+    """`_normal_tail` of each word."""
+    found, left = np.zeros(words.size), np.arange(words.size)
+    while left.size:
+        further = _exponentials(words) / NORMAL_TAIL
+        found[left] = NORMAL_TAIL + further
+        enough = 2.0 * _exponentials(_after(words, TAIL_SECOND)) > further * further
+        refused = ~(enough & (found[left] < LARGEST_NORMAL))
+        words, left = _after(words, TAIL_AGAIN)[refused], left[refused]
+    return found

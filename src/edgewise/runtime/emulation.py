@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgewise.core.keyed import Purpose, normal_pair_of
+from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.model.catalog import Profile
@@ -85,7 +85,7 @@ class SlowModel(OnnxModel):
         started_s = time.perf_counter()
         answers = super().run_batch(requests)
         size = max(sum(array.nbytes for array in request.inputs.values()) for request in requests)
-        noise, _ = normal_pair_of(np.uint64(self._seed), int(Purpose.SERVICE), self._entity, self._batches)
+        noise = normal_of(np.uint64(self._seed), int(Purpose.SERVICE), self._entity, self._batches)
         self._batches += 1
         mean_s = self.profile.delay_s(size, len(requests))
         left_s = mean_s * max(1.0 + self.profile.deviation * noise, 0.0) - (time.perf_counter() - started_s)

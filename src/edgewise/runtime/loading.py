@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from edgewise.config import load_scenario
-from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.keyed import Purpose, exponential
 from edgewise.errors import RunError
 from edgewise.model.services import services_of
 from edgewise.runtime import http
@@ -110,7 +108,7 @@ async def _load(
         0,
     )
     while True:
-        at_s -= float(np.log(uniform(seed, Purpose.QUERY, LOAD, number))) / rate_qps
+        at_s += exponential(seed, Purpose.QUERY, LOAD, number) / rate_qps
         if at_s >= seconds:
             break
         await asyncio.sleep(max(began_s + at_s - time.monotonic(), 0.0))

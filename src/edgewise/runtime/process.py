@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.keyed import Purpose, normal_pair_of
+from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError
 from edgewise.model.catalog import Profile
@@ -67,7 +67,8 @@ def warm(folder: Path, policy: str) -> None:
     scenario, world = world_of(folder)
     services = services_of(scenario)
     try_out((STREAMS, policy), world, services)
-    normal_pair_of(np.uint64(0), int(Purpose.NETWORK), 0, 0)
+    for draw in (normal_of, normal_pair_of):
+        draw(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
     wanted = [row.process.settings.get("split") for row in store.processes()]
     if services is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.keyed import Purpose, exponential, uniform
 from edgewise.model.work import Stream
 from edgewise.runtime import http
 from edgewise.runtime.headers import STREAM
@@ -139,7 +139,7 @@ def send_times_s(stream: Stream, seed: int) -> list[float]:
         at_s += gap_s * uniform(seed, Purpose.PHASE, stream.id)
     while True:
         if stream.arrivals == "poisson":
-            at_s += gap_s * -float(np.log(uniform(seed, Purpose.QUERY, stream.id, number)))
+            at_s += gap_s * exponential(seed, Purpose.QUERY, stream.id, number)
         if at_s >= stream.close_s:
             return times
         times.append(at_s)

@@ -4,7 +4,7 @@ It knows every query and every network delay that the run will draw, and relaxes
 
 1. each query, not each stream, is served where it suits that query best;
 2. no query waits: workers, the ledger and batches have room without end;
-3. every service is the fastest that its law can draw (normal noise is at least -6.77 deviations).
+3. every service is the fastest that its law can draw (normal noise is at least -6.75 deviations).
 
 Proof: an answered query was on a worker that `core.feasibility` allows on an idle world (load only
 takes workers away), and its delay was network there and back as drawn, plus access, transmission,
@@ -20,7 +20,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.feasibility import assess
-from edgewise.core.keyed import normal_pair_of
+from edgewise.core.keyed import LARGEST_NORMAL, normal_pair_of
 from edgewise.core.views import DispatchView, Items
 from edgewise.core.world import LAWS, World
 from edgewise.errors import RunError
@@ -28,8 +28,6 @@ from edgewise.model.scenario import Scenario
 from edgewise.sim import tables
 from edgewise.sim.streams import NETWORK, WAITING, make_query
 from edgewise.workloads.generate import generate_streams
-
-LEAST_NOISE = -6.77  # no draw of `keyed.normal_pair_of` is smaller: √(2 · 33 · ln 2) = 6.764
 
 
 def hindsight_bound(scenario: Scenario, seed: int, world: World | None = None) -> float:
@@ -56,7 +54,7 @@ def _fastest_s(world: World, items: Items) -> Floats:
     zeros, nothing = np.zeros(world.workers), np.zeros(world.workers, dtype=np.int64)
     up: Bools = np.ones(world.workers, dtype=np.bool_)
     view = DispatchView(world, 0.0, 0, zeros, nothing, up, zeros, zeros, zeros, zeros, -np.inf)
-    noise = np.maximum(1.0 + LEAST_NOISE * world.deviation, 0.0)
+    noise = np.maximum(1.0 - LARGEST_NORMAL * world.deviation, 0.0)
     noise[world.distribution == LAWS.index("exponential")] = 0.0
     known: dict[tuple[float, ...], Floats] = {}
     found = np.full((len(items), len(world.cluster_names)), np.inf)

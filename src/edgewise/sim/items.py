@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from edgewise.core.compiled import kernel
-from edgewise.core.keyed import Purpose, normal_pair_of, uniform_of
+from edgewise.core.keyed import Purpose, exponential_of, normal_of
 from edgewise.sim.heap import Records, push_event
 from edgewise.sim.state import DONE, DOWN, EXPONENTIAL, FIXED, LOGNORMAL, NONE, OPEN, WAKE, World
 
@@ -98,11 +98,10 @@ def noise(w: World, s: int, i: int) -> float:
     item, seed = w.items[i], w.clock[0].seed
     query = w.flights[item.flight].query
     if st.law == EXPONENTIAL:
-        return -math.log(uniform_of(seed, SERVICE, query, draw_of(item)))
-    z, _ = normal_pair_of(seed, SERVICE, query, draw_of(item))
-    if st.law == LOGNORMAL:  # deviation is the coefficient of variation
-        variance = math.log(1.0 + st.deviation * st.deviation)
-        return math.exp(math.sqrt(variance) * z - 0.5 * variance)
+        return float(exponential_of(seed, SERVICE, query, draw_of(item)))
+    z = normal_of(seed, SERVICE, query, draw_of(item))
+    if st.law == LOGNORMAL:
+        return math.exp(st.log_deviation * z - 0.5 * st.log_deviation**2)
     return float(max(1.0 + st.deviation * z, 0.0))
 
 
@@ -113,7 +112,7 @@ def propagation(w: World, s: int, i: int) -> float:
     if st.delay_deviation_s == 0.0:
         return float(st.delay_s)
     item = w.items[i]
-    z, _ = normal_pair_of(w.clock[0].seed, NETWORK, w.flights[item.flight].query, draw_of(item))
+    z = normal_of(w.clock[0].seed, NETWORK, w.flights[item.flight].query, draw_of(item))
     return float(max(st.delay_s + st.delay_deviation_s * z, 0.0))
 
 

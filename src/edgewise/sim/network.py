@@ -170,6 +170,7 @@ def station_records(network: Network) -> tuple[Records, Records]:
         for name in ("rate", "batch_timeout_s", "batch_slope", "deviation", "delay_s", "delay_deviation_s",
                      "start_delay_s", "servers", "batch", "renege", "drop_waiting"):  # fmt: skip
             row[name] = getattr(s, name)
+        row.log_deviation = math.sqrt(math.log1p(s.deviation**2))  # deviation is that of the factor itself
         row.room = -1 if math.isinf(s.room) else int(s.room)
         row.discipline, row.law, row.on_down = DISCIPLINES[s.discipline], LAWS[s.law], ON_DOWN[s.on_down]
         row.drop_full, row.mode = s.on_full == "drop", k.UP if s.up else k.DOWN

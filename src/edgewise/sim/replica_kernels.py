@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.compiled import inner
-from edgewise.core.keyed import Purpose, normal_pair_of
+from edgewise.core.keyed import Purpose, normal_of
 from edgewise.model.orchestration import System
 from edgewise.sim.replica_state import (
     ARRIVED,
@@ -108,7 +108,7 @@ def cloud_noise_s(system: System, x: Worlds, w: int, slot: int) -> float:
     """What this slot's delay to the cloud differs from its mean."""
     if system.wan_deviation_s == 0.0:
         return 0.0
-    return system.wan_deviation_s * normal_pair_of(x.truth.links[w].seed, NETWORK, 0, slot)[0]
+    return system.wan_deviation_s * normal_of(x.truth.links[w].seed, NETWORK, 0, slot)
 
 
 @inner
@@ -194,7 +194,7 @@ def begin(system: System, x: Worlds, w: int, k: int, r: int, m: int, now_s: floa
     took_s = request.service_s
     if system.service_deviation > 0.0:
         variance = math.log(1.0 + system.service_deviation**2)
-        normal = normal_pair_of(x.truth.links[w].seed, SERVICE, r, 0)[0]
+        normal = normal_of(x.truth.links[w].seed, SERVICE, r, 0)
         took_s *= math.exp(math.sqrt(variance) * normal - variance / 2.0)
     place = x.truth.place[w, k, station.running]
     place.run = r

@@ -62,7 +62,8 @@ ITEM = np.dtype(
 STATION = np.dtype(
     [
         ("rate", "f8"), ("batch_timeout_s", "f8"), ("batch_slope", "f8"), ("deviation", "f8"),
-        ("delay_s", "f8"), ("delay_deviation_s", "f8"), ("start_delay_s", "f8"), ("room", "i8"),
+        ("log_deviation", "f8"), ("delay_s", "f8"), ("delay_deviation_s", "f8"), ("start_delay_s", "f8"),
+        ("room", "i8"),
         ("discipline", "i8"), ("servers", "i8"), ("batch", "i8"), ("law", "i8"), ("mode", "i8"),
         ("on_down", "i8"), ("drop_waiting", "i8"), ("drop_full", "i8"), ("renege", "i8"), ("place", "i8"),
         ("head", "i8"), ("tail", "i8"), ("outside_head", "i8"), ("outside_tail", "i8"), ("root", "i8"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.keyed import Purpose, normal_pair_of, uniform_of
+from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
 from edgewise.sim.telemetry import count_answers
 
@@ -138,7 +138,7 @@ def make_query(q: Any, seed: np.uint64) -> None:
     """
     gap = 1.0 / q.rate_qps
     if q.poisson:
-        gap *= -np.log(uniform_of(seed, QUERY, q.id, q.number))
+        gap *= exponential_of(seed, QUERY, q.id, q.number)
     elif q.number == 0:
         gap *= uniform_of(seed, PHASE, q.id, 0)
     q.sent_s += gap
@@ -221,10 +221,9 @@ def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
     mean = (w.fixed_s + w.per_byte_s * largest) * (1.0 + w.batch_slope * (w.held - 1))
     first, number = s[batch[0].stream].id, batch[0].number
     if w.law == EXPONENTIAL:
-        return float(mean * -np.log(uniform_of(seed, SERVICE, first, number)))
+        return float(mean * exponential_of(seed, SERVICE, first, number))
     if w.deviation > 0.0:
-        noise, _ = normal_pair_of(seed, SERVICE, first, number)
-        return float(mean * max(1.0 + w.deviation * noise, 0.0))
+        return float(mean * max(1.0 + w.deviation * normal_of(seed, SERVICE, first, number), 0.0))
     return float(mean)
 
 

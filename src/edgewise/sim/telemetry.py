@@ -19,14 +19,23 @@ if TYPE_CHECKING:
 DELAY_BINS = 160  # reach 1,000 s
 BINS_PER_DECADE = 20.0
 SHORTEST_S = 1e-5
+# The longest sojourn of each bin, to 12 digits: beyond them machines' powers may differ.
+LONGEST_S = np.array([float(f"{SHORTEST_S * 10.0 ** (b / BINS_PER_DECADE):.12g}") for b in range(DELAY_BINS)])
+# A float's sign, exponent and first 4 bits name its cell, 16 an octave: within one are two bins at most.
+CELL_BITS = 48
+FIRST_CELL = int(LONGEST_S[0].view(np.int64) >> CELL_BITS)
+_STARTS_S = (np.arange(FIRST_CELL, (LONGEST_S[-1].view(np.int64) >> CELL_BITS) + 1) << CELL_BITS).view(
+    np.float64
+)
+LOWER_BIN = np.searchsorted(LONGEST_S, _STARTS_S)  # of a cell
 
 
 @kernel
 def delay_bin(delay_s: float) -> int:
-    """Bin of a sojourn: 20 a decade from 10 µs."""
-    if delay_s <= SHORTEST_S:
-        return 0
-    return min(int(np.log10(delay_s / SHORTEST_S) * BINS_PER_DECADE) + 1, DELAY_BINS - 1)
+    """Bin of a sojourn: 20 a decade from 10 µs; without a logarithm, which nothing would hide."""
+    cell = int(np.float64(delay_s).view(np.int64) >> CELL_BITS) - FIRST_CELL
+    lower = LOWER_BIN[min(max(cell, 0), LOWER_BIN.size - 1)]
+    return int(min(lower + (delay_s > LONGEST_S[lower]), DELAY_BINS - 1))
 
 
 @kernel
@@ -82,7 +91,7 @@ def p95_s(workers: Workers) -> Floats:
         for b in range(DELAY_BINS):
             below += workers.histogram[k, b]
             if answered > 0 and below >= 0.95 * answered:
-                quantile[k] = SHORTEST_S * 10.0 ** (b / BINS_PER_DECADE)
+                quantile[k] = LONGEST_S[b]
                 break
     return quantile
 

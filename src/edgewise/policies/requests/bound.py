@@ -25,7 +25,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.keyed import Purpose, normal_pair_of
+from edgewise.core.keyed import Purpose, normal
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
 
@@ -161,7 +161,6 @@ def _actual_s(system: System, expected_s: Floats, seed: int) -> Floats:
     if system.service_deviation == 0.0:
         return expected_s
     variance = np.log(1.0 + system.service_deviation**2)
-    word = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
-    normal = [normal_pair_of(word, int(Purpose.SERVICE), r, 0)[0] for r in range(expected_s.size)]
-    actual: Floats = expected_s * np.exp(np.sqrt(variance) * np.array(normal) - variance / 2.0)
+    noise = normal(seed, Purpose.SERVICE, np.arange(expected_s.size))
+    actual: Floats = expected_s * np.exp(np.sqrt(variance) * noise - variance / 2.0)
     return actual
