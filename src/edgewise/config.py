@@ -32,6 +32,7 @@ _SHIPPED = files("edgewise") / "data" / "scenarios"
 _ORCHESTRATION = files("edgewise") / "data" / "orchestration"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
 _APPLICATIONS = files("edgewise") / "data" / "applications"
+CARD = ".json"  # ends the name of a policy that is a file
 _COMMANDS = {_SHIPPED: "edgewise simulate", _ORCHESTRATION: "edgewise orchestrate"}
 
 
@@ -71,7 +72,7 @@ def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None =
     """
     text, where = _read(path_or_name, "scenario", _SHIPPED)
     library = Files(Path(path_or_name).parent)
-    data = _plain(text, where)
+    data = _anchored(_plain(text, where), library.folder)
     if settings:
         data = set_paths(data, settings, where, library)
     return parse_scenario(data, where, library)
@@ -101,7 +102,7 @@ class Files:
 
     def catalog(self, name: str) -> CatalogSpec:
         """A shipped catalog, or a file."""
-        return parse_catalog(*self._read(name, "catalog", _CATALOGS))[0]
+        return _catalog(*self._read(name, "catalog", _CATALOGS), (self.folder / name).parent)[0]
 
     def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
         """Shipped applications, or a file."""
@@ -188,8 +189,7 @@ def load_catalog(path_or_name: str | Path) -> Catalog:
     Raises:
         ScenarioError: there is no such file or name, it is not YAML, or its content is wrong.
     """
-    text, where = _read(path_or_name, "catalog", _CATALOGS)
-    return parse_catalog(text, where)[1]
+    return _catalog(*_read(path_or_name, "catalog", _CATALOGS), Path(path_or_name).parent)[1]
 
 
 def shipped_catalogs() -> list[str]:
@@ -203,7 +203,12 @@ def parse_catalog(text: str, where: str) -> tuple[CatalogSpec, Catalog]:
     Raises:
         ScenarioError: as `load_catalog`, each problem after `where`.
     """
-    data = _plain(text, where)
+    return _catalog(text, where, None)
+
+
+def _catalog(text: str, where: str, folder: Path | None) -> tuple[CatalogSpec, Catalog]:
+    """See `parse_catalog`; its files are sought in `folder`."""
+    data = _anchored({"catalog": _plain(text, where)}, folder)["catalog"]
     if not isinstance(data, dict):
         raise ScenarioError(
             f"{where}: {shown(data)} is not a mapping; a catalog has the keys models, variants"
@@ -228,6 +233,23 @@ def _place_names(places: Iterable[str]) -> tuple[str, ...]:
         same = sum(other == name or other.startswith(f"{name}.") for other in names)
         names.append(f"{name}.{same}" if same else name)
     return tuple(names)
+
+
+def _anchored(data: Any, folder: Path | None) -> Any:
+    """Plain data of a scenario whose relative paths begin in the folder of its file; changes `data`.
+
+    Names of catalogs and applications are not paths yet: `Files` seeks them.
+    """
+    if folder is None or not isinstance(data, dict):
+        return data
+    catalog, services = data.get("catalog"), data.get("services")
+    variants = catalog.get("variants") if isinstance(catalog, dict) else None
+    rows = [(row, "file") for row in (variants if isinstance(variants, list) else [])]
+    for row, key in (*rows, (services, "dispatch"), (services, "orchestrate")):
+        path = row.get(key) if isinstance(row, dict) else None
+        if isinstance(path, str) and (key == "file" or path.endswith(CARD)):
+            row[key] = str((folder / path).absolute())
+    return data
 
 
 def _plain(text: str, where: str) -> Any:

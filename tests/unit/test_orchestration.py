@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from edgewise import config
 from edgewise.cli import app
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.learn.orchestration.export import SHIPPED
 from edgewise.model.orchestration import System
 from edgewise.model.orchestration_spec import build_system, spread
 from edgewise.policies import orchestrate, requests
@@ -169,3 +170,12 @@ def test_the_command_writes_a_run(tmp_path: Path) -> None:
 def test_the_schema_of_the_command_is_printed() -> None:
     done = CliRunner().invoke(app, ["schema", "orchestrate"])
     assert "frame_slots" in json.loads(done.output)["properties"]
+
+
+@pytest.mark.parametrize("named", ["kais-scarce", "a path"])
+def test_orchestrate_runs_cards_by_name_and_by_path(tmp_path: Path, named: str) -> None:
+    card = str(SHIPPED / "kais-scarce.json") if named == "a path" else named
+    small = ("--set", "frames=1", "--set", "frame_slots=4", "--seeds", "0:1", "--out", str(tmp_path / "run"))
+    done = CliRunner().invoke(app, ["orchestrate", "kais-demo", "--dispatch", card, *small])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["dispatch"] == card

@@ -27,9 +27,11 @@ err = Console(stderr=True)
 
 def orchestrate(
     scenario: Annotated[str, typer.Argument(help="A file, or: edge-cloud, edge-cloud-complex, kais-demo.")],
-    dispatch: Annotated[str, typer.Option(help="Request policy: greedy, closest, flow, …")] = "greedy",
+    dispatch: Annotated[
+        str, typer.Option(help="Request policy: greedy, closest, flow, …, or a card.")
+    ] = "greedy",
     scaling: Annotated[
-        str, typer.Option("--orchestrate", help="Replica policy: none, autoscaler, marginal, …")
+        str, typer.Option("--orchestrate", help="Replica policy: none, autoscaler, marginal, …, or a card.")
     ] = "none",
     seeds: Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")] = "0:3",
     changes: Annotated[
@@ -39,9 +41,8 @@ def orchestrate(
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Simulate requests and replicas under two policies, all seeds side by side, and write the run."""
-    from edgewise.policies import orchestrate as replica_policies
-    from edgewise.policies import requests as request_policies
     from edgewise.report.replicas import write_replica_run
+    from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
     from edgewise.sim.replicas import ReplicaWorlds, simulate
     from edgewise.workloads.steady import steady
 
@@ -51,7 +52,7 @@ def orchestrate(
     for flag, name in (("--dispatch", dispatch), ("--orchestrate", scaling)):
         if name.endswith(".json") and not Path(name).is_file():
             raise EdgewiseError(f"{flag} {name}: no such card; check the path")
-    one, two = request_policies.load(dispatch), replica_policies.load(scaling)
+    one, two = load_request_policy(dispatch, live=False), load_replica_policy(scaling)
     system, slots = build_system(spec), spec.frames * spec.frame_slots
     drawn = steady(spec.requests, system, chosen, slots * spec.slot_s)
     for policy in (one, two):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -78,9 +79,8 @@ def profile(
             seed,
             progress=lambda share, what: bar.update(row, completed=share, description=f"{model}: {what}"),
         )
-    variant = entries.variant_entry(
-        name or f"{called}-cpu{threads}", called, measured, None if known else file
-    )
+    where = None if known else _seen_from(catalog, file)
+    variant = entries.variant_entry(name or f"{called}-cpu{threads}", called, measured, where)
     if as_json:
         print(json.dumps({"variant": variant, **asdict(measured)}, indent=2))
     else:
@@ -90,6 +90,13 @@ def profile(
             accuracy = old.accuracy if old else known.get("ap50")
         task = task or (old.task if old else TASK if known else "inference")
         _write(catalog, entries.model_entry(called, task, accuracy or 0.0), variant, accuracy is None)
+
+
+def _seen_from(catalog: Path | None, file: Path) -> Path:
+    """A file as a catalog names it: paths in files begin in the folder of their file."""
+    if catalog is None or file.is_absolute():
+        return file.absolute()
+    return Path(os.path.relpath(file.resolve(), catalog.resolve().parent))
 
 
 def integers(flag: str, text: str) -> list[int]:

@@ -158,8 +158,12 @@ def read_card(name: str | Path) -> tuple[dict[str, Any], Path]:
     if not path.is_file():
         shipped = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.json")))
         raise PolicyError(f"learned orchestration: no file {path}; shipped are: {shipped or 'none'}")
-    card = json.loads(path.read_text(encoding="utf-8"))
-    if card["features_sha256"] != feature_hash():
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        known = card["name"], card["features_sha256"]
+    except (ValueError, TypeError, KeyError):  # no JSON, no object, or one of something else
+        raise PolicyError(f"{path}: is no card; give what edgewise train wrote") from None
+    if known[1] != feature_hash():
         raise PolicyError(f"{path}: was trained on other features; train it anew with this edgewise")
     return card, path.parent
 

@@ -79,7 +79,10 @@ class VariantSpec(Spec):
         description="How long a free worker waits for a batch to fill, in s; 0 starts at once.",
     )
     servers: Count = Field(default=1, description="Batches processed at once.")
-    file: str | None = Field(default=None, description="ONNX file of the network, for live workers.")
+    file: str | None = Field(
+        default=None,
+        description="ONNX file of the network, for live workers; relative to the folder of this file.",
+    )
 
 
 class CatalogSpec(Spec):

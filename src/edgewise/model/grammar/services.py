@@ -24,8 +24,12 @@ class ServicesSpec(Spec):
         description="Cluster whose `workers` serve what nodes cannot; replicas run on all other clusters."
     )
     offered: tuple[ServiceSpec, ...] = Field(min_length=1, description="What requests ask for.")
-    dispatch: str = Field(default="deadline-queue", description="Request policy, or a card NAME.json.")
-    orchestrate: str = Field(default="autoscaler", description="Replica policy, or a card NAME.json.")
+    dispatch: str = Field(
+        default="deadline-queue", description="Request policy, or a card NAME.json, relative to this file."
+    )
+    orchestrate: str = Field(
+        default="autoscaler", description="Replica policy, or a card NAME.json, relative to this file."
+    )
     frame_s: Seconds = Field(default=25.0, description="Time between orchestrations, s.")
     hold_s: Seconds = Field(
         default=0.01, description="A request that the policy holds is decided anew after this time, s."
