@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -42,3 +43,18 @@ class Later(asyncio.Future[T]):
         then, self.then = self.then, None
         if then is not None:
             then()
+
+
+@types.coroutine
+def rest_of(coming: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, None, T]:
+    """What is left of a coroutine that has come to where it waits for something."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # its task was cancelled
+            try:
+                waits_for = coming.throw(error)
+            except StopIteration as done:
+                return cast(T, done.value)
+        else:
+            return cast(T, (yield from coming))

@@ -7,9 +7,8 @@ import contextlib
 import logging
 import ssl
 import time
-import types
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -28,7 +27,7 @@ from edgewise.runtime.http.messages import (
     use_large_buffers,
     write_response,
 )
-from edgewise.runtime.later import Later
+from edgewise.runtime.later import Later, rest_of
 
 log = logging.getLogger("edgewise.http")
 
@@ -246,7 +245,7 @@ class _Connection(asyncio.Protocol):
         except asyncio.CancelledError:  # the client hung up, or what it waited for was given up
             return self._transport.close()
         if not isinstance(waits_for, Later):
-            return self._hand_over(_rest(coming, waits_for), context, alive, head_only)
+            return self._hand_over(rest_of(coming, waits_for), context, alive, head_only)
 
         def resume() -> None:
             try:
@@ -326,21 +325,6 @@ async def _call(handler: Handler, request: Request) -> Response:
     except Exception:  # one bad request must not take the server down
         log.exception("%s %s", request.method, request.path)
         return failure(500, "internal error; see the server's log")
-
-
-@types.coroutine
-def _rest(coming: Coroutine[Any, Any, Response], waits_for: Any) -> Generator[Any, None, Response]:
-    """What is left of a coroutine that has come to where it waits for something."""
-    while True:
-        try:
-            yield waits_for
-        except BaseException as error:  # its task was cancelled
-            try:
-                waits_for = coming.throw(error)
-            except StopIteration as done:
-                return cast(Response, done.value)
-        else:
-            return cast(Response, (yield from coming))
 
 
 class Server:
