@@ -315,3 +315,34 @@ def test_refused_streams_and_unknown_tasks_leave_metrics_as_they_were(model):
         assert len(system.session.served) == 50 and not system.session.core.refused
 
     go(model, scenario, {"keep_closed": 50})
+
+
+def test_an_unknown_task_is_refused_with_field_value_and_fix(model):
+    async def run():
+        async with System(model, {}, {}) as s:
+            status, answer = await s.open(task="detektion")
+            assert status == 409 and answer["final"]
+            assert "task: 'detektion': no worker implements the task; use score" in answer["error"]
+            for task in (None, 7, [], {}, "x" * 300):
+                status, answer = await s.open(task=task)
+                assert status == 400 and answer["error"].startswith("task: a string")
+            found = await s.client.request("POST", "/v2/models/detektion/infer", body=b"{}")
+            assert (
+                found.status == 404 and "no worker implements 'detektion'; use score" in found.body.decode()
+            )
+
+    asyncio.run(run())
+
+
+def test_who_opens_a_new_stream_has_not_a_full_bucket_again(model):
+    async def run():
+        async with System(model, {}, {}) as s:
+            statuses = []
+            for _ in range(5):
+                _, opened = await s.open(rate_qps=0.1)
+                statuses += [await s.infer(opened["stream"]) for _ in range(30)]
+                await s.ask("DELETE", f"/v1/streams/{opened['stream']}")
+            return [answer.status for answer in statuses]
+
+    statuses = asyncio.run(run())
+    assert set(statuses) == {200, 429} and 20 <= statuses.count(200) <= 25

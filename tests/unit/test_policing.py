@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgewise.core.policing import BURST, BURST_S, OVER, Bucket
+from edgewise.core.policing import BURST, BURST_S, MOST_CLOSED, OVER, Bucket, Buckets
 
 
 def refused(bucket, times_s):
@@ -56,3 +56,25 @@ def test_a_clock_that_goes_back_gives_no_tokens():
     bucket = Bucket(1.0, 5.0, burst=1.0)
     assert bucket.take(5.0) == 0.0
     assert bucket.take(1.0) > 0.0 and bucket.take(5.0) > 0.0 and bucket.take(6.0) == 0.0
+
+
+def test_who_closes_and_opens_streams_gets_the_declared_rate_and_no_more():
+    buckets, rate_qps, passed = Buckets(), 20.0, 0
+    for turn in range(200):  # 53 queries at 530/s, then another stream
+        bucket = buckets.opened("score", rate_qps, turn * 0.1)
+        passed += 53 - refused(bucket, [turn * 0.1 + k / 530.0 for k in range(53)])
+        buckets.closed("score", bucket, turn * 0.1 + 0.1)
+    assert passed <= BURST + OVER * rate_qps * 20.0 + 1
+    assert refused(buckets.opened("other", rate_qps, 20.0), [20.0] * 20) == 0
+    assert refused(buckets.opened("score", rate_qps, 40.0), [40.0] * 20) == 0  # it was full again
+
+
+def test_what_is_remembered_of_closed_streams_is_bounded():
+    buckets = Buckets()
+    for _ in range(MOST_CLOSED + 10):
+        bucket = Bucket(1.0, 0.0)
+        bucket.take(0.0)
+        buckets.closed("score", bucket, 0.0)
+        buckets.closed("never used", Bucket(1.0, 0.0), 0.0)
+    assert {kind: len(kept) for kind, kept in buckets._closed.items()} == {"score": MOST_CLOSED}
+    assert refused(buckets.opened("score", 1.0, 1e6), [1e6] * 20) == 0 and not buckets._closed["score"]

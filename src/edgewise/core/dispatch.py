@@ -13,7 +13,6 @@ A stream is in one of three states:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import singledispatchmethod
 from typing import Any
 
@@ -38,7 +37,7 @@ from edgewise.core.events import (
     WorkerChanged,
 )
 from edgewise.core.feasibility import TOLERANCE, assess, share_of
-from edgewise.core.guard import Guard
+from edgewise.core.guard import Asking, Guard, at_once
 from edgewise.core.keyed import Key
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import (
@@ -62,10 +61,9 @@ class DispatchCore:
         policy: decides; reset here.
         seed: keys the policy's randomness and tie-breaking.
         retry_refused: decide refused streams anew at every Tick.
-        fallback: decides when the policy raises, exceeds its budget, binds what is not
-            feasible, or the view is older than the policy's `max_age_s`.
-        timer, budget_s: measure a decision with `timer` and, when one took longer than
-            `budget_s`, use the fallback until the next Tick. Off when None.
+        fallback: decides when the policy raises, binds what is not feasible, the view is older than the
+            policy's `max_age_s`, or there is no answer in time: then until the next Tick.
+        asking: calls the policy, and may limit how long that takes.
 
     Attributes:
         bindings: stream id → worker index.
@@ -80,8 +78,7 @@ class DispatchCore:
         *,
         retry_refused: bool = False,
         fallback: DispatchPolicy | None = None,
-        timer: Callable[[], float] | None = None,
-        budget_s: float | None = None,
+        asking: Asking = at_once,
     ) -> None:
         self.world = world
         self.now_s = 0.0
@@ -91,7 +88,7 @@ class DispatchCore:
         # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
         self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
         self._retry = retry_refused
-        self._guard = Guard(fallback, timer, budget_s)
+        self._guard = Guard(fallback, asking)
         workers = world.workers
         counts, up = np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
         self._load = Load(np.zeros(workers), counts, up, np.zeros(workers))
@@ -101,10 +98,10 @@ class DispatchCore:
         self._shown_links = world.links
         self.use(policy)
 
-    def use(self, policy: DispatchPolicy) -> None:
-        """Switch the policy; bindings stay."""
+    def use(self, policy: DispatchPolicy, asking: Asking | None = None) -> None:
+        """Switch the policy, and what calls it unless that is None; bindings stay."""
         self.policy = policy
-        self._guard.use(policy, self.world, Key(self.seed))
+        self._guard.use(policy, self.world, Key(self.seed), asking)
         self._score = _score_of(policy)
 
     @property
@@ -182,7 +179,7 @@ class DispatchCore:
 
     def _compiled_until(self, batch: Batch) -> bool:
         guard, age_s = self._guard, float(batch.time_s[-1]) - self._measured_s
-        return self._score is not None and guard.fresh(age_s) and not (guard.suspended or guard.timed)
+        return self._score is not None and guard.fresh(age_s) and not guard.suspended
 
     def _play_compiled(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> int:
         self._reach(float(batch.time_s[0]))

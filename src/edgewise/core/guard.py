@@ -1,53 +1,68 @@
 """A dispatch policy under guard: policies are foreign code, and whatever they do must not stop dispatch.
 
-The fallback decides when the policy raises, binds what is not feasible, saw too old a view, or took too long.
-After an error in a tick, and after a decision over the budget, it decides until the next tick.
+The fallback decides when the policy raises, binds what is not feasible, or saw too old a view. After an error
+in a tick, and when the policy does not answer in time, it decides until the next tick. Whoever runs the core
+says how long that may take: it hands in what asks (`Asking`), for here are neither clocks nor threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from edgewise.core.keyed import Key
 from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, begin, broken
 from edgewise.core.views import Decisions, DispatchView, Item, Items
 from edgewise.core.world import World
 
+T = TypeVar("T")
+
+
+class Asking(Protocol):
+    """How foreign code is called."""
+
+    def __call__(self, question: Callable[[], T]) -> T:
+        """The answer to a question.
+
+        Raises:
+            TimeoutError: there was none in time.
+            Exception: whatever the question raises.
+        """
+
+
+def at_once(question: Callable[[], T]) -> T:
+    """Ask here, for as long as it takes."""
+    return question()
+
 
 class Guard:
     """Asks a policy, and the fallback in its place.
 
     Args:
-        fallback, timer, budget_s: see `DispatchCore`.
+        fallback, asking: see `DispatchCore`.
     Attributes:
         suspended: whether the fallback decides until the next tick.
-        timed: whether decisions are timed.
         faults: what made the fallback decide, and how often.
     """
 
     policy: DispatchPolicy
 
-    def __init__(
-        self,
-        fallback: DispatchPolicy | None,
-        timer: Callable[[], float] | None,
-        budget_s: float | None,
-    ) -> None:
+    def __init__(self, fallback: DispatchPolicy | None, asking: Asking) -> None:
         default: DispatchPolicy = LeastImpedanceFallback()
-        self._fallback = fallback or default
-        self._timer, self._budget_s = timer, budget_s
-        self.timed = timer is not None
+        self._fallback, self._asking = fallback or default, asking
         self.suspended = False
         self.faults: dict[str, int] = {}
 
-    def use(self, policy: DispatchPolicy, world: World, key: Key) -> None:
+    def use(self, policy: DispatchPolicy, world: World, key: Key, asking: Asking | None = None) -> None:
         """Switch the policy; it and the fallback start anew.
 
+        Args:
+            asking: calls it; None: what called the former one.
         Raises:
             PolicyError: it cannot begin; the former one stays.
         """
         begin(policy, world, key)
-        self.policy = policy
+        self.policy, self._asking = policy, asking or self._asking
         self._fallback.reset(world, key)
         self.suspended = False
 
@@ -59,7 +74,9 @@ class Guard:
     def tell(self, listen: Callable[[DispatchView], None], view: DispatchView) -> None:
         """Show the policy the view; until the next tick the fallback decides when that raises."""
         try:
-            listen(view)
+            self._asking(lambda: listen(view))
+        except TimeoutError:
+            self._late()
         except Exception as error:  # see the module
             self._fault(f"{listen.__name__} raised {type(error).__name__}")
             self.suspended = True
@@ -73,17 +90,18 @@ class Guard:
         """
         why = self._why_not(age_s)
         if why is None:
-            started = self._timer() if self._timer else 0.0
+            view = look()
             try:
-                worker, reason, why = self._ask(item, look())
+                worker, reason, why = self._asking(lambda: self._ask(item, view))
+            except TimeoutError:
+                self._late()
             except Exception as error:  # see the module
                 why = f"raised {type(error).__name__}"
-            if self._timer and self._budget_s is not None and self._timer() - started > self._budget_s:
-                self._fault("over budget")
-                self.suspended = True
-            if why is None:
-                return worker, reason
-        self._fault(why)
+            else:
+                if why is None:
+                    return worker, reason
+        if why is not None:
+            self._fault(why)
         return _first(self._fallback.decide(look(), Items((item,))))
 
     def _ask(self, item: Item, view: DispatchView) -> tuple[int, int, str | None]:
@@ -97,6 +115,10 @@ class Guard:
         if self.suspended:
             return "suspended until the next tick"
         return None if self.fresh(age_s) else "stale view"
+
+    def _late(self) -> None:
+        self._fault("no answer in time")
+        self.suspended = True
 
     def _fault(self, why: str) -> None:
         self.faults[why] = self.faults.get(why, 0) + 1

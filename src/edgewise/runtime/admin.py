@@ -28,6 +28,7 @@ from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.compiling import KINDS, compiled, try_out
 from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations
 from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
@@ -127,7 +128,7 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     sys.setswitchinterval(HAND_OVER_S)
     await asyncio.to_thread(try_out, *tried)
     if operation.what == "request-policy":
-        _services(gateway).core.use(await asyncio.to_thread(load_request_policy, name))
+        _services(gateway).core.use(await asyncio.to_thread(load_request_policy, name), Limited())
         return
     policy = await asyncio.to_thread(policies.load, name)
     if operation.what == "shadow":

@@ -1,8 +1,8 @@
 """Requests of services at a gateway, without sockets: which replica gets each, and what became of it.
 
-Synchronous and free of I/O. The policy sees the view that it sees in simulation, of one world, with this
-site's request as the only head: sites decide on their own. Counts of the gateway's own requests are exact,
-those of other gateways are what replicas last said.
+Synchronous and free of I/O; what calls the policy, and for how long, is handed in. The policy sees the view
+that it sees in simulation, of one world, with this site's request as the only head: sites decide alone.
+Counts of the gateway's own requests are exact, those of other gateways are what replicas last said.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
+from edgewise.core.guard import Asking, at_once
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
 from edgewise.core.policy import begin
 from edgewise.errors import ProtocolError
@@ -61,7 +62,10 @@ class Dispatching:
         policy: decides.
         seed: of the policy's own draws.
         clock: seconds since the system began.
+        asking: calls the policy, and may limit how long that takes; without an answer a request goes to the
+            cloud.
     Attributes:
+        fault: why the last request was not the policy's to decide; "" when it was.
         replicas: by name, those in the cloud included.
         service_s: (S,) measured mean time of a request on a replica.
         arrived: (S,) requests that came.
@@ -69,8 +73,15 @@ class Dispatching:
     """
 
     def __init__(
-        self, services: Services, site: int, policy: RequestPolicy, seed: int, clock: Callable[[], float]
+        self,
+        services: Services,
+        site: int,
+        policy: RequestPolicy,
+        seed: int,
+        clock: Callable[[], float],
+        asking: Asking = at_once,
     ) -> None:
+        self._asking = asking
         self.services, self.site, self.clock = services, site, clock
         self.replicas = {
             name: Replica(name, s, 0) for s, names in enumerate(services.cloud) for name in names
@@ -80,17 +91,16 @@ class Dispatching:
         self.ended = {outcome: np.zeros_like(self.arrived) for outcome in OUTCOMES}
         self.view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
         self.view.cloud_delay_s[:] = services.system.delay_s[site, 0]
-        self._failed = ""  # what the policy last failed by
         self.use(policy)
 
-    def use(self, policy: RequestPolicy) -> None:
-        """Take a policy from now on.
+    def use(self, policy: RequestPolicy, asking: Asking | None = None) -> None:
+        """Take a policy from now on, and what calls it unless that is None.
 
         Raises:
             PolicyError: it does not fit these services.
         """
         begin(policy, self.services.system)
-        self.policy = policy
+        self.policy, self._asking, self.fault = policy, asking or self._asking, ""
 
     def decide(self, service: int, left_s: float, size_bytes: float, queue: int = 1) -> Replica | None:
         """The replica that gets a request; None to hold it and ask again later.
@@ -117,12 +127,16 @@ class Dispatching:
         count(system, view, self._known(), self.service_s)
         view.site[0, self.site] = Head(0, service, queue, now_s + left_s, took_s, cores, 0.0, size_bytes)
         try:
-            return int(self.policy.dispatch(view)[0, self.site])
+            station = int(self._asking(lambda: self.policy.dispatch(view)[0, self.site]))
         except Exception as error:  # whatever somebody's policy raises
-            if str(error) != self._failed:
-                log.error("policy failed", extra={"policy": self.policy.name, "why": str(error)})
-            self._failed = str(error)
+            why = str(error) if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            if why != self.fault:
+                log.error("policy failed", extra={"policy": self.policy.name, "why": why})
+            self.fault = why
             return 0
+        else:
+            self.fault = ""
+            return station
         finally:
             view.site[0, self.site] = NO_HEAD
 
@@ -150,6 +164,7 @@ class Dispatching:
         names = self.services.names
         return {
             "policy": self.policy.name,
+            "fault": self.fault,
             "cloud_delay_s": float(self.view.cloud_delay_s[0]),
             "services": {
                 name: {"arrived": int(self.arrived[s]), **{o: int(self.ended[o][s]) for o in OUTCOMES}}

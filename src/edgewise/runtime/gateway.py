@@ -198,7 +198,9 @@ class Gateway:
 
     async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
         if task not in self._tasks and self._services_with(task) is None:
-            return http.failure(404, f"no worker implements the task {task!r}")
+            names = [*self._tasks, *(self.services.names if self.services is not None else ())]
+            why = f"task: no worker implements {task[:80]!r}; use {' or '.join(sorted(names))}"
+            return http.failure(404, why)
         if rest == ["infer"]:
             if request.method != "POST":
                 return not_allowed("infer needs POST", "POST")

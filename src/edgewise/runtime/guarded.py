@@ -2,54 +2,101 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-PATIENCE_S = 0.5  # the controller waits so long for an answer
+PATIENCE_S = 0.5  # an event loop waits so long for an answer
 REST_S = 10.0  # and does not ask again for so long when there was none
+Question = Callable[[], Any]
+
+
+class Limited:
+    """Asks in a thread that is kept, which costs 20 µs a question (`core.guard.Asking`).
+
+    A thread cannot be ended: nothing is asked while it still thinks.
+
+    Args:
+        patience_s: to wait for an answer.
+        rest_s: not to ask again after none came in time.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S, rest_s: float = REST_S) -> None:
+        self._patience_s, self._rest_s = patience_s, rest_s
+        self._why = f"no answer within {patience_s:g} s; asked again after {rest_s:g} s"
+        self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+        self._begun, self._owed, self._until_s = False, False, 0.0
+
+    def __call__(self, question: Callable[[], T]) -> T:
+        """The answer to a question.
+
+        Raises:
+            TimeoutError: there is none in time, or there was none a short while ago.
+            Exception: whatever the question raises.
+        """
+        if self._owed and not self._answers.empty():
+            self._answers.get()  # it came too late
+            self._owed = False
+        if self._owed or time.monotonic() < self._until_s:
+            raise TimeoutError(self._why)
+        self._begin()
+        self._questions.put(question)
+        try:
+            answer, error = self._answers.get(timeout=self._patience_s)
+        except queue.Empty:
+            self._owed, self._until_s = True, time.monotonic() + self._rest_s
+            raise TimeoutError(self._why) from None
+        if error is not None:
+            raise error
+        found: T = answer
+        return found
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            channels = self._questions, self._answers
+            threading.Thread(target=_answer, args=channels, daemon=True, name="policy").start()
+            weakref.finalize(self, self._questions.put, None)  # nobody asks any more
+
+
+def _answer(
+    questions: queue.SimpleQueue[Question | None], answers: queue.SimpleQueue[tuple[Any, Exception | None]]
+) -> None:
+    """Answer questions until there is none."""
+    while (question := questions.get()) is not None:
+        try:
+            answers.put((question(), None))
+        except Exception as error:  # see the module
+            answers.put((None, error))
 
 
 class Guarded(Generic[T]):
     """Asks, and takes another answer where there is none.
 
     Args:
-        patience_s: to wait for an answer.
-        rest_s: not to ask again after none came in time.
+        patience_s, rest_s: see `Limited`.
     Attributes:
         fault: why the last answer was not the policy's own; "" when it was.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S, rest_s: float = REST_S) -> None:
-        self._patience_s, self._rest_s = patience_s, rest_s
-        self._until_s = 0.0
-        self._thread: threading.Thread | None = None
+        self._limited = Limited(patience_s, rest_s)
         self.fault = ""
 
     def ask(self, question: Callable[[], T], instead: Callable[[], T]) -> T:
         """The answer to `question`, or `instead` when it raises, takes too long, or still thinks."""
-        if self._thread is not None and (self._thread.is_alive() or time.monotonic() < self._until_s):
-            return instead()
-        found: dict[str, Any] = {}
-
-        def run() -> None:
-            try:
-                found["answer"] = question()
-            except Exception as error:  # see the module
-                found["fault"] = f"{type(error).__name__}: {error}"
-
-        self._thread = threading.Thread(target=run, daemon=True, name="policy")
-        self._thread.start()
-        self._thread.join(self._patience_s)
-        if not found:
-            self.fault = f"no answer within {self._patience_s:g} s; asked again after {self._rest_s:g} s"
-            self._until_s = time.monotonic() + self._rest_s
-            return instead()
-        self._thread = None
-        self.fault = found.get("fault", "")
-        if self.fault:
-            return instead()
-        answer: T = found["answer"]
-        return answer
+        try:
+            answer = self._limited(question)
+        except TimeoutError as error:
+            self.fault = str(error)
+        except Exception as error:  # see the module
+            self.fault = f"{type(error).__name__}: {error}"
+        else:
+            self.fault = ""
+            return answer
+        return instead()

@@ -31,16 +31,18 @@ from edgewise.core.events import (
     WorkerChanged,
 )
 from edgewise.core.feasibility import share_of
-from edgewise.core.policing import BURST, Bucket
+from edgewise.core.policing import BURST, Bucket, Buckets
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.model.work import Stream
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.shadow import Shadow
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements
 REQUESTS_S = 5.0  # over which the load of requests is averaged
+PATIENCE_S = 2.0  # streams are opened seldom, and what decides for them may look ahead
 LEAST_QPS = 1e-3  # of such a load; less is none
 
 
@@ -81,6 +83,7 @@ class Session:
         retry_refused: decide refused streams anew at each window.
         keep_closed: closed streams whose records are kept; older ones are forgotten.
         burst: queries that any stream may send at once, see `core.policing`.
+        patience_s: with the policy, and with one in shadow; a fallback decides then.
     Attributes:
         totals: queries by task and outcome.
         requests_qps: (W,) normalised load of requests of services, as measured; streams reserve theirs.
@@ -97,12 +100,14 @@ class Session:
         retry_refused: bool = False,
         keep_closed: int = 10_000,
         burst: float = BURST,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.world, self.seed, self.clock, self.window_s = world, seed, clock, window_s
-        self.core = DispatchCore(world, policy, seed, retry_refused=retry_refused)
+        self._patience_s = patience_s
+        self.core = DispatchCore(world, policy, seed, retry_refused=retry_refused, asking=Limited(patience_s))
         self.served: dict[int, Served] = {}
         self.totals: Counter[tuple[str, str]] = Counter()
-        self.retry_refused, self._burst = retry_refused, burst
+        self.retry_refused, self._buckets = retry_refused, Buckets(burst)
         self._tasks = frozenset(world.task_names)
         self._sojourn_s: list[list[float]] = [[] for _ in range(world.workers)]
         self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
@@ -114,7 +119,8 @@ class Session:
 
     def open_stream(self, stream: Stream, worker: int | None = None) -> list[Command]:
         """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
-        self.served[stream.id] = Served(stream, Bucket(stream.rate_qps, self.clock(), self._burst))
+        bucket = self._buckets.opened(_kind(stream), stream.rate_qps, self.clock())
+        self.served[stream.id] = Served(stream, bucket)
         return self._carry_out(self._tell(StreamOpened(self.clock(), stream, worker)))
 
     def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
@@ -129,6 +135,7 @@ class Session:
         commands = self._tell(StreamClosed(now_s, stream_id))
         served = self.served[stream_id]
         served.close_s, served.reason = now_s, reason or served.reason
+        self._buckets.closed(_kind(served.stream), served.bucket, now_s)
         self._closed.append(stream_id)
         if len(self._closed) > self.keep_closed:
             del self.served[self._closed.popleft()]
@@ -176,11 +183,12 @@ class Session:
         self.shadow = None
         if policy is not None:
             opened = [s.stream for s in self.served.values() if s.close_s is None]
-            self.shadow = Shadow(self.world, policy, self.seed, self.clock(), opened, self.core.view().up)
+            up, asking = self.core.view().up, Limited(self._patience_s)
+            self.shadow = Shadow(self.world, policy, self.seed, self.clock(), opened, up, asking)
 
     def use(self, policy: DispatchPolicy) -> None:
         """Switch the policy; bindings stay, and the next window's record names it."""
-        self.core.use(policy)
+        self.core.use(policy, Limited(self._patience_s))  # the former one may still be thinking
 
     @property
     def in_flight(self) -> Floats:
@@ -350,6 +358,11 @@ class Session:
             "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
             "delay_max_s": served.delay_max_s if served.answered else None,
         }
+
+
+def _kind(stream: Stream) -> tuple[int, str]:
+    """What counts as the same client coming again: all have one token, and names are for the asking."""
+    return stream.site, stream.task
 
 
 def rehearse(world: World, policy: DispatchPolicy) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from edgewise.arrays import Bools
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import Bind, Event, StreamOpened, WorkerChanged
+from edgewise.core.guard import Asking
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.world import World
 from edgewise.model.work import Stream
@@ -23,7 +24,7 @@ class Shadow:
     """A core of its own beside the one that decides.
 
     Args:
-        world, policy, seed: as of `DispatchCore`.
+        world, policy, seed, asking: as of `DispatchCore`.
         now_s: when it begins.
         streams: open at that time; it decides them first.
         up: (W,) which workers are up.
@@ -37,8 +38,9 @@ class Shadow:
         now_s: float,
         streams: Sequence[Stream],
         up: Bools,
+        asking: Asking,
     ) -> None:
-        self.core = DispatchCore(world, policy, seed)
+        self.core = DispatchCore(world, policy, seed, asking=asking)
         self.began_s, self.now_s = now_s, now_s
         self._opened = self._same = self._other = self._only_here = self._only_there = self._neither = 0
         self._workers: Counter[str] = Counter()

@@ -115,6 +115,8 @@ class Streams:
         """Why a stream is refused; tells workers that are down from those that do not take our token."""
         served, world = self.session.served[stream_id], self.session.world
         reason = served.reason or REASONS[Violation.POLICY]
+        if reason == REASONS[Violation.TASK]:
+            return f"task: {served.stream.task!r}: {reason}; use {' or '.join(sorted(world.task_names))}"
         pairs = zip(world.task, self._upstreams, strict=True)
         targets = [target for task, target in pairs if world.task_names[task] == served.stream.task]
         return explain(reason, targets)

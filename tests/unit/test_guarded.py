@@ -1,0 +1,102 @@
+"""Policies that hang: whoever asks goes on, says so, and takes another policy at once."""
+
+import threading
+import time
+
+import pytest
+
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.world import World
+from edgewise.model.services import services_of
+from edgewise.model.work import Stream
+from edgewise.policies import requests
+from edgewise.runtime.dispatching import Dispatching
+from edgewise.runtime.guarded import Guarded, Limited
+from edgewise.runtime.session import Session
+
+HANGS_S = 20.0  # whoever waits for it fails
+PATIENCE_S = 0.1
+
+
+@pytest.fixture
+def release():
+    """What hangs goes on when this is set, at the end at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_answers_and_errors_come_from_one_thread_that_is_kept():
+    asking = Limited(HANGS_S)
+    first, second = (asking(threading.get_ident) for _ in range(2))
+    assert first == second != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        asking(lambda: 1 / 0)
+    assert asking(lambda: "again") == "again"
+
+
+def test_what_hangs_is_waited_for_once_and_asked_again_when_it_has_ended(release):
+    asking, began_s = Limited(PATIENCE_S, rest_s=0.0), time.monotonic()
+    with pytest.raises(TimeoutError, match="no answer within"):
+        asking(lambda: release.wait(HANGS_S))
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            asking(lambda: "nobody is asked while it thinks")
+    assert time.monotonic() - began_s < HANGS_S / 2
+    release.set()
+    while True:
+        try:
+            assert asking(lambda: "new") == "new"  # and not what came too late
+            break
+        except TimeoutError:
+            assert time.monotonic() - began_s < HANGS_S
+            time.sleep(0.001)
+
+
+def test_another_answer_is_taken_and_the_fault_said(release):
+    guarded = Guarded(PATIENCE_S)
+    assert guarded.ask(lambda: 1, lambda: 2) == 1 and guarded.fault == ""
+    assert guarded.ask(lambda: 1 // 0, lambda: 2) == 2 and "ZeroDivisionError" in guarded.fault
+    assert guarded.ask(lambda: release.wait(HANGS_S), lambda: 2) == 2 and "no answer" in guarded.fault
+
+
+def test_requests_go_to_the_cloud_while_their_policy_hangs(release, caplog):
+    services = services_of(load_scenario("kais-live"))
+    hangs = requests.load("greedy")
+    hangs.dispatch = lambda view: release.wait(HANGS_S)
+    core = Dispatching(services, 0, hangs, 3, lambda: 0.0, Limited(PATIENCE_S))
+    for replica in core.replicas.values():
+        replica.up = True
+    began_s = time.monotonic()
+    assert {core.decide(0, 60.0, 100.0).station for _ in range(50)} == {0}
+    assert time.monotonic() - began_s < HANGS_S / 2
+    assert "no answer within" in core.report()["fault"] and caplog.text.count("policy failed") == 1
+    core.use(requests.load("greedy"), Limited(HANGS_S))  # the former one still hangs
+    assert core.decide(0, 60.0, 100.0) is not None and core.report()["fault"] == ""
+
+
+def test_streams_are_bound_while_their_policy_hangs(release):
+    class Hangs(type(policies.load("closest"))):
+        name = "hangs"
+
+        def decide(self, view, items):
+            release.wait(HANGS_S)
+            return super().decide(view, items)
+
+    scenario = load_scenario("tiny")
+    world = World.build(scenario.catalog, scenario.topology)
+    session = Session(world, Hangs(), 0, time.monotonic, patience_s=PATIENCE_S)
+    session.watch_with(Hangs())
+    began_s = time.monotonic()
+    for number in range(20):
+        session.open_stream(
+            Stream(number, 0, "", world.task_names[0], 0.0, float("inf"), 0.01, 100.0, 60.0, 0.0)
+        )
+        assert session.bound_to(number) is not None
+    session.tick()
+    assert time.monotonic() - began_s < HANGS_S / 2
+    assert session.core.faults["no answer in time"] == 2  # and in the tick
+    session.use(policies.load("closest"))
+    session.open_stream(Stream(99, 0, "", world.task_names[0], 0.0, float("inf"), 0.01, 100.0, 60.0, 0.0))
+    assert session.core.faults["suspended until the next tick"] == 19
