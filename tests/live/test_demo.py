@@ -1,17 +1,24 @@
 """The demo's parts; the whole of it is `edgewise demo`."""
 
+import asyncio
+import io
 import os
+import time
 
 import pytest
+from command_line import edgewise
+from rich.console import Console
 
 from edgewise.errors import EdgewiseError
 from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.protocol import InferRequest
+from edgewise.runtime.starving import numbers_of, watched
 
 pytestmark = pytest.mark.live
 pictures = pytest.importorskip("edgewise.demo.pictures")
 world = pytest.importorskip("edgewise.demo.world")
 live = pytest.importorskip("edgewise.demo.live")
+screen = pytest.importorskip("edgewise.demo.screen")
 
 try:
     DETECTOR, RECOGNISER = pictures.model_file("det"), pictures.model_file("rec")
@@ -59,3 +66,39 @@ def test_policies_differ_in_simulation():
     shares = [live._simulated(scenario, name, streams, 0) for name in live.POLICIES]
     assert len({share.queries for share in shares}) == 1
     assert len({round(share.ok, 2) for share in shares}) > 1
+
+
+def shares(ok, policy="closest"):
+    return live.Shares(policy, 100, ok, 1.0 - ok, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "busy", "fine"),
+    [
+        (0.80, {}, True),
+        (0.60, {}, False),
+        (0.60, {"closest": "its processes waited"}, True),
+        (0.60, {"farthest": "its processes waited"}, False),  # of the other one nothing is known
+    ],
+)
+def test_the_exit_status_says_whether_live_and_simulation_agree(tmp_path, monkeypatch, measured, busy, fine):
+    console = Console(file=io.StringIO(), width=200)
+
+    def judged(seconds, out, folder):
+        both = [shares(measured), shares(0.9, "farthest")], [shares(0.82), shares(0.9, "farthest")]
+        return screen.compare(console, *both, live.TOLERANCE, busy)
+
+    monkeypatch.setattr("edgewise.demo.run", judged)  # the whole of it takes a minute
+    edgewise("demo", folder=tmp_path, code=0 if fine else 1)
+    assert ("not judged" in console.file.getvalue()) == bool(busy)
+
+
+def test_who_is_starved_meanwhile_is_said_by_the_same_watch():
+    async def run():
+        async with watched(numbers_of([])) as seen:
+            await asyncio.sleep(0)
+            time.sleep(0.3)  # holds the event loop up
+            await asyncio.sleep(0.03)
+        return seen.busy
+
+    assert "this machine was too busy: " in asyncio.run(run())

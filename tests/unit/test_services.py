@@ -144,6 +144,22 @@ def placed(replicas, services):
     return table
 
 
+def test_a_system_that_runs_keeps_its_policies_until_they_are_switched(tmp_path):
+    first = scenario(services__dispatch="greedy", services__orchestrate="none")
+    prepare(tmp_path, first, gateways=2).close()
+    changed = scenario(services__dispatch="closest", services__orchestrate="autoscaler")
+    store = prepare(tmp_path, changed, gateways=2, policy=None)  # as `up` does where it runs already
+    assert (store.get("request_policy"), store.get("replica_policy")) == ("greedy", "none")
+    store.put("request_policy", str(tmp_path / "gone.json"))  # one that cannot be used goes with the change
+    store.close()
+    store = prepare(tmp_path, changed, gateways=2, policy=None)
+    assert (store.get("request_policy"), store.get("replica_policy")) == ("closest", "none")
+    store.close()
+    store = prepare(tmp_path, changed, gateways=2)
+    assert store.get("replica_policy") == "autoscaler"
+    store.close()
+
+
 def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(tmp_path):
     replicas, store, _ = controller(tmp_path)
     services = replicas.services

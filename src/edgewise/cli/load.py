@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from edgewise.cli.live import DEFAULT, Folder, _import
+from edgewise.cli.live import DEFAULT, Folder, _import, say_busy
 
 out = Console()
 
@@ -38,3 +38,4 @@ def load(
     out.print(f"in time: within {seen.deadline_s:g} s")
     if seen.why:
         out.print(f"last error: {seen.why}", markup=False)
+    say_busy(seen.busy)

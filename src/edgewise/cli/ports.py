@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,10 +29,7 @@ def check_ports(rows: Sequence[Running]) -> None:
 
 
 def _check(host: str, port: int, whose: str, option: str) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            why = error.strerror or error
-            raise RunError(f"port {port}, for {whose}: {why}; use another {option}") from None
+    from edgewise.runtime.changes import taken
+
+    if (why := taken(port, host)) is not None:
+        raise RunError(f"port {port}, for {whose}: {why}; use another {option}")

@@ -23,6 +23,7 @@ LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 FORCE_S = 10.0  # to drain, where no controller sees to it
 DOWN_S = 60.0  # ending takes what draining and killing take, twice over
+FAILED = "failed"  # a process: it ends again and again before it serves
 UP = "edgewise up"  # as one of those that still run
 out, err = Console(), Console(stderr=True)
 
@@ -38,18 +39,21 @@ class Waiting:
         self.folder = folder
         self._began_s = self._said_s = time.monotonic()
         self._looked_s = 0.0
+        self._failing = set[str]()
         self.over = False
 
     def look(self) -> None:
-        """Say that the system is up, or what it waits for; nothing between one look and the next."""
+        """Say that the system is up, what it waits for, and later what fails; nothing between two looks."""
         from edgewise.runtime.changes import DONE
 
         now_s = time.monotonic()
-        if self.over or now_s - self._looked_s < LOOK_S:
+        if now_s - self._looked_s < (SAY_S if self.over else LOOK_S):
             return
         self._looked_s = now_s
         change, rows = _read(self.folder)
-        if not change.open:
+        if self.over:
+            self._say_failing(rows)
+        elif not change.open:
             self.over = True
             if change.state == DONE:
                 self._say_up(rows)
@@ -100,8 +104,23 @@ class Waiting:
         up = f"{_count(gateways, 'gateway')} accepting, {_count(workers, 'worker')} ready"
         self._say(f"up after {after_s:.1f} s: {up}")
 
+    def _say_failing(self, rows: list[Running]) -> None:
+        """Say once of each process that it ends again and again before it serves."""
+        from edgewise.runtime.rolling import TRIES
+        from edgewise.runtime.words import said_last
+
+        bad = {r.process.name: r.failures for r in rows if r.process.wanted and r.failures >= TRIES}
+        for name in bad.keys() - self._failing:
+            self._say(failing(name, bad[name], said_last(self.folder, name)))
+        self._failing = set(bad)
+
     def _say(self, text: str) -> None:
         out.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def failing(name: str, failures: int, why: str) -> str:
+    """A line about a process that ends again and again before it serves."""
+    return f"{name} {FAILED} {failures} times: {why}; it is tried again and again until that is mended"
 
 
 def wait_until_changed(folder: Path) -> None:

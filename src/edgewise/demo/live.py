@@ -30,7 +30,7 @@ from edgewise.runtime.compiling import needed_by
 from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import operator, store_of
-from edgewise.runtime.starving import Lag, look, numbers_of, starved
+from edgewise.runtime.starving import numbers_of, watched
 from edgewise.runtime.traffic import Seen, Traffic
 from edgewise.sim.simulate import Simulation
 
@@ -105,13 +105,12 @@ async def _measure(
     for name in POLICIES:
         await _switch(admin, name)
         traffic = Traffic(streams, gateways, ("site-0", "site-1"), lambda s: queries[s.id], seed)
-        lag, before = Lag("clients"), look(numbers)
-        keeping, playing = asyncio.create_task(lag.keep()), asyncio.create_task(traffic.play())
-        await _show(playing, traffic, name, names, out)
-        results[name] = await playing
-        keeping.cancel()
-        if (why := starved(before, look(numbers), lag.late_s)) is not None:
-            busy[name] = why
+        async with watched(numbers) as seen:
+            playing = asyncio.create_task(traffic.play())
+            await _show(playing, traffic, name, names, out)
+            results[name] = await playing
+        if seen.busy is not None:
+            busy[name] = seen.busy
     out.print(screen.answers(_answers(results[POLICIES[-1]])))
     return results, busy
 

@@ -117,6 +117,17 @@ def tls_files(folder: Path, digest: str) -> tuple[Path, Path]:
     return folder / f"tls-{digest}.pem", folder / f"tls-{digest}.key"
 
 
+def taken(port: int, host: str = LOCALHOST) -> str | None:
+    """Why nobody can listen at a port now; None where it is free."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
     with socket.socket() as probe:

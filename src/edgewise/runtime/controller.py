@@ -24,12 +24,14 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http, job_requests
 from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.changes import free_port, taken
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.jobs import Jobs
 from edgewise.runtime.logs import log_json
@@ -37,13 +39,14 @@ from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.reaching import client_to
 from edgewise.runtime.replicas import Replicas
-from edgewise.runtime.rolling import LOADING_S, Rolling
+from edgewise.runtime.rolling import LOADING_S, TRIES, Rolling
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Running
 from edgewise.runtime.switching import Switching
 from edgewise.runtime.upkeep import Upkeep
+from edgewise.runtime.words import said_last
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
@@ -61,7 +64,7 @@ class Controller:
     """
 
     def __init__(self, store: SteadyStore, backend: Backend) -> None:
-        self.store, self.backend = store, backend
+        self.store, self.backend, self._folder = store, backend, store.file.parent
         self.jobs = Jobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
         self.upkeep = Upkeep(store, self.jobs)
@@ -91,16 +94,28 @@ class Controller:
         if handle is not None and not self.backend.alive(handle):
             failures = 0 if handle in self._served else failures + 1
             self.store.started(process.name, None, failures)
-            log.warning("ended", extra={"who": process.name, "failures": failures})
+            told = not failures or handle in self._asked_s
+            why = {} if told else {"why": said_last(self._folder, process.name)}
+            log.warning("ended", extra={"who": process.name, "failures": failures} | why)
             handle = None
         wanted = process.wanted and not self.ending.is_set()
         if handle is None:
             wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
             if wanted and time.time() >= running.started_s + wait_s:
+                process = self._at_free_port(process) if failures else process
                 self.store.started(process.name, self.backend.start(process), failures)
                 log.info("started", extra={"who": process.name, "port": process.port})
         elif not wanted and (self.ending.is_set() or not self._needed(process)):
             self._end(handle)
+
+    def _at_free_port(self, process: Process) -> Process:
+        """A process whose port another program has got; gateways follow it, but clients of theirs cannot."""
+        if process.kind == "gateway" or (why := taken(process.port)) is None:
+            return process
+        moved = replace(process, port=free_port())
+        log.warning("port", extra={"who": process.name, "port": process.port, "why": why, "now": moved.port})
+        self.store.add(moved)
+        return moved
 
     def _needed(self, process: Process) -> bool:
         """Whether a gateway still uses a worker that goes, because it is yet to be told or started anew."""
@@ -242,10 +257,12 @@ class Controller:
     def _row(self, running: Running) -> dict[str, Any]:
         process, handle = running.process, running.handle
         up = handle is not None and self.backend.alive(handle)
-        state = "running" if up else "starting" if process.wanted else "stopped"
+        fails = process.wanted and running.failures >= TRIES and not (up and handle in self._served)
+        state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
         return {
             "name": process.name, "kind": process.kind, "url": process.url, "wanted": process.wanted,
-            "outdated": running.outdated,
+            "outdated": running.outdated, "failures": running.failures if fails else 0,
+            "why": said_last(self._folder, process.name) if fails else None,
             "state": state if process.wanted or not up else "draining", "restarts": running.restarts,
             "since_s": time.time() - running.started_s if up else None, "handle": handle,
         }  # fmt: skip
@@ -316,8 +333,12 @@ def _unknown(request: http.Request) -> http.Response:
 
 
 async def _run(controller: Controller) -> None:
-    token = controller.store.secret("operator")
-    where = Listen(port=controller.store.get("controller")["port"], token=token, operators=(token,))
+    store = controller.store
+    token, port = store.secret("operator"), store.get("controller")["port"]
+    if (why := taken(port)) is not None:  # whoever asks reads in the store where we are
+        log.warning("port", extra={"who": "controller", "port": port, "why": why})
+        store.put("controller", {"port": (port := free_port())})
+    where = Listen(port=port, token=token, operators=(token,))
     listening = await listen(controller.handle, where)
     controller.switching.resume()
     when_told(controller.ending.set)

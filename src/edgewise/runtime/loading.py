@@ -17,6 +17,7 @@ from edgewise.runtime import http
 from edgewise.runtime.headers import DEADLINE
 from edgewise.runtime.plan import SCENARIO
 from edgewise.runtime.reaching import client_to, store_of
+from edgewise.runtime.starving import numbers_of, watched
 from edgewise.runtime.traffic import GONE_S, zeros
 
 LOAD = 2**41  # keys the gaps apart from those of streams
@@ -34,6 +35,7 @@ class Loaded:
         dropped: could not end in time, at their replica; or there was no room.
         failed: everything else.
         why: the last error.
+        busy: why all this says more about the machine than about the system; None where it does not.
     """
 
     deadline_s: float
@@ -44,6 +46,7 @@ class Loaded:
     dropped: int = 0
     failed: int = 0
     why: str = ""
+    busy: str | None = None
 
 
 def load(
@@ -76,9 +79,17 @@ def load(
     if deadline_s is None:
         deadline_s = _own_deadline_s(state, service)
     clients = [client_to(front, store, store.get("token")) for front in chosen]
+    numbers = numbers_of(store.processes())
     store.close()
+
+    async def watch() -> Loaded:
+        async with watched(numbers) as seen:
+            loaded = await _load(clients, service, rate_qps, seconds, deadline_s, seed)
+        loaded.busy = seen.busy
+        return loaded
+
     try:
-        return asyncio.run(_load(clients, service, rate_qps, seconds, deadline_s, seed))
+        return asyncio.run(watch())
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"load: {error}") from error
 

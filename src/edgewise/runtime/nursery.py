@@ -20,20 +20,22 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import controller, job_starts, private, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, holders, log_file
 from edgewise.runtime.plan import DATABASE
 from edgewise.runtime.serving import TOLD
-from edgewise.runtime.store import Process, Store, as_json, from_json
+from edgewise.runtime.store import Process, Store, from_fields
+from edgewise.runtime.words import fault, last_words
 
 LONGEST_WAIT_S, LOCK = 5.0, "nursery.lock"
+PATIENCE_S = 5.0  # of a controller, which does nothing else meanwhile
 
 
 class Nursery:
@@ -61,8 +63,16 @@ class Nursery:
         """Load everything, then keep a controller and fork what it asks for.
 
         Raises:
-            RunError: another one runs the system of this folder.
+            EdgewiseError: another one runs the system of this folder, or this one cannot go on.
         """
+        try:
+            self._run()
+        except EdgewiseError:
+            raise
+        except Exception as error:  # what runs goes on
+            raise RunError(fault(self.folder, "nursery", error)) from error
+
+    def _run(self) -> None:
         self._lock = _lock(self.folder)  # held until this process ends
         if self._lock is None:
             raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
@@ -101,7 +111,7 @@ class Nursery:
 
         def be() -> None:
             mine.close()
-            backend = LocalBackend(self.folder, _Asking(its))
+            backend = LocalBackend(self.folder, Asking(its))
             controller.main(self.folder, backend, handle_of(os.getpid()))
 
         self._controller, self._pair = _fork(self.folder, "controller", be, self._pair), mine
@@ -123,9 +133,19 @@ class Nursery:
                 self._pair = None
                 pair.close()
                 return
-            wanted = from_json(text.decode())
-            number = _fork(self.folder, wanted.name, lambda: process.main(self.folder, wanted), pair)
-            pair.send(json.dumps(number).encode())
+            until_s, fields = json.loads(text)
+            pair.send(json.dumps(self._forked(until_s, fields, pair)).encode())
+
+    def _forked(self, until_s: float, fields: dict[str, Any], pair: socket.socket) -> int | None:
+        """Fork a process; None where that does not work, or who asked for it no longer waits."""
+        wanted, number = from_fields(fields), None
+        if time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                number = _fork(self.folder, wanted.name, lambda: process.main(self.folder, wanted), pair)
+        if number is not None and time.monotonic() > until_s:  # another one was started in its place
+            os.kill(number, signal.SIGKILL)
+            return None
+        return number
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -138,21 +158,43 @@ class Nursery:
                     self._told |= status == 0  # it ended everything: `edgewise down`
 
 
-class _Asking:
-    """The controller's end: asks the nursery for a fork."""
+class Asking:
+    """The controller's end: asks the nursery for a fork.
 
-    def __init__(self, pair: socket.socket) -> None:
-        self._pair: socket.socket | None = pair
-        pair.settimeout(2.0)
+    A nursery that has no time is not gone: every question is answered, in order, so what comes too late is
+    known by its number, and says that nothing was forked.
+
+    Args:
+        patience_s: to wait for an answer; nobody is asked while one is owed.
+    """
+
+    def __init__(self, pair: socket.socket, patience_s: float = PATIENCE_S) -> None:
+        self._pair, self._patience_s, self._owed = pair, patience_s, 0
 
     def __call__(self, wanted: Process) -> int:
-        if self._pair is not None:
-            with contextlib.suppress(OSError):
-                self._pair.send(as_json(wanted).encode())
-                if answer := self._pair.recv(64):
-                    return int(json.loads(answer))
-            self._pair = None  # a late answer must not be taken for the next one's
-        raise ConnectionError("the nursery is gone")
+        """Its number.
+
+        Raises:
+            OSError: the nursery is gone, has no time, or cannot fork.
+        """
+        self._pair.settimeout(0.0)
+        while self._owed:
+            self._answer()
+        self._pair.settimeout(self._patience_s)
+        question = [time.monotonic() + self._patience_s, asdict(wanted)]
+        self._pair.send(json.dumps(question).encode())
+        self._owed += 1
+        number = self._answer()
+        if number is None:
+            raise ChildProcessError("the nursery cannot fork")
+        return number
+
+    def _answer(self) -> int | None:
+        if not (answer := self._pair.recv(64)):
+            raise ConnectionError("the nursery is gone")
+        self._owed -= 1
+        number: int | None = json.loads(answer)
+        return number
 
 
 def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket | None) -> int:
@@ -174,12 +216,9 @@ def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket |
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-        be()
+        with last_words(folder, name):
+            be()
         status = 0
-    except EdgewiseError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-    except BaseException:
-        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)
@@ -250,4 +289,5 @@ def _replace_exposed(folder: Path, store: Store) -> None:
 
 
 if __name__ == "__main__":
-    Nursery(Path(sys.argv[1])).run()
+    with last_words(Path(sys.argv[1]), "nursery"):
+        Nursery(Path(sys.argv[1])).run()

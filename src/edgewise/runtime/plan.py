@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from edgewise.config import dump_scenario
 from edgewise.core.policy import begin
 from edgewise.core.world import World
-from edgewise.errors import ScenarioError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
@@ -38,7 +38,12 @@ HERE = Listen()
 
 def _located(policy: str) -> str:
     """A policy's name; that of a file from / on, for processes may begin elsewhere."""
-    return str(Path(policy).absolute()) if ".py:" in policy or policy.endswith(".json") else policy
+    return str(Path(policy).absolute()) if is_file(policy) else policy
+
+
+def is_file(policy: str) -> bool:
+    """Whether a policy is named by its file."""
+    return ".py:" in policy or policy.endswith(".json")
 
 
 def prepare(
@@ -103,7 +108,11 @@ def prepare(
         "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
-    wanted = [*workers, *_replicas(store, services, kinds), *known.gateways(sites, where, settings)]
+    wanted = [
+        *workers,
+        *_replicas(store, services, kinds, policy is None),
+        *known.gateways(sites, where, settings),
+    ]
     store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
     if policy is not None:
         store.put("policy", _located(policy))
@@ -163,13 +172,38 @@ def replica(
     return Process(f"{service}@{node}#{number}", "replica", port, {**settings, **more}, _core(n + number))
 
 
-def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]]) -> list[Process]:
+def _choose(store: Store, services: Services, runs: bool) -> None:
+    """Note the policies of services, but leave to the controller of a system that runs what it can switch.
+
+    It cannot switch to a file, nor from a policy that does not fit: these are changed with the services.
+    """
+    wanted: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "request_policy": (services.spec.dispatch, load_request_policy),
+        "replica_policy": (services.spec.orchestrate, load_replica_policy),
+    }
+    for setting, (name, load) in wanted.items():
+        former = store.get(setting)
+        if not runs or former is None or is_file(name) or not _fits(load, former, services):
+            store.put(setting, _located(name))
+
+
+def _fits(load: Callable[[str], Any], name: str, services: Services) -> bool:
+    """Whether a policy can be used with services."""
+    try:
+        begin(load(name), services.system)
+    except PolicyError:
+        return False
+    return True
+
+
+def _replicas(
+    store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]], runs: bool
+) -> list[Process]:
     """Replicas that are wanted already and still fit; the first ones of services that have none."""
     if services is None:
         return []
     store.put("services", {name: kinds[name] for name in services.names})
-    store.put("request_policy", _located(services.spec.dispatch))
-    store.put("replica_policy", _located(services.spec.orchestrate))
+    _choose(store, services, runs)
     left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
     kept: list[Process] = []
     for running in store.processes("replica"):

@@ -19,7 +19,6 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.world import World
-from edgewise.errors import EdgewiseError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
@@ -33,6 +32,7 @@ from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.emulation import SlowModel, Ways
 from edgewise.runtime.following import Following
 from edgewise.runtime.gateway import Gateway, Patience
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.onnx_model import OnnxModel
@@ -46,6 +46,7 @@ from edgewise.runtime.session import Session
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
+from edgewise.runtime.words import last_words
 from edgewise.runtime.worker import Worker
 
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
@@ -209,7 +210,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
     settings, world = process.settings, gateway.session.world
     policy = load_request_policy(store.get("request_policy"))
     site = world.site_names.index(settings["site"])
-    core = Dispatching(services, site, policy, settings["seed"], gateway.session.clock)
+    core = Dispatching(services, site, policy, settings["seed"], gateway.session.clock, Limited())
     return ServiceRequests(
         core,
         gateway.upstreams,
@@ -225,7 +226,6 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]), from_json(sys.stdin.read()))
-    except EdgewiseError as error:
-        sys.exit(f"error: {error}")
+    wanted = from_json(sys.stdin.read())
+    with last_words(Path(sys.argv[1]), wanted.name):
+        main(Path(sys.argv[1]), wanted)

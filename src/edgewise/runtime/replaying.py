@@ -12,17 +12,20 @@ from edgewise.runtime import http
 from edgewise.runtime.plan import SCENARIO
 from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.recording import TRACE
+from edgewise.runtime.starving import numbers_of, watched
 from edgewise.runtime.traffic import Seen, Traffic, zeros
 from edgewise.workloads import read_streams_csv
 
 
-def play(state: Path, folder: Path, seed: int = 0) -> list[Seen]:
+def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[Seen], str | None]:
     """Open the recorded streams at their times and send their queries, filled with zeros.
 
     Args:
         state: folder of the system that is up; its sites must have the recording's names.
         folder: the recording.
         seed: keys the phases.
+    Returns:
+        What their clients saw, and why that says more about the machine than about the system, if it does.
     Raises:
         ScenarioError: the recording cannot be read.
         RunError: the system does not answer, or has not the recording's sites.
@@ -38,19 +41,21 @@ def play(state: Path, folder: Path, seed: int = 0) -> list[Seen]:
         raise RunError(f"site {missing[0]!r}: the system that is up has only {', '.join(here)}")
     chosen = [of_site.get(name, fronts[0]) for name in sites]
     clients = {site: client_to(front, store, store.get("token")) for site, front in enumerate(chosen)}
+    numbers = numbers_of(store.processes())
     store.close()
     try:
-        return asyncio.run(_play(streams, clients, sites, seed))
+        return asyncio.run(_play(streams, clients, sites, numbers, seed))
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"replay: {error}") from error
 
 
 async def _play(
-    streams: list[Stream], clients: dict[int, http.Client], sites: list[str], seed: int
-) -> list[Seen]:
+    streams: list[Stream], clients: dict[int, http.Client], sites: list[str], numbers: list[int], seed: int
+) -> tuple[list[Seen], str | None]:
     queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
     traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed)
-    seen = await traffic.play()
+    async with watched(numbers) as machine:
+        seen = await traffic.play()
     for client in clients.values():
         client.close()
-    return seen
+    return seen, machine.busy

@@ -257,6 +257,11 @@ class Replicas:
             "state": STATES[self._state(running)],
         }  # fmt: skip
 
+    def _dispatch_fault(self) -> str | None:
+        """Why a gateway sends requests to the cloud, not where their policy says; None where none does."""
+        faults = [seen["fault"] for seen in (self._seen or {}).values() if seen.get("fault")]
+        return faults[0] if faults else None
+
     def report(self) -> dict[str, Any] | None:
         """Policies, totals and replicas of each service by node; None where there are no services."""
         services = self.services
@@ -280,5 +285,5 @@ class Replicas:
             found.append({"service": name, "nodes": nodes, "requests": sums})
         return {
             "dispatch": self.store.get("request_policy"), "orchestrate": self.store.get("replica_policy"),
-            "services": found, "fault": self.fault or None,
+            "services": found, "fault": self.fault or None, "dispatch_fault": self._dispatch_fault(),
         }  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime.backends.base import Backend
-from edgewise.runtime.backends.local import log_file, place_file
+from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.changes import (
     DONE,
     FAILED,
@@ -33,6 +33,7 @@ from edgewise.runtime.changes import (
 )
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.words import said_last
 
 log = logging.getLogger("edgewise.rolling")
 LOADING_S = 300.0  # a large network on a slow disk
@@ -62,7 +63,7 @@ class Rolling:
         self, store: Store, backend: Backend, ask: Ask, end: Callable[[str], None], ending: asyncio.Event
     ) -> None:
         self.store, self.backend, self.ending = store, backend, ending
-        self._ask, self._end = ask, end
+        self._ask, self._end, self._folder = ask, end, store.file.parent
 
     def report(self) -> dict[str, Any]:
         """State of the latest change, and why it failed."""
@@ -156,7 +157,9 @@ class Rolling:
         while await self._ask(process, path) is None:
             self._go_on(process.name, until_s, "its successor is not ready")
             if not self.backend.alive(handle):
-                raise ChangeError(f"{process.name}: ended before it was ready: {self._last_words(process)}")
+                raise ChangeError(
+                    f"{process.name}: ended before it was ready: {said_last(self._folder, process.name)}"
+                )
             await asyncio.sleep(PAUSE_S)
 
     # gateways
@@ -199,7 +202,7 @@ class Rolling:
             if running.handle and await self._ask(running.process, "/v2/health/ready") is not None:
                 return
             if running.failures >= TRIES:
-                words = self._last_words(running.process)
+                words = said_last(self._folder, name)
                 raise ChangeError(f"{name}: ended {running.failures} times before it was ready: {words}")
             self._go_on(name, until_s, "is not ready")
             await asyncio.sleep(PAUSE_S)
@@ -235,17 +238,3 @@ class Rolling:
 
     def _row(self, name: str) -> Running | None:
         return next((r for r in self.store.processes() if r.process.name == name), None)
-
-    def _last_words(self, process: Process) -> str:
-        """The error that a process ended with, as its log has it."""
-        with suppress(OSError):
-            lines = (
-                log_file(self.store.file.parent, process.name)
-                .read_text(errors="replace")[-8192:]
-                .splitlines()
-            )
-            said = [line for line in lines if line and not line.startswith("{")]
-            errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-            if said:
-                return (errors or said)[-1]
-        return "its log does not say why"

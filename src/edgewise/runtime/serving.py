@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import logging
 import signal
@@ -109,7 +110,9 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
         tls = http.tls_server(*where.pair) if where.pair else None
         server = await http.serve(guarded, where.host, where.port, where.limits, tls, at_once)
     except OSError as error:
-        raise ScenarioError(f"cannot listen on {where.host}:{where.port}: {error}") from error
+        taken = "another program has the port; end it, or use another one"
+        why = taken if error.errno == errno.EADDRINUSE else error
+        raise ScenarioError(f"cannot listen on {where.host}:{where.port}: {why}") from error
     if where.grpc_port is None:
         return Listening(server, None)
     if importlib.util.find_spec("grpc") is None:

@@ -11,8 +11,8 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +84,25 @@ def look(numbers: Sequence[int]) -> Look:
 def numbers_of(rows: Sequence[Running]) -> list[int]:
     """Processes of a live system on this machine, and this one."""
     return [os.getpid(), *(int(row.handle.split(":")[0]) for row in rows if row.handle)]
+
+
+@dataclass(slots=True)
+class Watched:
+    """What was seen of processes: why what they measured says little, None where they got their time."""
+
+    busy: str | None = None
+
+
+@asynccontextmanager
+async def watched(numbers: Sequence[int]) -> AsyncIterator[Watched]:
+    """Watch processes, and the event loop that this runs in, and say at the end whether they were starved."""
+    found, lag, before = Watched(), Lag("clients"), look(numbers)
+    keeping = asyncio.create_task(lag.keep())
+    try:
+        yield found
+    finally:
+        keeping.cancel()
+        found.busy = starved(before, look(numbers), lag.late_s)
 
 
 def starved(before: Look, after: Look, late_s: Iterable[float]) -> str | None:
