@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from importlib import import_module
 
 import numpy as np
 import onnx
@@ -119,3 +120,10 @@ class Running:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
         assert not self._thread.is_alive()
+
+
+def client_of(kind, running, model):
+    """Triton's library for "http" or "grpc", and a client of it for a model."""
+    library = import_module(f"tritonclient.{kind}")
+    port = (running.http if kind == "http" else running.grpc)[model]
+    return library, library.InferenceServerClient(f"127.0.0.1:{port}")

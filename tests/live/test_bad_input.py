@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from live_system import Running
 from running_system import small_scenario
 
 from edgewise.runtime import http
@@ -19,13 +18,6 @@ HALF = "\ud800"  # one half of a character
 STREAM = {"task": "score", "rate_qps": 1, "size_bytes": 100, "deadline_s": 5}
 JOB = {"key": "k", "command": ["true"], "folder": "/", "duration_s": 1}
 TENSOR = {"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1] * 8}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    running = Running(tmp_path_factory.mktemp("models"))
-    yield running
-    running.close()
 
 
 async def send(handler, method, path, text):

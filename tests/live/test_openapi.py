@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 
 import pytest
-from live_system import Running
 
 from edgewise.runtime.openapi import controller_document, gateway_document, worker_document
 
@@ -55,13 +54,6 @@ CASES = [
     for mode in MODES
     if mode == MODES[0] or takes_input(operation)
 ]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    running = Running(tmp_path_factory.mktemp("models"))
-    yield running
-    running.close()
 
 
 @pytest.mark.parametrize(("server", "operation", "mode"), CASES)

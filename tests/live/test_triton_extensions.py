@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_system import Running
+from live_system import client_of
 
 from edgewise.runtime.http.messages import MAX_BODY_BYTES
 from edgewise.runtime.triton import DATA_TYPES, Statistics, together
@@ -30,20 +30,6 @@ CACHE = (
 )
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    running = Running(tmp_path_factory.mktemp("models"))
-    yield running
-    running.close()
-
-
-def client_of(kind, running, model):
-    """A client, and a function that makes JSON of its answers."""
-    if kind == "http":
-        return http_client.InferenceServerClient(f"127.0.0.1:{running.http[model]}"), {}
-    return grpc_client.InferenceServerClient(f"127.0.0.1:{running.grpc[model]}"), {"as_json": True}
-
-
 def ask(client, model, rows=2, **more):
     library = http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
     given = library.InferInput("x", [rows, 8], "FP32")
@@ -54,7 +40,7 @@ def ask(client, model, rows=2, **more):
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 @pytest.mark.parametrize("model", ["dense", "score"])
 def test_configuration_statistics_and_index(running, kind, model):
-    client, form = client_of(kind, running, model)
+    (_, client), form = client_of(kind, running, model), {} if kind == "http" else {"as_json": True}
     config = client.get_model_config(model, **form)
     config = config if kind == "http" else config["config"]
     assert (config["name"], config["max_batch_size"]) == (model, 8)
@@ -79,7 +65,7 @@ def test_configuration_statistics_and_index(running, kind, model):
 
 
 def test_shapes_are_without_the_batch_axis_and_data_types_have_triton_s_numbers(running):
-    client, _ = client_of("http", running, "echo")
+    _, client = client_of("http", running, "echo")
     config = client.get_model_config("echo", model_version="1")
     assert config["max_batch_size"] == 1 and [t["dims"] for t in config["input"]] == [[]] * len(
         config["input"]
@@ -101,7 +87,7 @@ def raw(port, method, path, headers=None, body=b""):
 @pytest.mark.parametrize("model", ["dense", "score"])
 @pytest.mark.parametrize(("there", "back"), [("gzip", "deflate"), ("deflate", "gzip"), (None, "gzip")])
 def test_compressed_requests_and_answers(running, model, there, back):
-    client, _ = client_of("http", running, model)
+    _, client = client_of("http", running, model)
     form = {"request_compression_algorithm": there, "response_compression_algorithm": back}
     np.testing.assert_array_equal(ask(client, model, 500, **form), ask(client, model, 500))
     client.close()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from live_system import ECHO, Running
+from live_system import ECHO, client_of
 
 pytest.importorskip("grpc")
 http_client = pytest.importorskip("tritonclient.http")
@@ -14,19 +14,6 @@ InferenceServerException = pytest.importorskip("tritonclient.utils").InferenceSe
 
 pytestmark = pytest.mark.live
 NEEDS = {"edgewise-rate-qps": "5", "edgewise-deadline-s": "10"}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    running = Running(tmp_path_factory.mktemp("models"))
-    yield running
-    running.close()
-
-
-def client_of(kind, running, model):
-    if kind == "http":
-        return http_client, http_client.InferenceServerClient(f"127.0.0.1:{running.http[model]}")
-    return grpc_client, grpc_client.InferenceServerClient(f"127.0.0.1:{running.grpc[model]}")
 
 
 def expected(running, x):
