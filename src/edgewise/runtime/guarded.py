@@ -16,7 +16,7 @@ Question = Callable[[], Any]
 
 
 class Limited:
-    """Asks in a thread that is kept, which costs 20 µs a question (`core.guard.Asking`).
+    """Asks in a thread that is kept, which costs less than 0.1 ms a question (`core.guard.Asking`).
 
     A thread cannot be ended: nothing is asked while it still thinks.
 
