@@ -23,7 +23,7 @@ from edgewise.policies.defer.program import hindsight
 from edgewise.policies.defer.rules import Fifo, Tetris
 from edgewise.sim.defer import DeferralWorlds, simulate
 from edgewise.workloads.azure_packing import AzureTrace, read_azure_packing, worlds_of
-from edgewise.workloads.deferrable import PAPER, DeferralPattern, generate
+from edgewise.workloads.deferrable import PAPER, generate
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
 FROZEN = Path(__file__).parents[2] / "docs" / "results" / "frozen.json"
@@ -224,7 +224,7 @@ def test_pattern_is_as_it_was_frozen_and_seeds_are_worlds():
     assert b.jobs[1] == n and (a.demand[0, :n] == b.demand[1, :n]).all()
     assert (a.left_over[0] == b.left_over[1]).all() and (a.latest + a.duration <= PAPER.slots).all()
     with pytest.raises(ValueError, match="core_shares"):
-        DeferralPattern(core_shares=(0.5, 0.5))
+        replace(PAPER, core_shares=(0.5, 0.5))
 
 
 def test_generated_classes_have_their_shares():

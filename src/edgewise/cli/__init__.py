@@ -19,6 +19,7 @@ from edgewise.cli import jobs, live, switch
 from edgewise.cli import reproduce as reproducing
 from edgewise.cli import stream as streaming
 from edgewise.cli.catalog import catalog
+from edgewise.cli.deferral import simulate_jobs
 from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.load import load
 from edgewise.cli.orchestrate import orchestrate
@@ -56,7 +57,9 @@ OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name>
 @app.command(epilog="Example: edgewise simulate full-edge --set topology.antennas=2 --policy closest")
 def simulate(
     scenario: ScenarioArgument,
-    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
+    policy: Annotated[
+        str | None, typer.Option(help="DECISION=NAME, as defer=horizon; a dispatch policy alone as NAME.")
+    ] = None,
     seeds: SeedsOption = "0:3",
     changes: SetOption = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
@@ -65,6 +68,9 @@ def simulate(
     chosen = parse_seeds(seeds)
     _check_place(folder)
     loaded = _load(scenario, changes)
+    decision, policy = decided(loaded, policy)
+    if decision == "defer":
+        return simulate_jobs(loaded, policy, chosen, folder, _command())
     _note(links.beforehand(loaded))
     with _progress() as bar:
         task = bar.add_task(f"{policy}", total=len(chosen))
@@ -166,6 +172,30 @@ app.add_typer(standalone)
 app.add_typer(switch.app)
 app.add_typer(jobs.app)
 app.add_typer(training, name="train")
+
+
+DEFAULTS = {"dispatch": "least-impedance", "defer": "fifo"}  # by the decisions that `simulate` knows
+WORK = {"dispatch": "streams", "defer": "jobs"}
+
+
+def decided(scenario: Scenario, policy: str | None) -> tuple[str, str]:
+    """Decision and policy of DECISION=NAME; without a decision that of the first work it holds.
+
+    Raises:
+        EdgewiseError: the decision is unknown, or the scenario holds no such work.
+    """
+    stated, found, name = (policy or "").partition("=")
+    if not found:
+        held = [each for each, work in WORK.items() if work in scenario.spec.holds]
+        stated, name = held[0] if held else "dispatch", policy or ""
+    if stated not in WORK:
+        raise EdgewiseError(f"--policy {policy}: unknown decision {stated!r}; use {' or '.join(WORK)}")
+    if WORK[stated] not in scenario.spec.holds:
+        held_work = ", ".join(scenario.spec.holds)
+        raise EdgewiseError(
+            f"scenario {scenario.name!r} holds {held_work}, and no {WORK[stated]} to simulate"
+        )
+    return stated, name or DEFAULTS[stated]
 
 
 def _load(scenario: str, changes: list[str] | None) -> Scenario:

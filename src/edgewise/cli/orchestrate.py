@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -41,7 +42,7 @@ def orchestrate(
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Simulate requests and replicas under two policies, all seeds side by side, and write the run."""
-    from edgewise.report.replicas import write_replica_run
+    from edgewise.report.tables import write_tables
     from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
     from edgewise.sim.replicas import ReplicaWorlds, simulate
     from edgewise.workloads.steady import steady
@@ -71,7 +72,8 @@ def orchestrate(
         "orchestrate": scaling,
         "seeds": list(chosen),
     } | summary
-    write_replica_run(target, spec.model_dump(mode="json"), run | summary, _frames(spec, chosen, outcome))
+    text = yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+    write_tables(target, text, run | summary, {"frames": _frames(spec, chosen, outcome)})
     out.print(f"scenario, summary and frames: [bold]{target}[/bold]")
 
 

@@ -211,16 +211,11 @@ def view_of(
 
 
 def _row(job: DeferrableJob, since_s: float | None, now: int, slot_s: float) -> tuple[int, ...]:
-    def up(seconds: float) -> int:
-        return math.ceil(seconds / slot_s - 1e-9)
-
-    earliest, latest = up(job.earliest_s), math.floor(job.latest_s / slot_s + 1e-9)
-    duration = max(1, up(job.duration_s))
+    submitted, earliest, latest, duration = job.in_slots(slot_s)
     state = JobState.STARTABLE if earliest <= now <= latest else JobState.FUTURE
     if now > latest:
         state = JobState.EMPTY
     ends = -1
     if since_s is not None:
         state, ends = JobState.RUNNING, math.floor(since_s / slot_s + 1e-9) + duration
-    submitted = math.floor(job.submitted_s / slot_s + 1e-9)
     return (job.id, int(state), duration, submitted, earliest, latest, ends)

@@ -22,6 +22,7 @@ from edgewise.model.build import (
     check_applications,
 )
 from edgewise.model.catalog import Catalog
+from edgewise.model.deferrable import Jobs, build_jobs
 from edgewise.model.grammar.catalog import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
@@ -104,6 +105,7 @@ class Scenario:
         spec: the validated YAML form, to be written out again.
         timeline: changes of nodes and links, in order of time.
         decision_delay_s: from a stream's opening until its queries may leave the site.
+        jobs: deferrable jobs; None where it holds none.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Scenario:
     spec: ScenarioSpec
     timeline: tuple[Change, ...] = ()
     decision_delay_s: float = 0.0
+    jobs: Jobs | None = None
 
 
 def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
@@ -172,6 +175,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     streams = _streams(spec, catalog, problems)
     if spec.services is not None and not problems:
         check_services(spec.services, catalog, topology, problems)
+    jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     # Without a topology every name of the timeline would count as unknown.
     timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems) if topology.sites else ()
     if problems:
@@ -190,6 +194,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         spec=spec,
         timeline=timeline,
         decision_delay_s=spec.decision_delay_s,
+        jobs=jobs,
     )
 
 

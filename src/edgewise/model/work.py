@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from edgewise.model.resources import Resources
@@ -131,6 +132,7 @@ class DeferrableJob:
     Attributes:
         submitted_s, earliest_s, latest_s: g_i <= e_i <= l_i.
         duration_s: runs this long, uninterrupted.
+        when_evicted: other work takes its node: "pause" keeps its memory, "restart" keeps nothing.
     """
 
     id: int
@@ -140,7 +142,17 @@ class DeferrableJob:
     earliest_s: float
     latest_s: float
     priority: int = 0
+    when_evicted: str = "pause"
 
     def __post_init__(self) -> None:
         if not self.submitted_s <= self.earliest_s <= self.latest_s:
             raise ValueError(f"job {self.id}: needs submitted_s <= earliest_s <= latest_s")
+
+    def in_slots(self, slot_s: float) -> tuple[int, int, int, int]:
+        """Submitted, earliest, latest and duration in slots; no promise is broken.
+
+        Submission and latest start are rounded down, earliest start and duration up.
+        """
+        submitted, latest = (math.floor(x / slot_s + 1e-9) for x in (self.submitted_s, self.latest_s))
+        earliest, duration = (math.ceil(x / slot_s - 1e-9) for x in (self.earliest_s, self.duration_s))
+        return submitted, earliest, latest, max(1, duration)

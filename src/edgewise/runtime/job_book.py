@@ -113,7 +113,7 @@ class Job:
         earliest_s = max(wish.earliest_s, self.submitted_s)
         return DeferrableJob(
             self.id, self.resources, wish.duration_s, self.submitted_s, earliest_s,
-            max(wish.latest_s, earliest_s), wish.priority,
+            max(wish.latest_s, earliest_s), wish.priority, wish.when_evicted,
         )  # fmt: skip
 
     def since_s(self) -> float | None:

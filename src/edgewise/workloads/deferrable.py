@@ -7,17 +7,20 @@ Every draw is a hash of (seed, purpose, entity): worlds of a seed are the same u
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.stats import norm, poisson
 
 from edgewise.arrays import Floats, Ints
+from edgewise.config import load_scenario
 from edgewise.core.deferral import Trajectories
 from edgewise.core.keyed import Purpose, uniform
+from edgewise.errors import ScenarioError
+from edgewise.model.deferrable import DeferralPattern, Jobs
+from edgewise.model.scenario import Scenario
+from edgewise.model.work import DeferrableJob
 
 CORE_CASES = ((0.51, 0.37, 0.08, 0.04), (0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1))
 DURATION_CASES = (
@@ -28,65 +31,19 @@ DURATION_CASES = (
 COUNTS, CORES, DURATIONS, LEADS, WINDOWS, MEMORY = range(6)  # counters of a job's draws
 
 
-@dataclass(frozen=True, slots=True)
-class DeferralPattern:
-    """How worlds are drawn. Times are in slots.
+def jobs_of(scenario: Scenario | str) -> Jobs:
+    """The jobs of a scenario.
 
-    Attributes:
-        slots: length of a world (T).
-        slot_s: length of a slot.
-        day: slots of a day; on-demand load repeats with it.
-        jobs_per_slot: mean number of jobs whose earliest start falls in a slot (Poisson).
-        cores, core_shares: classes of c_i and their probabilities (OSDEC table 4).
-        durations, duration_shares: classes of d_i and their probabilities (OSDEC table 4).
-        lead_most: e_i - g_i is uniform on 0 … lead_most.
-        window_most: l_i - e_i is uniform on 0 … window_most.
-        total_cores: of the platform.
-        load_mean: share of it that on-demand work holds on average.
-        load_swing: amplitude of the daily wave, as a share of the platform.
-        load_noise, load_memory: deviation (share) and lag-one correlation of the noise around the wave.
-        memory_bytes_per_core: 0 leaves memory out; otherwise jobs need 0.5 to 1.5 times it per core.
+    Raises:
+        ScenarioError: it cannot be loaded, or holds no jobs.
     """
-
-    slots: int = 128
-    slot_s: float = 900.0
-    day: int = 96
-    jobs_per_slot: float = 10.0
-    cores: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
-    core_shares: tuple[float, ...] = CORE_CASES[0]
-    durations: tuple[int, ...] = (1, 2, 4, 6, 8, 12)
-    duration_shares: tuple[float, ...] = DURATION_CASES[2]
-    lead_most: int = 4
-    window_most: int = 1
-    total_cores: float = 100.0
-    load_mean: float = 0.657
-    load_swing: float = 0.05
-    load_noise: float = 0.02
-    load_memory: float = 0.95
-    memory_bytes_per_core: float = 0.0
-
-    def __post_init__(self) -> None:
-        for values, shares, what in (
-            (self.cores, self.core_shares, "core"),
-            (self.durations, self.duration_shares, "duration"),
-        ):
-            if len(values) != len(shares) or abs(sum(shares) - 1.0) > 1e-9 or min(shares) < 0:
-                raise ValueError(
-                    f"{what}_shares {shares}: needs {len(values)} shares >= 0 that add up to 1, one per class"
-                )
-        if min(self.durations) < 1 or self.slots < max(self.durations):
-            raise ValueError(f"durations {self.durations}: need 1 … {self.slots} slots")
-
-    def sha256(self) -> str:
-        """Hash of every parameter, for freezing."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-    def real_time(self) -> DeferralPattern:
-        """The same jobs without lead and window: each starts as it is submitted, or is lost."""
-        return replace(self, lead_most=0, window_most=0)
+    loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    if loaded.jobs is None:
+        raise ScenarioError(f"scenario {loaded.name!r}: holds no jobs; add a section 'jobs'")
+    return loaded.jobs
 
 
-PAPER = DeferralPattern()
+PAPER = jobs_of("deferrable").pattern
 
 
 def cases() -> dict[str, DeferralPattern]:
@@ -121,8 +78,13 @@ def _job_size(pattern: DeferralPattern) -> float:
     )
 
 
-def generate(pattern: DeferralPattern, seeds: Sequence[int]) -> Trajectories:
+def generate(
+    pattern: DeferralPattern, seeds: Sequence[int], submitted: Sequence[DeferrableJob] = ()
+) -> Trajectories:
     """One world for each seed.
+
+    Args:
+        submitted: jobs that every world has besides those that are drawn.
 
     Jobs that could not end inside the world, were they started last thing, are left out.
 
@@ -131,7 +93,9 @@ def generate(pattern: DeferralPattern, seeds: Sequence[int]) -> Trajectories:
     """
     cores = np.array([left_over_cores(pattern, seed) for seed in seeds])
     per_core = np.array([1.0, pattern.memory_bytes_per_core][: _kinds(pattern)])
-    return gather(pattern, [_jobs(pattern, seed) for seed in seeds], cores[:, :, None] * per_core)
+    listed = _listed(pattern, submitted)
+    jobs = [_together(_jobs(pattern, seed), listed) for seed in seeds]
+    return gather(pattern, jobs, cores[:, :, None] * per_core)
 
 
 def gather(pattern: DeferralPattern, jobs: Sequence[tuple[Ints, Floats]], left_over: Floats) -> Trajectories:
@@ -203,6 +167,23 @@ def _jobs(pattern: DeferralPattern, seed: int) -> tuple[Ints, Floats]:
     duration = np.array(pattern.durations)[_classes(pattern.duration_shares, draw(DURATIONS))]
     demand = np.stack([cores, cores * pattern.memory_bytes_per_core * (0.5 + draw(MEMORY))], axis=1)
     return to_windows(pattern, earliest, duration, draw(LEADS), draw(WINDOWS), demand)
+
+
+def _listed(pattern: DeferralPattern, jobs: Sequence[DeferrableJob]) -> tuple[Ints, Floats]:
+    """Jobs in seconds as rows of slots: no promise is broken, and those that might not end are left out."""
+    rows = [job.in_slots(pattern.slot_s) for job in jobs]
+    kept = [i for i, (_, _, latest, duration) in enumerate(rows) if latest + duration <= pattern.slots]
+    demand = [(jobs[i].resources.cpu_cores, jobs[i].resources.memory_bytes) for i in kept]
+    table = np.array([rows[i] for i in kept], dtype=np.int64).reshape(-1, 4)
+    return table, np.array(demand, dtype=np.float64).reshape(-1, 2)
+
+
+def _together(one: tuple[Ints, Floats], other: tuple[Ints, Floats]) -> tuple[Ints, Floats]:
+    if not other[0].size:
+        return one
+    table, demand = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+    order = np.argsort(table[:, 0], kind="stable")
+    return table[order], demand[order]
 
 
 def _classes(shares: Sequence[float], draws: Floats) -> Ints:

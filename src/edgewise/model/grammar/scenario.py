@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from edgewise.model.grammar.catalog import CatalogSpec, CatalogUseSpec
 from edgewise.model.grammar.generated import TopologySpec
+from edgewise.model.grammar.jobs import JobsSpec
 from edgewise.model.grammar.places import ClusterSpec, LinkSpec, SiteOrAll, SiteSpec, WorkerSpec
 from edgewise.model.grammar.services import ServicesSpec
 from edgewise.model.grammar.streams import StreamsSpec
@@ -24,6 +25,7 @@ PLACES = ("clusters", "sites", "links", "workers")
 NEEDS = {  # places that each kind of work needs
     "streams": ("clusters", "sites", "links", "workers"),
     "services": ("clusters", "sites", "links"),
+    "jobs": ("clusters",),
 }
 MOVED = {"applications": "streams.applications", "arrivals": "streams.arrivals", "orchestration": "services"}
 
@@ -108,6 +110,7 @@ class ScenarioSpec(Spec):
     services: ServicesSpec | None = Field(
         default=None, description="Services whose requests are dispatched and replicas orchestrated."
     )
+    jobs: JobsSpec | None = Field(default=None, description="Deferrable jobs, in what other work leaves.")
     timeline: tuple[ChangeSpec, ...] = Field(
         default=(), description="What fails, returns or changes, and when."
     )

@@ -1,4 +1,4 @@
-"""A run of requests and replicas on disk: scenario.yaml, run.json, frames.parquet."""
+"""A run on disk as plain tables: scenario.yaml, run.json and a Parquet file for each table."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from edgewise.errors import RunError
 
+Columns = Mapping[str, Sequence[Any]]
 
-def write_replica_run(
-    folder: Path,
-    scenario: Mapping[str, Any],
-    run: Mapping[str, Any],
-    frames: Mapping[str, Sequence[Any]],
-) -> Path:
+
+def write_tables(folder: Path, scenario: str, run: Mapping[str, Any], tables: Mapping[str, Columns]) -> Path:
     """Write a run.
 
     Args:
         folder: is made.
-        scenario: as plain data, every default written out.
+        scenario: YAML, every default written out.
         run: what was run and the summary, JSON.
-        frames: columns with one row for each seed and frame.
+        tables: name → columns; `items` has one row for each piece of work, `windows` one for each time span.
     Raises:
         RunError: the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True, width=110)
-        (folder / "scenario.yaml").write_text(text, encoding="utf-8")
+        (folder / "scenario.yaml").write_text(scenario, encoding="utf-8")
         (folder / "run.json").write_text(json.dumps(dict(run), indent=1) + "\n", encoding="utf-8")
-        pq.write_table(pa.table(dict(frames)), folder / "frames.parquet")
+        for name, columns in tables.items():
+            pq.write_table(pa.table(dict(columns)), folder / f"{name}.parquet")
     except OSError as error:
         raise RunError(f"{folder}: cannot be written: {error}; give another --out") from error
     return folder

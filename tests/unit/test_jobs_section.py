@@ -1,0 +1,141 @@
+"""The section `jobs` of a scenario, and the worlds that it becomes."""
+
+import hashlib
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from edgewise.cli import app
+from edgewise.config import dump_scenario, load_scenario
+from edgewise.core.deferral import check
+from edgewise.errors import EdgewiseError, ScenarioError
+from edgewise.model.scenario import parse_scenario
+from edgewise.workloads.deferrable import PAPER, generate, jobs_of
+
+# By the constants of edgewise 0.1, whose worlds of jobs were no scenario.
+RECORDED = {
+    "jobs": "b7ea52efdf", "submitted": "c97f7eb228", "earliest": "71e96c1be0", "latest": "cdd2c0736d",
+    "duration": "a6fe298a4e", "demand": "dd84cdc1b6", "left_over": "ec01936138", "total": "00754a39f7",
+}  # fmt: skip
+LISTED = {
+    "name": "listed",
+    "duration_s": 100,
+    "clusters": [
+        {"name": "c", "tier": 0, "nodes": [{"name": "n", "resources": {"cpu_cores": 4, "memory_bytes": 8e9}}]}
+    ],
+    "jobs": {
+        "slot_s": 10,
+        "submitted": [
+            {"name": "late", "cores": 1, "memory_bytes": 1e9, "duration_s": 15, "submitted_s": 25,
+             "earliest_s": 31, "latest_s": 59, "when_evicted": "restart", "priority": 3},
+            {"name": "first", "cores": 2, "duration_s": 10, "latest_s": 40},
+            {"name": "too-long", "cores": 1, "duration_s": 60, "latest_s": 50},
+        ],
+    },
+}  # fmt: skip
+
+
+def listed(**changes):
+    data = json.loads(json.dumps(LISTED))
+    data["jobs"] |= changes
+    return data
+
+
+def test_the_shipped_worlds_are_those_of_the_constants_before():
+    worlds = generate(jobs_of("deferrable").pattern, [7, 3])._asdict()
+    for name, digest in RECORDED.items():
+        assert hashlib.sha256(np.ascontiguousarray(worlds[name]).tobytes()).hexdigest()[:10] == digest, name
+    assert jobs_of("deferrable").pattern == PAPER
+
+
+def test_listed_jobs_become_slots_that_break_no_promise():
+    jobs = jobs_of(parse_scenario(LISTED, "listed"))
+    worlds = generate(jobs.pattern, [0, 1], jobs.submitted)
+    check(worlds)
+    assert worlds.jobs.tolist() == [2, 2]  # the third might not end in the run
+    rows = zip(worlds.submitted[0], worlds.earliest[0], worlds.latest[0], worlds.duration[0], strict=True)
+    assert [tuple(map(int, row)) for row in rows] == [(0, 0, 4, 1), (2, 4, 5, 2)]
+    assert worlds.demand[0].tolist() == [[2.0, 0.0], [1.0, 1e9]]
+    assert worlds.total.tolist() == [4.0, 8e9] and (worlds.left_over == worlds.total).all()
+    assert [job.when_evicted for job in jobs.submitted] == ["restart", "pause", "pause"]
+
+
+def test_listed_and_drawn_jobs_mix():
+    data = listed(drawn={"per_slot": 2, "cores": [1], "core_shares": [1], "durations": [1],
+                         "duration_shares": [1], "memory_bytes_per_core": 2e9})  # fmt: skip
+    jobs = jobs_of(parse_scenario(data, "mixed"))
+    worlds = generate(jobs.pattern, range(5), jobs.submitted)
+    check(worlds)
+    drawn = generate(jobs.pattern, range(5))
+    assert (worlds.jobs == drawn.jobs + 2).all() and (worlds.left_over == drawn.left_over).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"submitted": []}, "jobs: has no jobs; add 'drawn' or 'submitted'"),
+        ({"slot_s": 200}, "jobs.slot_s: 200 is longer than duration_s; lower it"),
+        ({"slots": 3}, "jobs.slots: unknown key 'slots'; did you mean 'slot_s'?"),
+        (
+            {"submitted": [{"name": "big", "cores": 8, "duration_s": 1, "latest_s": 1}]},
+            "jobs.submitted[0]: no node has 8 cores and 0 bytes of memory; lower them",
+        ),
+        (
+            {"submitted": [{"name": "x", "cores": 1, "duration_s": 1, "earliest_s": 5, "latest_s": 1}]},
+            "jobs.submitted[0]: needs submitted_s <= earliest_s <= latest_s, got 0, 5 and 1",
+        ),
+        (
+            {"drawn": {"per_slot": 1, "cores": [1, 2], "core_shares": [1], "durations": [1],
+                       "duration_shares": [1], "memory_bytes_per_core": 2e9}},
+            "jobs.drawn: core_shares (1.0,): needs 2 shares >= 0 that add up to 1",
+        ),
+        (
+            {"drawn": {"per_slot": 1, "cores": [1], "core_shares": [1], "durations": [1],
+                       "duration_shares": [1]}},
+            "jobs.drawn.memory_bytes_per_core: is 0, and jobs of 'submitted' need memory",
+        ),
+        (
+            {"drawn": {"per_slot": 1, "cores": [1], "core_shares": [1], "durations": [1],
+                       "duration_shares": [1], "memory_bytes_per_core": 1e9}},
+            "make 4e+09, the nodes have 8e+09; give the nodes as much",
+        ),
+    ],
+)  # fmt: skip
+def test_errors_name_path_value_and_fix(changes, expected):
+    with pytest.raises(ScenarioError) as error:
+        parse_scenario(listed(**changes), "test.yaml")
+    assert expected in str(error.value)
+
+
+def test_a_scenario_of_jobs_is_written_and_read_again(tmp_path):
+    scenario = parse_scenario(LISTED, "listed")
+    (tmp_path / "again.yaml").write_text(dump_scenario(scenario))
+    again = load_scenario(tmp_path / "again.yaml")
+    assert again.jobs == scenario.jobs and again.spec.holds == ("jobs",)
+
+
+def test_simulate_runs_jobs_and_writes_records(tmp_path):
+    arguments = ["simulate", "deferrable", "--policy", "defer=sjf", "--seeds", "0:2", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, [*arguments, "--set", "jobs.drawn.per_slot=3"])
+    assert done.exit_code == 0, done.output
+    run = json.loads((tmp_path / "run.json").read_text())
+    items = pq.read_table(tmp_path / "items.parquet").to_pylist()
+    assert run["policies"] == {"defer": "sjf"} and len(items) == run["jobs"] * 2
+    started = [item for item in items if item["started_s"] is not None]
+    assert len(started) == run["started"] * 2
+    assert all(item["earliest_s"] <= item["started_s"] <= item["latest_s"] for item in started)
+    assert load_scenario(tmp_path / "scenario.yaml").jobs.pattern.jobs_per_slot == 3
+
+
+def test_the_work_that_a_scenario_does_not_hold_is_said():
+    for arguments, expected in (
+        (["deferrable", "--policy", "dispatch=closest"], "holds jobs, and no streams"),
+        (["tiny", "--policy", "defer=fifo"], "holds streams, and no jobs"),
+        (["tiny", "--policy", "deffer=fifo"], "unknown decision 'deffer'"),
+        (["deferrable", "--policy", "defer=fofo"], "fofo"),
+    ):
+        done = CliRunner().invoke(app, ["simulate", *arguments])
+        assert isinstance(done.exception, EdgewiseError) and expected in str(done.exception)
