@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split import JobClass, build_program, contract, optimise
-from edgewise.policies.split.layout import ServerGroup, joined, layout_program
+from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout, renew_layout
 from edgewise.policies.split.program import Program
 from edgewise.profiling.dags import light_file, task_graph

@@ -68,7 +68,10 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["replay", "nowhere"], "nowhere: no recording"),
         (["up", "tiny", "--models", "nowhere"], "--models nowhere: no such folder"),
         (["train", "aset", "--state", "nope"], "--state 'nope': use history or pooled"),
-        (["split", "resnet50", "--rate", "1e9", "--simulate"], "needs 8.22e+07 servers"),
+        (
+            ["split", "split-inception", "--set", "graphs.0.rate_qps=1e9", "--simulate"],
+            "servers and there are 10",
+        ),
     ],
 )
 def test_bad_input_is_one_message_and_exit_2(tmp_path, arguments, message):

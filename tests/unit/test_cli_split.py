@@ -2,27 +2,38 @@
 
 import re
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from edgewise.cli import app
-from edgewise.errors import EdgewiseError
+from edgewise.config import dump_scenario, load_scenario
+from edgewise.errors import EdgewiseError, ScenarioError
+from edgewise.model.scenario import parse_scenario
+from edgewise.policies.split import JobClass, build_program, contract
+from edgewise.policies.split.lens import program_of
 
 runner = CliRunner()
 
 
+def of(network, **values):
+    """Arguments: the shipped scenario with another network, and other values of its graph."""
+    changes = {"network": network, **values}
+    return ["split-inception", *(x for key in changes for x in ("--set", f"graphs.0.{key}={changes[key]}"))]
+
+
 def test_sizes_forecast_and_gap():
-    done = runner.invoke(app, ["split", "inception-v1", "--rate", "100"])
+    done = runner.invoke(app, ["split", *of("inception-v1", rate_qps=100)])
     text = " ".join(done.output.split())
     assert done.exit_code == 0
-    assert "145 tasks, 46 after contraction; 1827 probabilities" in text
+    assert "145 tasks, 46 after contraction 1827 probabilities" in text
     assert "forecast 24.01 ms, whole on one server 28.81 ms" in text and "certified gap" in text
 
 
 def test_simulation_lists_policies():
-    done = runner.invoke(app, ["split", "resnet50", "--rate", "30", "--simulate"])
+    done = runner.invoke(app, ["split", *of("resnet50", rate_qps=30), "--simulate"])
     assert done.exit_code == 0
     for name in ("nona-free", "whole-least-loaded", "earliest-finish"):
         assert name in done.output
@@ -31,12 +42,22 @@ def test_simulation_lists_policies():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing"], "no such file; known by name: gpt2"),
-        (["vgg19", "--servers", "0"], "servers must be at least 1"),
-        (["vgg19", "--branches", "0"], "--branches must be at least 1"),
-        (["resnet50", "--rate", "1000", "--simulate"], "needs 82.2 servers and there are 10"),
-        ([__file__], "is no ONNX model"),
-        ([__file__, "--shape", "x=a"], "write NAME=N,N"),
+        (["tiny"], "scenario 'tiny': holds no graphs; add a section 'graphs'"),
+        (of("nothing"), "no such file; known by name: gpt2"),
+        (
+            [*of("vgg19"), "--set", "clusters.0.nodes.0.count=0"],
+            "count: 0 is not allowed; use an integer >= 1",
+        ),
+        ([*of("vgg19"), "--set", "clusters.0.nodes.0.speed_ops=0"], "no node has speed_ops"),
+        (of("vgg19", branches=0), "branches: 0 is not allowed"),
+        (
+            [*of("vgg19"), "--set", "links.0.shared=none"],
+            "shared: 'none' is not allowed; use 'each' or 'both'",
+        ),
+        ([*of("vgg19"), "--set", "links.0.shared=each"], "one rate for both directions; set shared: both"),
+        ([*of("resnet50", rate_qps=1000), "--simulate"], "need 82.2 servers and there are 10"),
+        (of(__file__), "is no ONNX model"),
+        (of("vgg19", shapes="{x: [a]}"), "graphs[0].shapes.x[0]: 'a' is not allowed; use an integer"),
     ],
 )
 def test_errors_say_what_to_change(arguments, words):
@@ -59,34 +80,100 @@ def test_a_file_with_free_axes_and_too_many_branches_says_what_to_give(tmp_path)
     file = tmp_path / "wide.onnx"
     onnx.save(model, file)
     for arguments, words in (
-        ([], r"free axes \['n', 8\]; give its shape: --shape NAME=N,N"),
-        (["--shape", "x=4,8"], r"14 branches of 14 kinds .* or --branches 7"),
+        ([], r"free axes \['n', 8\]; give its shape in graphs.shapes"),
+        (["--set", "graphs.0.shapes.x=[4, 8]"], r"14 branches of 14 kinds .* or graphs.branches 7"),
     ):
-        done = runner.invoke(app, ["split", str(file), *arguments])
+        done = runner.invoke(app, ["split", *of(file), *arguments])
         assert isinstance(done.exception, EdgewiseError)
         assert re.search(words, str(done.exception))
-    assert runner.invoke(app, ["split", str(file), "--shape", "x=4,8", "--branches", "3"]).exit_code == 0
+    few = ["--set", "graphs.0.shapes.x=[4, 8]", "--set", "graphs.0.branches=3"]
+    assert runner.invoke(app, ["split", *of(file), *few]).exit_code == 0
 
 
-def test_unequal_servers_on_two_links():
-    three = ["--group", "edge=1x2e10", "--group", "metro=1x5e10", "--group", "cloud=2x1e11"]
-    links = ["--between", "edge,metro=1e9", "--between", "metro,cloud=1e9"]
-    done = runner.invoke(app, ["split", "vgg19", "--rate", "4", *three, *links, "--simulate"])
+THREE = """
+name: three
+duration_s: 60
+clusters:
+  - {name: edge, tier: 0, nodes: [{name: e, speed_ops: 2.0e10}]}
+  - {name: metro, tier: 1, nodes: [{name: m, speed_ops: 5.0e10}]}
+  - {name: cloud, tier: 2, nodes: [{name: c, count: 2, speed_ops: 1.0e11}]}
+links:
+  - {between: [edge, metro], bandwidth_bps: 1Gbps, shared: both}
+  - {between: [metro, cloud], bandwidth_bps: 1Gbps, shared: both}
+graphs: [{name: g, network: vgg19, rate_qps: 4}]
+"""
+
+
+def test_unequal_servers_on_two_links(tmp_path):
+    (tmp_path / "three.yaml").write_text(THREE)
+    done = runner.invoke(app, ["split", str(tmp_path / "three.yaml"), "--simulate"])
     assert done.exit_code == 0
     for words in ("edge-metro", "metro-cloud", "certified gap", "simulated", "±"):
         assert words in done.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("old", "new", "words"),
     [
-        (["--group", "edge=two"], "write NAME=COUNTxPOWER"),
-        (["--group", "a=1x1e9", "--between", "a,b=1e9"], "no --group is called 'b'"),
-        (["--group", "a=1x1e9", "--between", "a,a"], "write NAME,NAME=BPS"),
-        (["--group", "a=1x1e11", "--group", "b=1x1e11"], "no link joins 'a' and 'b'"),
+        (
+            "nodes: [{name: m,",
+            "nodes: [{name: slow, speed_ops: 1}, {name: m,",
+            "need equal servers in a cluster",
+        ),
+        (
+            "[metro, cloud]",
+            "[metro, clout]",
+            "links[1].between: unknown cluster 'clout'; did you mean 'cloud'?",
+        ),
+        ("[metro, cloud]", "[metro]", "links[1].between"),
+        ("[metro, cloud]", "[metro, edge]", "links[1]: a second link between metro and edge; remove one"),
+        ("[metro, cloud]", "[metro, metro]", "no link joins 'edge' and 'cloud'"),
+        ("graphs: [{", "graphs: [{operators: [{name: a, work_ops: 1}], ", "either 'network' or 'operators'"),
     ],
 )
-def test_errors_of_groups_say_what_to_change(arguments, words):
-    done = runner.invoke(app, ["split", "vgg19", *arguments])
+def test_errors_of_clusters_say_what_to_change(tmp_path, old, new, words):
+    (tmp_path / "three.yaml").write_text(THREE.replace(old, new))
+    done = runner.invoke(app, ["split", str(tmp_path / "three.yaml")])
     assert isinstance(done.exception, EdgewiseError)
     assert words in str(done.exception)
+
+
+def test_graphs_written_out_and_two_at_once(tmp_path):
+    scenario = parse_scenario(
+        {
+            "name": "own",
+            "duration_s": 1,
+            "clusters": [{"name": "s", "tier": 0, "nodes": [{"name": "n", "count": 3, "speed_ops": 1e9}]}],
+            "links": [{"between": ["s", "s"], "bandwidth_bps": 1e9, "shared": "both"}],
+            "graphs": [
+                {
+                    "name": f"fan{k}",
+                    "rate_qps": 1.0 + k,
+                    "operators": [{"name": name, "work_ops": 1e7} for name in "abcd"],
+                    "tensors": [
+                        {"source": a, "target": b, "size_bytes": 1e4, "tensor": a}
+                        for a, b in ("ab", "ac", "bd", "cd")
+                    ],
+                }
+                for k in range(2)
+            ],
+        },
+        "own",
+    )
+    (tmp_path / "own.yaml").write_text(dump_scenario(scenario))
+    assert load_scenario(tmp_path / "own.yaml").graphs == scenario.graphs
+    done = runner.invoke(app, ["split", str(tmp_path / "own.yaml"), "--simulate"])
+    assert done.exit_code == 0 and "certified gap" in done.output, done.output
+    classes = [JobClass(contract(each.graph).graph, each.rate_qps) for each in scenario.graphs]
+    program = program_of(scenario.topology, classes)
+    same = build_program(classes, 3, 1e9, 1e9)
+    assert all(np.array_equal(a, b) for a, b in zip(program.arrays, same.arrays, strict=True))
+
+
+def test_a_cycle_of_operators_is_named():
+    data = load_scenario("split-inception").spec.model_dump(mode="json", exclude_none=True)
+    operators = [{"name": name, "work_ops": 1} for name in "ab"]
+    tensors = [{"source": a, "target": b, "size_bytes": 1} for a, b in ("ab", "ba")]
+    data["graphs"] = [{"name": "round", "rate_qps": 1, "operators": operators, "tensors": tensors}]
+    with pytest.raises(ScenarioError, match=r"graphs\[0\]: task graph 'round' has a cycle through a, b"):
+        parse_scenario(data, "x")

@@ -359,7 +359,9 @@ def conforms(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
         return False
     if isinstance(value, dict) and schema.get("type") == "object":
         if "properties" not in schema:
-            ((pattern, entry),) = schema["patternProperties"].items()
+            ((pattern, entry),) = schema.get(
+                "patternProperties", {"": schema.get("additionalProperties")}
+            ).items()
             return all(re.search(pattern, key) and conforms(item, entry, root) for key, item in value.items())
         properties = schema["properties"]
         return set(schema.get("required", ())) <= set(value) <= set(properties) and all(

@@ -10,8 +10,9 @@ from scipy.optimize import minimize
 from split_graphs import fan
 
 from edgewise.errors import PolicyError
+from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split import JobClass, Rule, build_program, optimise
-from edgewise.policies.split.layout import Layout, ServerGroup, joined, layout_program
+from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
 from edgewise.sim.layout import simulate_layout
 

@@ -161,7 +161,7 @@ def schema(
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
-app.command(epilog="Example: edgewise split inception-v1 --rate 100 --simulate")(split)
+app.command(epilog="Example: edgewise split split-inception --simulate")(split)
 app.command(epilog="Example: edgewise orchestrate kais-demo --dispatch closest")(orchestrate)
 app.command(epilog="Example: edgewise kernels --into /opt/kernels")(kernels)
 app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")(load)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,9 @@ from rich.table import Table
 from edgewise.cli.extras import extra
 from edgewise.cli.places import check_folder
 from edgewise.cli.split_layout import print_layout
+from edgewise.config import load_scenario, parse_setting
 from edgewise.errors import EdgewiseError, ProfileError
+from edgewise.model.graphs import SplitModel
 
 if TYPE_CHECKING:
     import onnx
@@ -30,24 +33,10 @@ SIMULATED = ("nona", "nona-queues", "nona-free", "whole-least-loaded", "whole-tw
 
 
 def split(
-    network: Annotated[str, typer.Argument(help="An ONNX file, or gpt2, resnet50, inception-v1, …")],
-    rate: Annotated[float, typer.Option(help="Queries per second.")] = 10.0,
-    servers: Annotated[int, typer.Option(help="How many servers.")] = 10,
-    power: Annotated[float, typer.Option(help="Operations per second of a server.")] = 1e11,
-    link: Annotated[float, typer.Option(help="Capacity of the link between them in bit/s.")] = 1e10,
-    shapes: Annotated[
-        list[str] | None, typer.Option("--shape", help="Shape of an input, e.g. x=1,3,224,224; repeatable.")
-    ] = None,
-    groups: Annotated[
+    scenario: Annotated[str, typer.Argument(help="A scenario with graphs: a file, or split-inception.")],
+    changes: Annotated[
         list[str] | None,
-        typer.Option("--group", help="Unequal servers: NAME=COUNTxPOWER, e.g. edge=2x2e10; repeatable."),
-    ] = None,
-    between: Annotated[
-        list[str] | None,
-        typer.Option("--between", help="Link of two groups: NAME,NAME=BPS, e.g. edge,cloud=1e9; repeatable."),
-    ] = None,
-    branches: Annotated[
-        int | None, typer.Option(help="Contract further, to so many branches of a sub-graph.")
+        typer.Option("--set", help="Change the scenario, as graphs.0.rate_qps=200; repeatable."),
     ] = None,
     queues: Annotated[bool, typer.Option(help="Count bursts and waiting for servers.")] = False,
     simulate: Annotated[bool, typer.Option("--simulate", help="Simulate it against baselines.")] = False,
@@ -59,38 +48,56 @@ def split(
         "runs/split"
     ),
 ) -> None:
-    """Plan how queries of a network are split over servers: sizes, forecast, certified gap."""
-    from edgewise.policies.split import JobClass, build_program, contract, limit_branches, optimise
+    """Plan how queries of networks are split over servers: sizes, forecast, certified gap."""
+    from edgewise.policies.split import JobClass, Program, optimise
+    from edgewise.policies.split.lens import program_of
 
     if live:
         check_folder("--out", folder)
-    given = dict(_shape(text) for text in shapes or [])
-    model, graph = _graph(network, given)
-    small = contract(graph)
-    if branches is not None:
-        if branches < 1:
-            raise EdgewiseError(f"--branches must be at least 1, got {branches}")
-        small = limit_branches(small, branches)
-    if groups:
-        print_layout(JobClass(small.graph, rate), groups, between or [], simulate)
+    loaded = load_scenario(scenario, dict(parse_setting(change) for change in changes or []))
+    if not loaded.graphs:
+        raise EdgewiseError(f"scenario {loaded.name!r}: holds no graphs; add a section 'graphs'")
+    read = [_contracted(each) for each in loaded.graphs]
+    classes = [
+        JobClass(small.graph, each.rate_qps) for each, (_, small) in zip(loaded.graphs, read, strict=True)
+    ]
+    program = program_of(loaded.topology, classes, queues)
+    if not isinstance(program, Program):
+        if live:
+            raise EdgewiseError("--live: runs equal servers in one cluster; leave the other clusters out")
+        print_layout(program, simulate)
         return
-    program = build_program([JobClass(small.graph, rate)], servers, power, link, queues=queues)
     plan = optimise(program)
-    _print_plan(small, program, plan)
+    for _, small in read:
+        out.print(f"{small.before} tasks, {small.after} after contraction")
+    _print_plan(program, plan)
     if (load := _load(program)) >= 1:
         out.print(f"note: the forecast does not hold: {_overload(program, load)}", soft_wrap=True)
     if simulate:
         _print_simulation(program)
     if live:
-        _print_live(model, small, given, folder, servers, rate, link, queries)
+        (model, small), first = read[0], loaded.graphs[0]
+        if model is None or len(read) > 1:
+            raise EdgewiseError("--live: runs one graph that is read from a network; leave the others out")
+        _print_live(model, small, dict(first.shapes), folder, program, queries)
 
 
-def _graph(network: str, shapes: dict[str, list[int]]) -> tuple[onnx.ModelProto, TaskGraph]:
+def _contracted(split_model: SplitModel) -> tuple[onnx.ModelProto | None, Contraction]:
+    """The network, where there is one, and its operators, contracted."""
+    from edgewise.policies.split import contract, limit_branches
+
+    model, graph = (None, split_model.graph) if split_model.graph is not None else _graph(split_model)
+    small = contract(graph)
+    return model, small if split_model.branches is None else limit_branches(small, split_model.branches)
+
+
+def _graph(split_model: SplitModel) -> tuple[onnx.ModelProto, TaskGraph]:
     """The network and its operators."""
     with extra("live", "reading networks"):
         from edgewise.profiling.dags import LIGHT, light_file, task_graph
         from edgewise.profiling.gpt2 import gpt2
         from edgewise.profiling.operators import read
+    network = str(split_model.network)
     if network == "gpt2":
         model = gpt2()
     elif network in LIGHT:
@@ -99,34 +106,23 @@ def _graph(network: str, shapes: dict[str, list[int]]) -> tuple[onnx.ModelProto,
         file = Path(network)
         if not file.is_file():
             names = ", ".join(LIGHT)
-            raise EdgewiseError(f"network {network!r}: no such file; known by name: gpt2, {names}")
+            raise EdgewiseError(f"graphs: network {network!r}: no such file; known by name: gpt2, {names}")
         model = read(file)
     try:
+        shapes = {name: list(sizes) for name, sizes in split_model.shapes.items()}
         return model, task_graph(model, Path(network).stem, shapes)
     except ProfileError as error:
         raise ProfileError(f"{network}: {error}{_hint(str(error))}") from error
 
 
 def _hint(error: str) -> str:
-    return ": --shape NAME=N,N,…" if error.endswith("give its shape") else ""
+    return " in graphs.shapes, as shapes: {x: [1, 3, 224, 224]}" if error.endswith("give its shape") else ""
 
 
-def _shape(text: str) -> tuple[str, list[int]]:
-    name, _, sizes = text.partition("=")
-    try:
-        return name, [int(size) for size in sizes.split(",")]
-    except ValueError:
-        raise EdgewiseError(f"--shape {text!r}: write NAME=N,N,…, for example x=1,3,224,224") from None
-
-
-def _print_plan(small: Contraction, program: Program, plan: Plan) -> None:
+def _print_plan(program: Program, plan: Plan) -> None:
     from edgewise.policies.split import local
 
-    out.print(
-        f"{small.before} tasks, {small.after} after contraction; {program.variables} probabilities in "
-        f"{len(program.groups)} kinds of sub-graphs"
-    )
-    names = {name: len(members) for name, members in small.members.items()}
+    out.print(f"{program.variables} probabilities in {len(program.groups)} kinds of sub-graphs")
     table = Table("sub-graph", "times", "probability", "branches by server", box=None)
     for number, group in enumerate(program.groups):
         first, last = program.arrays.start[number : number + 2]
@@ -141,7 +137,7 @@ def _print_plan(small: Contraction, program: Program, plan: Plan) -> None:
                     f"{plan.theta[first + k]:.3f}",
                     " + ".join(parts) + end,
                 )
-    if len(program.groups) and len(names) > 1:
+    if len(program.groups):
         out.print(table)
     whole = local(program).forecast
     out.print(
@@ -153,14 +149,17 @@ def _print_plan(small: Contraction, program: Program, plan: Plan) -> None:
 
 def _load(program: Program) -> float:
     """Share of the servers that is busy without any transfer."""
-    work_s = sum(task.work_ops for task in program.classes[0].graph.tasks) / program.power_ops
-    return float(program.rates_qps[0]) * work_s / program.servers
+    work_ops = sum(
+        float(rate) * sum(task.work_ops for task in each.graph.tasks)
+        for rate, each in zip(program.rates_qps, program.classes, strict=True)
+    )
+    return work_ops / program.power_ops / program.servers
 
 
 def _overload(program: Program, load: float) -> str:
     return (
-        f"--rate {program.rates_qps[0]:g} needs {load * program.servers:.3g} servers and there are "
-        f"{program.servers}: lower --rate, or raise --servers or --power"
+        f"{sum(program.rates_qps):g} queries/s need {load * program.servers:.3g} servers and there are "
+        f"{program.servers}: lower graphs.rate_qps, or give more nodes or speed_ops"
     )
 
 
@@ -187,11 +186,9 @@ def _print_simulation(program: Program) -> None:
 def _print_live(
     model: onnx.ModelProto,
     small: Contraction,
-    shapes: dict[str, list[int]],
+    shapes: Mapping[str, Sequence[int]],
     folder: Path,
-    servers: int,
-    rate: float,
-    link: float,
+    program: Program,
     queries: int,
 ) -> None:
     import numpy as np
@@ -200,9 +197,11 @@ def _print_live(
 
     with extra("live", "live"):
         from edgewise.runtime.split_trial import try_split
+    servers, rate = program.servers, float(program.rates_qps[0])
     trials = try_split(
-        model, small, shapes, folder, LIVE, servers=servers, rate_qps=rate, link_bps=link, queries=queries
-    )
+        model, small, shapes, folder, LIVE,
+        servers=servers, rate_qps=rate, link_bps=program.link_bps, queries=queries,
+    )  # fmt: skip
     table = Table("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error", box=None)
     for trial in trials:
         means = [float(batch.mean()) for batch in np.array_split(trial.time_s, BATCHES)]

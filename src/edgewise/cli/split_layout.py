@@ -1,31 +1,25 @@
-"""`edgewise split --group … --between …`: unequal servers on several links."""
+"""`edgewise split` where servers are in several clusters: unequal ones, on several links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from edgewise.errors import EdgewiseError
-
 if TYPE_CHECKING:
-    from edgewise.policies.split import JobClass
-    from edgewise.policies.split.layout import Layout
+    from edgewise.policies.split.layout import LayoutProgram
     from edgewise.policies.split.layout_optimum import LayoutPlan
 
 out = Console()
 GAP, SEEDS, QUERIES = 0.05, range(5), 4_000
 
 
-def print_layout(job: JobClass, groups: Sequence[str], between: Sequence[str], simulate: bool) -> None:
+def print_layout(program: LayoutProgram, simulate: bool) -> None:
     """Plan queries over groups of servers and print forecast, loads and gap; simulate the plan if asked."""
-    from edgewise.policies.split.layout import layout_program
     from edgewise.policies.split.layout_optimum import optimise_layout
 
-    layout = _layout(groups, between)
-    plan = optimise_layout(layout_program([job], layout), GAP)
+    layout, plan = program.layout, optimise_layout(program, GAP)
     table = Table("resource", "busy", "waits ms", box=None)
     for name, load, wait in zip(
         [*layout.links, *(group.name for group in layout.groups)], plan.load, plan.wait_s, strict=True
@@ -54,31 +48,3 @@ def _print_simulation(plan: LayoutPlan) -> None:
     )
     out.print(table)
     out.print(f"{len(SEEDS)} seeds of {QUERIES} queries, 95 % intervals")
-
-
-def _layout(groups: Sequence[str], between: Sequence[str]) -> Layout:
-    from edgewise.policies.split.layout import ServerGroup, joined
-
-    servers, links = [], {}
-    for text in groups:
-        name, _, rest = text.partition("=")
-        count, _, power = rest.partition("x")
-        try:
-            servers.append(ServerGroup(name, int(count), float(power)))
-        except ValueError:
-            raise EdgewiseError(
-                f"--group {text!r}: write NAME=COUNTxPOWER, for example edge=2x2e10"
-            ) from None
-    for text in between:
-        pair, _, bps = text.partition("=")
-        first, _, second = pair.partition(",")
-        try:
-            links[first, second] = float(bps)
-        except ValueError:
-            raise EdgewiseError(
-                f"--between {text!r}: write NAME,NAME=BPS, for example edge,cloud=1e9"
-            ) from None
-        strange = {first, second} - {group.name for group in servers}
-        if strange:
-            raise EdgewiseError(f"--between {text!r}: no --group is called {min(strange)!r}")
-    return joined(servers, links)

@@ -26,6 +26,7 @@ from edgewise.model.deferrable import Jobs, build_jobs
 from edgewise.model.grammar.catalog import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
+from edgewise.model.graphs import SplitModel, build_graphs
 from edgewise.model.library import Empty, Library, resolve
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.services import check_services
@@ -106,6 +107,7 @@ class Scenario:
         timeline: changes of nodes and links, in order of time.
         decision_delay_s: from a stream's opening until its queries may leave the site.
         jobs: deferrable jobs; None where it holds none.
+        graphs: split models, which servers of the topology share.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Scenario:
     timeline: tuple[Change, ...] = ()
     decision_delay_s: float = 0.0
     jobs: Jobs | None = None
+    graphs: tuple[SplitModel, ...] = ()
 
 
 def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
@@ -176,6 +179,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     if spec.services is not None and not problems:
         check_services(spec.services, catalog, topology, problems)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
+    graphs = build_graphs(spec.graphs or (), problems)
     # Without a topology every name of the timeline would count as unknown.
     timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems) if topology.sites else ()
     if problems:
@@ -195,6 +199,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         timeline=timeline,
         decision_delay_s=spec.decision_delay_s,
         jobs=jobs,
+        graphs=graphs,
     )
 
 

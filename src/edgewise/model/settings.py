@@ -16,7 +16,7 @@ from edgewise.model.library import Library, resolve
 from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import check_scenario
 
-FREE = ("mix",)  # mappings whose keys are names that the user chooses
+FREE = ("mix", "shapes")  # mappings whose keys are names that the user chooses
 INSTEAD = {
     "streams.arrivals.pattern": "clients_per_min",
     "streams.arrivals.clients_per_min": "pattern",

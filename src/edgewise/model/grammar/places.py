@@ -89,8 +89,8 @@ class LinkSpec(Spec):
         default=0.0, description="Standard deviation of the one-way delay in s."
     )
     bandwidth_bps: BitsPerSecond = Field(default=1e9, description="Bandwidth in bits/s of each direction.")
-    shared: Literal["no", "both"] = Field(
-        default="no", description="'both': one bandwidth for both directions together."
+    shared: Literal["each", "both"] = Field(
+        default="each", description="'each' direction has the bandwidth; or 'both' share it."
     )
     over: str | None = Field(
         default=None,

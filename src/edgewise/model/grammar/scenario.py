@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from edgewise.model.grammar.catalog import CatalogSpec, CatalogUseSpec
 from edgewise.model.grammar.generated import TopologySpec
+from edgewise.model.grammar.graphs import GraphSpec
 from edgewise.model.grammar.jobs import JobsSpec
 from edgewise.model.grammar.places import ClusterSpec, LinkSpec, SiteOrAll, SiteSpec, WorkerSpec
 from edgewise.model.grammar.services import ServicesSpec
@@ -26,6 +27,7 @@ NEEDS = {  # places that each kind of work needs
     "streams": ("clusters", "sites", "links", "workers"),
     "services": ("clusters", "sites", "links"),
     "jobs": ("clusters",),
+    "graphs": ("clusters",),
 }
 MOVED = {"applications": "streams.applications", "arrivals": "streams.arrivals", "orchestration": "services"}
 
@@ -111,6 +113,11 @@ class ScenarioSpec(Spec):
         default=None, description="Services whose requests are dispatched and replicas orchestrated."
     )
     jobs: JobsSpec | None = Field(default=None, description="Deferrable jobs, in what other work leaves.")
+    graphs: tuple[GraphSpec, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Split models: queries whose operators run on several servers.",
+    )
     timeline: tuple[ChangeSpec, ...] = Field(
         default=(), description="What fails, returns or changes, and when."
     )

@@ -30,21 +30,13 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
+from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split.placements import placements
 from edgewise.policies.split.program import JobClass
 from edgewise.policies.split.schedule import Rule
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
 MOST = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class ServerGroup:
-    """Servers of one power: how many, and operations per second of each."""
-
-    name: str
-    servers: int
-    power_ops: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def placements(
         raise PolicyError(
             f"{name or 'the sub-graph'} has {len(sub.branches)} branches of {len(kinds)} kinds and therefore "
             f"up to {total:,} placements, more than the limit of {limit:,}; contract further with "
-            f"limit_branches(…, most={most}), or --branches {most}"
+            f"limit_branches(…, most={most}), or graphs.branches {most}"
         )
     part = np.array(rows, dtype=np.int64).reshape(len(rows), len(sub.branches) + 1)
     return _lines(sub, part, bursts)
