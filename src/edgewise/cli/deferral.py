@@ -14,7 +14,8 @@ from edgewise.config import dump_scenario
 from edgewise.model.scenario import Scenario
 
 if TYPE_CHECKING:
-    from edgewise.core.deferral import Ints, Trajectories
+    from edgewise.arrays import Ints
+    from edgewise.core.deferral import Trajectories
 
 out = Console()
 

@@ -30,7 +30,8 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.deferral import Trajectories
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
-from edgewise.workloads.deferrable import LEADS, WINDOWS, DeferralPattern, gather, to_windows
+from edgewise.model.deferrable import DeferralPattern
+from edgewise.workloads.deferrable import LEADS, WINDOWS, gather, to_windows
 
 DAY_S = 86_400.0
 CLASSES: Mapping[float, float] = {1.0: 0.51, 2.0: 0.37, 4.0: 0.08, 8.0: 0.04}

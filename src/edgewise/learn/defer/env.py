@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Floats32
 from edgewise.core.deferral import Objective
+from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, job_features, summary_features
 from edgewise.sim.defer import DeferralWorlds
-from edgewise.workloads.deferrable import PAPER, DeferralPattern, generate
+from edgewise.workloads.deferrable import PAPER, generate
 
 Observation = dict[str, NDArray[Any]]
 

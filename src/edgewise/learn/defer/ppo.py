@@ -20,11 +20,12 @@ from edgewise.arrays import Floats, Floats32
 from edgewise.core.deferral import CapacityView, Objective
 from edgewise.core.keyed import Key
 from edgewise.learn.defer.networks import Auxiliary, Network
+from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import TARGETS, job_features, summary_features
 from edgewise.policies.defer.learned import LearnedDeferral
 from edgewise.sim.defer import DeferralWorlds, Outcome, simulate
-from edgewise.workloads.deferrable import DeferralPattern, generate
+from edgewise.workloads.deferrable import generate
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from

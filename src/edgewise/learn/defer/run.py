@@ -10,9 +10,10 @@ from edgewise.core.deferral import Objective
 from edgewise.errors import PolicyError
 from edgewise.learn.defer.export import export, name_of
 from edgewise.learn.defer.ppo import VARIANTS, Agent, Progress, evaluate, train, tuned
+from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies import defer
 from edgewise.sim.defer import simulate
-from edgewise.workloads.deferrable import PAPER, DeferralPattern, cases, generate
+from edgewise.workloads.deferrable import PAPER, cases, generate
 
 VALIDATION = range(500_000, 500_050)
 WATCHED = VALIDATION[:20]  # worlds of the training curve

@@ -21,6 +21,7 @@ from edgewise.core.deferral import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
 from edgewise.learn.defer.export import load as load_trained
 from edgewise.learn.defer.export import name_of
+from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies import defer
 from edgewise.policies.defer.careful import Horizon
 from edgewise.policies.defer.forecast import Forecast
@@ -31,7 +32,7 @@ from edgewise.reproduce.frozen import read_frozen
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import TRAINING
 from edgewise.sim.defer import Outcome, simulate
-from edgewise.workloads.deferrable import PAPER, DeferralPattern, cases, generate
+from edgewise.workloads.deferrable import PAPER, cases, generate
 
 FROZEN = "osdec-paper"
 RULES = ("fifo", "sjf", "tetris")
