@@ -32,7 +32,7 @@ _SHIPPED = files("edgewise") / "data" / "scenarios"
 _ORCHESTRATION = files("edgewise") / "data" / "orchestration"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
 _APPLICATIONS = files("edgewise") / "data" / "applications"
-CARD = ".json"  # ends the name of a policy that is a file
+CARD, NETWORK = ".json", ".onnx"  # end the names of policies and of networks that are files
 _COMMANDS = {_SHIPPED: "edgewise simulate", _ORCHESTRATION: "edgewise orchestrate"}
 
 
@@ -245,9 +245,11 @@ def _anchored(data: Any, folder: Path | None) -> Any:
     catalog, services = data.get("catalog"), data.get("services")
     variants = catalog.get("variants") if isinstance(catalog, dict) else None
     rows = [(row, "file") for row in (variants if isinstance(variants, list) else [])]
+    graphs = data.get("graphs")
+    rows += [(row, "network") for row in (graphs if isinstance(graphs, list) else [])]
     for row, key in (*rows, (services, "dispatch"), (services, "orchestrate")):
         path = row.get(key) if isinstance(row, dict) else None
-        if isinstance(path, str) and (key == "file" or path.endswith(CARD)):
+        if isinstance(path, str) and (key == "file" or path.endswith((CARD, NETWORK))):
             row[key] = str((folder / path).absolute())
     return data
 

@@ -50,17 +50,17 @@ def test_stations_are_the_cloud_and_all_other_nodes():
     ("changes", "message"),
     [
         (
-            {"orchestration__cloud": "clout"},
-            "orchestration.cloud: unknown cluster 'clout'; did you mean 'cloud'",
+            {"services__cloud": "clout"},
+            "services.cloud: unknown cluster 'clout'; did you mean 'cloud'",
         ),
-        ({"orchestration__services.0.variant": "camra"}, "unknown variant 'camra'; did you mean 'camera'"),
-        ({"orchestration__services.0.variant": "plates"}, "'plates' is given twice"),
-        ({"orchestration__services.0.initial": 9}, "8 of 9 replicas of 'camera' fit the nodes; lower it"),
-        ({"orchestration__frame_s": 0}, "orchestration.frame_s"),
+        ({"services__offered.0.variant": "camra"}, "unknown variant 'camra'; did you mean 'camera'"),
+        ({"services__offered.0.variant": "plates"}, "'plates' is given twice"),
+        ({"services__offered.0.initial": 9}, "8 of 9 replicas of 'camera' fit the nodes; lower it"),
+        ({"services__frame_s": 0}, "services.frame_s"),
         ({"workers.0.cluster": "west"}, "no worker of 'camera' in the cloud; add"),
         ({"workers.0.cluster": "west"}, "workers outside the cloud; remove them"),
         ({"catalog.variants.0.resources": {"cpu_cores": 1}}, "needs cpu_cores and memory_bytes above 0"),
-        ({"catalog.models.0.task": "camera", "applications.0.task": "camera"}, "'camera' is also a task"),
+        ({"catalog.models.0.task": "camera", "streams.applications.0.task": "camera"}, "'camera' is also a task"),
     ],
 )
 def test_what_is_wrong_with_services_is_said(changes, message):
@@ -115,11 +115,11 @@ def test_first_replicas_are_processes_and_stay_when_the_scenario_is_prepared_aga
 
 def test_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(PolicyError, match="no request policy 'neerest'"):
-        prepare(tmp_path, scenario(orchestration__dispatch="neerest"))
+        prepare(tmp_path, scenario(services__dispatch="neerest"))
     with pytest.raises(PolicyError, match="no replica policy"):
-        prepare(tmp_path, scenario(orchestration__orchestrate="x"))
+        prepare(tmp_path, scenario(services__orchestrate="x"))
     with pytest.raises(PolicyError, match="no file"):
-        prepare(tmp_path, scenario(orchestration__dispatch="x.json"))
+        prepare(tmp_path, scenario(services__dispatch="x.json"))
 
 
 # the controller's part
@@ -203,7 +203,7 @@ def test_adding_keeps_a_replica_that_is_to_go_unless_it_was_told_to_end(tmp_path
 
 
 def test_nodes_per_frame_bounds_where_replicas_change(tmp_path):
-    replicas, _, _ = controller(tmp_path, scenario(orchestration__nodes_per_frame=1))
+    replicas, _, _ = controller(tmp_path, scenario(services__nodes_per_frame=1))
     services = replicas.services
     before = placed(replicas, services)
     replicas.carry_out(services, [(1, 1), (3, 3), (1, 3), (3, 1)])
