@@ -60,7 +60,10 @@ def test_stations_are_the_cloud_and_all_other_nodes():
         ({"workers.0.cluster": "west"}, "no worker of 'camera' in the cloud; add"),
         ({"workers.0.cluster": "west"}, "workers outside the cloud; remove them"),
         ({"catalog.variants.0.resources": {"cpu_cores": 1}}, "needs cpu_cores and memory_bytes above 0"),
-        ({"catalog.models.0.task": "camera", "streams.applications.0.task": "camera"}, "'camera' is also a task"),
+        (
+            {"catalog.models.0.task": "camera", "streams.applications.0.task": "camera"},
+            "'camera' is also a task",
+        ),
     ],
 )
 def test_what_is_wrong_with_services_is_said(changes, message):
