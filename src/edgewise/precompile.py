@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from edgewise import api, policies
 from edgewise.config import load_orchestration, load_scenario
+from edgewise.core.orchestration import RequestPolicy
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration_spec import build_system
@@ -20,7 +23,8 @@ from edgewise.model.services import services_of
 from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, requests, split
-from edgewise.runtime import dispatching, session
+from edgewise.policies.kais import features as kais
+from edgewise.runtime import dispatching, service_policies, session
 from edgewise.sim import defer as deferring
 from edgewise.sim import replicas as replicating
 from edgewise.sim.split import simulate_split
@@ -34,9 +38,11 @@ def parts() -> dict[str, Callable[[], None]]:
     """What can be compiled by itself, by name."""
     every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
         ("streams", policies.names(), streams),
-        ("requests", requests.names(), dispatch),
+        ("requests", sorted({*requests.names(), *service_policies.request_policies()}), dispatch),
         ("replicas", orchestrate.names(), scale),
         ("splitting", split.NAMES, splitting),
+        ("layouts", ("nona",), layout),
+        ("features", ("kais",), features),
         ("placement", _placements(), placement),
         ("deferral", defer.names(), deferral),
     )
@@ -84,22 +90,26 @@ def streams(name: str) -> None:
 
 
 def dispatch(name: str) -> None:
-    """A request policy, in simulation and live."""
-    _replicas(name, "none")
+    """A request policy or the dispatcher of a shipped card, in simulation and live."""
+    _replicas(_dispatcher(name), "none")
     if (services := services_of(load_scenario("kais-live"))) is not None:
-        dispatching.rehearse(services, requests.load(name))
+        dispatching.rehearse(services, _dispatcher(name))
+
+
+def _dispatcher(name: str) -> RequestPolicy:
+    return requests.load(name) if name in requests.names() else service_policies.load_request_policy(name)
 
 
 def scale(name: str) -> None:
     """A replica policy."""
-    _replicas("greedy", name)
+    _replicas(requests.load("greedy"), name)
 
 
-def _replicas(one: str, two: str) -> None:
+def _replicas(request_policy: RequestPolicy, two: str) -> None:
     spec = load_orchestration("kais-demo", {"frames": 2})
     system, slots = build_system(spec), spec.frames * spec.frame_slots
     drawn = steady(spec.requests, system, range(1), slots * spec.slot_s)
-    request_policy, replica_policy = requests.load(one), orchestrate.load(two)
+    replica_policy = orchestrate.load(two)
     for policy in (request_policy, replica_policy):
         if hasattr(policy, "know"):
             policy.know(drawn, system, slots * spec.slot_s)
@@ -111,12 +121,37 @@ def _replicas(one: str, two: str) -> None:
 
 def splitting(name: str) -> None:
     """A splitting policy: plan and simulation."""
+    program = split.build_program([split.JobClass(_fan(), 10.0)], 4, 1e11, 1e10)
+    simulate_split(split.split_policy(name, program), program, 20, 0)
+
+
+def layout(name: str) -> None:
+    """Queries split over unequal servers: plan and simulation."""
+    from edgewise.policies.split.layout import ServerGroup, joined, layout_program
+    from edgewise.policies.split.layout_optimum import optimise_layout
+    from edgewise.sim.layout import simulate_layout
+
+    groups = joined([ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 2, 1e11)], {("edge", "cloud"): 1e9})
+    plan = optimise_layout(layout_program([split.JobClass(_fan(), 1.0)], groups), 0.05)
+    simulate_layout(plan, 20, 0)
+
+
+def features(name: str) -> None:
+    """What the networks of a trained card are given."""
+    spec = load_orchestration("kais-demo", {"frames": 2})
+    system, slots = build_system(spec), spec.frames * spec.frame_slots
+    drawn = steady(spec.requests, system, range(1), slots * spec.slot_s)
+    view = replicating.ReplicaWorlds(system, drawn, slots, range(1)).view
+    allowed = np.ones((*view.head.shape, system.stations), dtype=np.bool_)
+    kais.station_rows(system, view, allowed)
+    kais.draws(view, system.stations)
+
+
+def _fan() -> TaskGraph:
     tasks = (Task("in", 1e9), *(Task(f"branch{i}", 1e9) for i in range(3)), Task("out", 1e9))
     edges = [Edge("in", task.name, 1e6) for task in tasks[1:-1]]
     edges += [Edge(task.name, "out", 1e6) for task in tasks[1:-1]]
-    graph = TaskGraph("fan", tasks, tuple(edges))
-    program = split.build_program([split.JobClass(graph, 10.0)], 4, 1e11, 1e10)
-    simulate_split(split.split_policy(name, program), program, 20, 0)
+    return TaskGraph("fan", tasks, tuple(edges))
 
 
 def placement(name: str) -> None:

@@ -102,6 +102,63 @@ def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder)
     assert anew.startswith("compiling kernels, in every run anew because") and "EDGEWISE_CACHE" in anew
 
 
+LINE = "from edgewise.cli.kernels import say_when_compiling\n" + CALL.replace(
+    'compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()"
+)
+OTHER = 12345  # a user that nobody is
+
+
+def of_another(place):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(place, OTHER, OTHER)
+
+
+def for_everybody(place):
+    place.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "why"), [(of_another, f"belongs to user {OTHER}"), (for_everybody, "by others")]
+)
+@pytest.mark.parametrize("depth", [0, 1, 2], ids=["above", "cache", "kernels"])
+def test_code_that_another_user_may_have_written_is_not_loaded(folder, spoilt, why, depth):
+    own = folder / "own"
+    call(folder, EDGEWISE_CACHE=str(own))
+    place = [own, own / "edgewise", kept(folder)][depth]
+    spoilt(place)
+    result, line = call(folder, LINE, EDGEWISE_CACHE=str(own))
+    assert result == "9.0 None 1"
+    assert (
+        line.startswith("compiling kernels, in every run anew because ")
+        and f"{place} " in line
+        and why in line
+    )
+
+
+@pytest.mark.parametrize("spoilt", [of_another, for_everybody])
+def test_nor_is_a_single_file_that_another_user_may_have_written(folder, spoilt):
+    own = folder / "own"
+    call(folder, EDGEWISE_CACHE=str(own))
+    spoilt(next(kept(folder).glob("*/*.nbi")))
+    assert call(folder, EDGEWISE_CACHE=str(own)) == ["compiles twice", "compiles helper", "9.0 None 1"]
+
+
+def test_kernels_of_an_image_that_another_user_may_have_written_are_not_loaded(folder):
+    brought, own = folder / "brought", folder / "own"
+    call(folder, EDGEWISE_CACHE=str(brought))
+    for_everybody(brought)
+    result, line = call(folder, LINE, EDGEWISE_KERNELS=str(brought), EDGEWISE_CACHE=str(own))
+    assert result == "9.0 None 1" and f"not used: {brought} can be written by others" in line
+    assert call(folder, EDGEWISE_KERNELS=str(brought), EDGEWISE_CACHE=str(own)) == ["9.0 None 0"]
+
+
+def test_what_is_kept_only_its_owner_can_write_whatever_the_umask(folder):
+    call(folder, "import os; os.umask(0)\n" + CALL, EDGEWISE_CACHE=str(folder / "own"))
+    assert not [file for file in (folder / "own").rglob("*") if file.stat().st_mode & 0o022]
+    assert call(folder, EDGEWISE_CACHE=str(folder / "own")) == ["9.0 None 0"]
+
+
 SPLIT = """
 from edgewise.core import compiled
 compiled.watch(lambda name: print("compiles", name))
@@ -125,6 +182,7 @@ def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):
     shipped = [f"--dispatch {name}" for name in requests.names()]
     shipped += [f"placement:{name}" for name in place.POLICIES]
     shipped += [f"splitting:{name}" for name in split.NAMES]
+    shipped += ["layouts:nona"]
     assert all(any(name in command for command in commands) for name in shipped)
 
 

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from edgewise.core import compiled
+from edgewise.core.telling import tell_once
 from edgewise.errors import RunError
 
 out = Console()
@@ -72,19 +73,4 @@ def _compile(names: list[str], into: Path, cpu: Cpu) -> list[str]:
 
 def say_when_compiling() -> None:
     """From now on, one line on stderr says that kernels are compiled, when the first one is."""
-    said: list[str] = []
-
-    def say(name: str) -> None:
-        if not said:
-            said.append(name)
-            err.print(compiling_line(), highlight=False, markup=False, soft_wrap=True)
-
-    compiled.watch(say)
-
-
-def compiling_line() -> str:
-    """What is said."""
-    folder = compiled.FOLDERS[-1]
-    if compiled.can_keep():
-        return f"compiling kernels for this machine, once; kept in {folder} …"
-    return f"compiling kernels, in every run anew because {folder} cannot be written; set EDGEWISE_CACHE …"
+    tell_once(partial(err.print, highlight=False, markup=False, soft_wrap=True))

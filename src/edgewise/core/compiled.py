@@ -15,6 +15,7 @@ compiles for any processor too.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast, overload
+
+from edgewise.core.trust import all_own, own_files, why_not
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -71,22 +74,36 @@ def cache_root() -> Path:
         return Path("/nonexistent") / "edgewise"
 
 
+REFUSED: list[str] = []  # why folders of kernels are not used
+NOWHERE = Path(os.devnull) / "edgewise"  # even root can write nothing there
+
+
 def _folders() -> tuple[Path, ...]:
     """Where kernels are looked for; new ones go into the last."""
     brought, here = os.environ.get("EDGEWISE_KERNELS"), Processor.here()
     for processor in (here, GENERIC):
         folder = f"numba-{kernel_hash(processor=processor)}"
-        if brought and (Path(brought) / "edgewise" / folder).is_dir():
+        if brought and (place := Path(brought) / "edgewise" / folder).is_dir() and (own := _trusted(place)):
             if processor == GENERIC:
                 os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = GENERIC
-            return Path(brought) / "edgewise" / folder, cache_root() / folder
-    return (cache_root() / f"numba-{kernel_hash(processor=here)}",)
+            return own, _trusted(cache_root() / folder) or NOWHERE
+    return (_trusted(cache_root() / f"numba-{kernel_hash(processor=here)}") or NOWHERE,)
+
+
+def _trusted(folder: Path) -> Path | None:
+    """The folder, unless somebody else may have written what lies in it."""
+    found = Path(os.path.realpath(folder))
+    if (why := why_not(found)) is None:
+        return found
+    REFUSED.append(why)
+    return None
 
 
 if os.environ.get("EDGEWISE_JIT", "1") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 FOLDERS = _folders() if JIT else ()
+os.environ.setdefault("NUMBA_OPT", "1")  # compiles sooner than 3; loops run about as fast
 
 import numba as numba  # noqa: E402  (after the processor is set; kernels import it from here)
 import numpy as np  # noqa: E402
@@ -166,6 +183,16 @@ class _Kernel(CPUDispatcher):
 
     called: Any
 
+    def compile(self, sig: Any) -> Any:
+        """Code of a call by Python, without the collector: it would search in vain what a compiler keeps."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return super().compile(sig)
+        finally:
+            if collects:
+                gc.enable()
+
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Typing of a call by a kernel."""
         plain: Any = numba.types.unliteral
@@ -193,9 +220,12 @@ class _Kept:
         self._folders = [_cache_in(folder, prefix)(function) for folder in FOLDERS]
         self.cache_path = self._folders[-1].cache_path
 
+    def _is_own(self, folder: Any) -> bool:
+        return _all_own(Path(folder.cache_path))
+
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The code for a signature, or None."""
-        for folder in self._folders:
+        for folder in filter(self._is_own, self._folders):
             with suppress(OSError):  # it cannot be read
                 if (found := folder.load_overload(signature, target)) is not None:
                     return found
@@ -203,8 +233,9 @@ class _Kept:
 
     def save_overload(self, signature: Any, code: Any) -> None:
         """Write what was compiled."""
-        with suppress(OSError):
-            self._folders[-1].save_overload(signature, code)
+        with suppress(OSError), own_files():
+            if self._is_own(self._folders[-1]):
+                self._folders[-1].save_overload(signature, code)
 
 
 @cache
@@ -246,6 +277,9 @@ def _cache_in(root: Path, prefix: str) -> Any:
     return Kept
 
 
+_all_own = cache(all_own)  # once per process
+
+
 @cache
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
@@ -271,6 +305,6 @@ def watch(told: Callable[[str], None]) -> None:
 
 def can_keep() -> bool:
     """Whether what is compiled can be written to disk."""
-    with suppress(OSError):
+    with suppress(OSError), own_files():
         FOLDERS[-1].mkdir(parents=True, exist_ok=True)
     return os.access(FOLDERS[-1], os.W_OK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
+from edgewise.core.telling import tell_once
 from edgewise.core.world import World
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
@@ -49,6 +51,7 @@ from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.words import last_words
 from edgewise.runtime.worker import Worker
 
+log = logging.getLogger("edgewise.process")
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
 
 
@@ -95,6 +98,7 @@ def main(folder: Path, process: Process) -> None:
         run(run_worker(_worker(process), where))
         place.close()
         return
+    tell_once(log.warning)
     run(_gateway(folder, process, SteadyStore(folder / DATABASE)))
     place.close()
 

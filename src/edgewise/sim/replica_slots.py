@@ -14,8 +14,9 @@ from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import System
+from edgewise.policies.kais.stations import by_weights
 from edgewise.policies.requests.base import at_sites
-from edgewise.policies.requests.rules import by_rule, rule_at_sites
+from edgewise.policies.requests.rules import by_rule, rule_at_sites, weights_at_sites
 from edgewise.sim.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
 from edgewise.sim.replica_scaling import scale_one
 from edgewise.sim.replica_state import Truth, Worlds
@@ -30,16 +31,6 @@ def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
         return False
     replicas = seen.replicas[w, k, seen.site[w, b].head_service]
     return bool(k == 0 or replicas.ready > replicas.removing)
-
-
-@kernel(allocates=False)
-def first_impossible(seen: ReplicaView, stations: Ints) -> int:
-    """w * B + b of the first decision that cannot be carried out, or -1."""
-    for w in range(stations.shape[0]):
-        for b in range(stations.shape[1]):
-            if not possible(held(seen), w, b, stations[w, b]):
-                return int(w * stations.shape[1] + b)
-    return -1
 
 
 @inner
@@ -86,17 +77,23 @@ def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> N
 
 
 @kernel(allocates=False)
-def begin_all_worlds(system: System, seen: ReplicaView, truth: Truth, slot: int) -> None:
-    """Begin a slot of every world."""
-    for w in range(seen.world.size):
-        begin_slot(held(system), held(Worlds(seen, truth)), w, slot)
+def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int) -> int:
+    """One slot of every world under (W, B) stations; slot -1 only begins the first.
 
-
-@kernel(allocates=False)
-def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int) -> None:
-    """One slot of every world under (W, B) stations."""
+    Returns:
+        w * B + b of the first decision that cannot be carried out, when nothing has changed; or -1.
+    """
+    p, x = held(system), held(Worlds(seen, truth))
     for w in range(stations.shape[0]):
-        pass_slot(held(system), held(Worlds(seen, truth)), w, stations[w], slot)
+        for b in range(stations.shape[1]):
+            if slot >= 0 and not possible(x.seen, w, b, stations[w, b]):
+                return int(w * stations.shape[1] + b)
+    for w in range(stations.shape[0]):
+        if slot < 0:
+            begin_slot(p, x, w, 0)
+        else:
+            pass_slot(p, x, w, stations[w], slot)
+    return -1
 
 
 @inner
@@ -142,11 +139,35 @@ def pass_by_rule(
                 break
 
 
+@kernel(allocates=False, nogil=True)
+def pass_by_weights(
+    system: System,
+    seen: ReplicaView,
+    truth: Truth,
+    first: int,
+    end: int,
+    slots: Ints,
+    until: int,
+    memory: Any,
+    stations: Ints,
+    wrong: Ints,
+) -> None:
+    """`passing` for weights, cached on disk; see `pass_by_rule`."""
+    p, x = held(system), held(Worlds(seen, truth))
+    for w in range(first, end):
+        while slots[w] < until and has_room(x.truth, w):
+            weights_at_sites(p, x.seen, w, memory, stations[w])
+            if not goes_on(p, x, w, stations[w], slots, wrong):
+                break
+
+
 def passing(decide: Callable[..., int]) -> Callable[..., None]:
     """Kernel that passes slots of some worlds, each deciding for itself, see `pass_by_rule`.
 
     A kernel that is not shipped is compiled once in every process.
     """
+    if decide is by_weights:
+        return pass_by_weights
     return pass_by_rule if decide is by_rule else _passing(decide)
 
 

@@ -35,8 +35,6 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.sim import replica_state as k
 from edgewise.sim.replica_slots import (
-    begin_all_worlds,
-    first_impossible,
     pass_all,
     passing,
     scale_all,
@@ -128,7 +126,7 @@ class ReplicaWorlds:
         self.slot = 0
         frames = self.slots // self.system.frame_slots
         self.state = k.new_worlds(self.system, self._requests, frames, self._seeds)
-        begin_all_worlds(self.system, *self.state, self.slot)
+        pass_all(self.system, *self.state, np.zeros(self.view.site.shape, dtype=np.int64), -1)
         return self.view
 
     @property
@@ -168,13 +166,12 @@ class ReplicaWorlds:
         stations = np.ascontiguousarray(stations, dtype=np.int64)
         if stations.shape != self.view.head.shape:
             raise PolicyError(f"stations must be of shape {self.view.head.shape}, got {stations.shape}")
-        wrong = first_impossible(self.view, stations)
+        self._grow()
+        wrong = pass_all(self.system, *self.state, stations, self.slot)
         if wrong >= 0:
             raise PolicyError(
                 self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
             )
-        self._grow()
-        pass_all(self.system, *self.state, stations, self.slot)
         self.slot += 1
         truth = self.state.truth
         return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())

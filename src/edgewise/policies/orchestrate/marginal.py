@@ -105,10 +105,18 @@ class MarginalValue:
         time_s = np.ones(services) if self._time_s is None else self._time_s
         load = self._rate_qps(view) * time_s
         commands = np.zeros((view.worlds, MOST, 2), dtype=np.int64)
-        most = 0
+        most, x = 0, self._empty(time_s)
         for w in range(view.worlds):
-            most = max(most, plan(self.system, view, w, load[w], time_s, self._terms, commands[w]))
+            most = max(most, plan(self.system, view, w, x._replace(load=load[w]), commands[w]))
         return commands[:, :most]
+
+    def _empty(self, time_s: Floats) -> Plan:
+        """Made here, since a kernel that makes arrays of four kinds compiles for a second longer."""
+        system, nodes, services = self.system, self.system.site_of.size, self.system.services
+        there, total = np.zeros((nodes, services), dtype=np.int64), np.zeros(services, dtype=np.int64)
+        planned = np.zeros((nodes, system.layer_bytes.size), dtype=np.bool_)
+        used, room = np.zeros(nodes), np.zeros(nodes)
+        return Plan(time_s, time_s, self._terms, there, total, used, room, planned)
 
     def _rate_qps(self, view: ReplicaView) -> Floats:
         """(W, S) arrivals per second: known beforehand and seen since."""
@@ -156,12 +164,12 @@ class Plan(NamedTuple):
     planned: Any
 
 
-@kernel
-def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, terms: Any, commands: Any) -> int:
-    """Fill (MOST, 2) commands of world w; how many."""
-    p, v = held(system), held(view)
-    x = held(as_it_is(p, v, w, load, time_s, terms))
-    budget = terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
+@kernel(allocates=False)
+def plan(system: System, view: ReplicaView, w: int, empty: Plan, commands: Any) -> int:
+    """Fill (MOST, 2) commands of world w, with load, times and terms of a plan; how many."""
+    p, v, x = held(system), held(view), held(empty)
+    as_it_is(p, v, w, x)
+    budget = x.terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
     count = 0
     while count < MOST:
         n, s, lack = best_addition(p, v, w, x, budget)
@@ -170,7 +178,7 @@ def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, term
         change = s + 1
         if x.room[n] < system.service_memory_bytes[s]:
             other = least_worth(v, w, n, x)
-            if other < 0 or worth(other, x, 0) > terms[7] * worth(s, x, 1):
+            if other < 0 or worth(other, x, 0) > x.terms[7] * worth(s, x, 1):
                 x.room[n] = -1.0
                 continue
             change = -(other + 1)
@@ -182,24 +190,24 @@ def plan(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, term
     return count
 
 
-@inner(allocates=True)
-def as_it_is(system: System, view: ReplicaView, w: int, load: Any, time_s: Any, terms: Any) -> Plan:
-    """The plan of world w before any command."""
-    nodes, services, first = system.site_of.size, load.size, system.first_machine[1]
-    there, total = np.zeros((nodes, services), dtype=np.int64), np.zeros(services, dtype=np.int64)
-    used, room = np.zeros(nodes), np.zeros(nodes)
+@inner
+def as_it_is(system: System, view: ReplicaView, w: int, x: Plan) -> None:
+    """Make the plan that of world w before any command."""
+    nodes, services, first = system.site_of.size, x.load.size, system.first_machine[1]
+    for s in range(services):
+        x.total[s] = 0
     for n in range(nodes):
-        room[n] = view.machine[w, first + n].free_memory_bytes
+        x.room[n], x.used[n] = view.machine[w, first + n].free_memory_bytes, 0.0
+        for i in range(system.layer_bytes.size):
+            x.planned[n, i] = False
         for s in range(services):
             replicas = view.replicas[w, n + 1, s]
-            there[n, s] = replicas.ready + replicas.starting - replicas.removing
-            total[s] += there[n, s]
+            x.there[n, s] = replicas.ready + replicas.starting - replicas.removing
+            x.total[s] += x.there[n, s]
     for n in range(nodes):
         for s in range(services):
-            share = min(1.0, load[s] / max(1, total[s]))
-            used[n] += there[n, s] * share * system.service_cpu_cores[s] / system.cpu_cores[first + n]
-    planned = np.zeros((nodes, system.layer_bytes.size), dtype=np.bool_)
-    return Plan(load, time_s, terms, there, total, used, room, planned)
+            share = min(1.0, x.load[s] / max(1, x.total[s]))
+            x.used[n] += x.there[n, s] * share * system.service_cpu_cores[s] / system.cpu_cores[first + n]
 
 
 @inner
@@ -249,7 +257,7 @@ def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, pla
 def best_addition(system: System, view: ReplicaView, w: int, x: Plan, budget: float) -> Any:
     """(node, service, bytes to pull) of the largest positive score; node -1 for none."""
     found, service, lacking, most = -1, -1, 0.0, 0.0
-    full = system.memory_bytes[system.first_machine[1] :]
+    first = system.first_machine[1]
     for s in range(x.load.size):
         value, need = worth(s, x, 1), system.service_memory_bytes[s]
         price = x.terms[3] * need / 1e9
@@ -257,7 +265,7 @@ def best_addition(system: System, view: ReplicaView, w: int, x: Plan, budget: fl
             score = value * max(0.0, 1.0 - x.terms[2] * x.used[n]) - price
             if x.room[n] < need:
                 score -= 0.5 * value  # a replica has to go
-            if score <= most or x.room[n] < 0.0 or need > full[n]:
+            if score <= most or x.room[n] < 0.0 or need > system.memory_bytes[first + n]:
                 continue
             lack = lacking_bytes(system, view, w, n, s, x.planned)
             score -= x.terms[4] * lack / 1e9

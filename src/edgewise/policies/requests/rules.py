@@ -179,12 +179,15 @@ def soonest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
     return best if best >= 0 else first
 
 
-RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-queue", "weighted")
+RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-queue")
 
 
 @inner
 def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
-    """The rule that `memory[0]` numbers; one kernel for all, so that the engine is compiled once."""
+    """The rule that `memory[0]` numbers; one kernel for all, so that the engine is compiled once.
+
+    Without `by_weights`, which compiles for as long as all of them.
+    """
     rule = int(memory[0])
     if rule == 1:
         return nearest(system, view, w, b, memory)
@@ -196,8 +199,6 @@ def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> i
         return anywhere(system, view, w, b, memory)
     if rule == 5:
         return soonest(system, view, w, b, memory)
-    if rule == 6:
-        return by_weights(system, view, w, b, memory[1:])
     return 0
 
 
@@ -214,10 +215,24 @@ def _rule_in_worlds(system: System, view: ReplicaView, memory: Any, stations: In
         rule_at_sites(held(system), held(view), w, memory, stations[w])
 
 
+@inner
+def weights_at_sites(system: System, view: ReplicaView, w: int, memory: Any, stations: Ints) -> None:
+    """`rule_at_sites` of `by_weights`."""
+    for b in range(stations.size):
+        stations[b] = by_weights(system, view, w, b, memory) if view.site[w, b].head >= 0 else HOLD
+
+
+@kernel(allocates=False)
+def _weights_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
+    for w in range(stations.shape[0]):
+        weights_at_sites(held(system), held(view), w, memory, stations[w])
+
+
 class Rule(KernelDispatch):
     """Base of the shipped rules."""
 
-    decide = staticmethod(by_rule)
+    decide: Any = staticmethod(by_rule)
+    in_worlds: Any = staticmethod(_rule_in_worlds)
 
     def __init__(self) -> None:
         self.memory = np.array([float(RULES.index(self.name))])
@@ -225,7 +240,7 @@ class Rule(KernelDispatch):
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) what the rule decides for each head; compiled code comes from the disk."""
         stations = np.empty(view.site.shape, dtype=np.int64)
-        _rule_in_worlds(self.system, view, self.memory, stations)
+        self.in_worlds(self.system, view, self.memory, stations)
         return stations
 
 
@@ -267,8 +282,11 @@ class Weighted(Rule):
         name: of the policy.
     """
 
+    decide = staticmethod(by_weights)
+    in_worlds = staticmethod(_weights_in_worlds)
+
     def __init__(self, weights: Floats, name: str = "weighted") -> None:
         if weights.shape != (len(STATION_FEATURES) + 1,):
             raise PolicyError(f"{name}: {weights.shape} weights, use ({len(STATION_FEATURES) + 1},)")
         self.name = name
-        self.memory = np.concatenate([[float(RULES.index("weighted"))], weights])
+        self.memory = np.array(weights, dtype=np.float64)
