@@ -17,11 +17,12 @@ from edgewise import config, policies
 from edgewise.api import replay
 from edgewise.learn.orchestration.export import load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import setting
+from edgewise.model.graphs import ServerGroup
 from edgewise.model.orchestration_spec import build_system
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, place, requests
 from edgewise.policies.split import JobClass, Rule, build_program, split_policy
-from edgewise.policies.split.layout import Layout, ServerGroup, layout_program
+from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout
 from edgewise.sim.defer import simulate as simulate_deferral
 from edgewise.sim.engine import GraphEngine
