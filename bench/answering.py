@@ -23,7 +23,7 @@ from edgewise.runtime import http
 from edgewise.runtime.http.server import Limits, _Connection, _Shared
 from edgewise.runtime.plan import write_stand_in
 from edgewise.runtime.protocol import decode_request, encode_response
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 SHAPE = (1, 8)
 TOGETHER = 16
@@ -39,7 +39,7 @@ async def _parts(binary: bool, repeats: int) -> list[dict[str, Any]]:
     data, asked = query("/v2/models/echo/infer", SHAPE, binary=binary), []
     answer = http.Response(200, b"x" * 150, {"content-type": "application/json"})
 
-    async def fixed(request: http.Request) -> http.Response:
+    async def fixed(request: http.HttpRequest) -> http.Response:
         asked.append(request)
         return answer
 
@@ -48,7 +48,7 @@ async def _parts(binary: bool, repeats: int) -> list[dict[str, Any]]:
         file = Path(folder) / "echo.onnx"
         write_stand_in(file)
         model = OnnxModel("echo", file)
-    worker, request = Worker(model, max_batch=TOGETHER), asked[0]
+    worker, request = LiveWorker(model, max_batch=TOGETHER), asked[0]
     for _ in range(LEARNING):
         await worker.handle(request)
     tensors = decode_request(request.headers, request.body)
@@ -101,7 +101,7 @@ def _least_s(call: Callable[[], Any], repeats: int) -> float:
     return min(times_s)
 
 
-async def _answered_s(worker: Worker, data: bytes, together: int, repeats: int) -> float:
+async def _answered_s(worker: LiveWorker, data: bytes, together: int, repeats: int) -> float:
     """A query's least share of the time until all that come together are answered."""
     connections, times_s = [_connection(worker.handle) for _ in range(together)], []
     for _ in range(repeats):

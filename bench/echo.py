@@ -25,10 +25,10 @@ from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.plan import write_stand_in
 from edgewise.runtime.protocol import InferResponse, decode_request, encode_response
 from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 
-async def echo(request: http.Request) -> http.Response:
+async def echo(request: http.HttpRequest) -> http.Response:
     """Answer with the tensors that came; ready to every health check."""
     if not request.path.endswith("/infer"):
         return http.as_json({"ready": True})
@@ -82,7 +82,9 @@ async def serve_worker(ready: Any, max_batch: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "echo.onnx"
         write_stand_in(file)
-        server = await http.serve(Worker(OnnxModel("echo", file), max_batch=max_batch).handle, at_once=True)
+        server = await http.serve(
+            LiveWorker(OnnxModel("echo", file), max_batch=max_batch).handle, at_once=True
+        )
         ready.put(server.port)
         await asyncio.Event().wait()
 

@@ -26,7 +26,7 @@ from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Network, Station
+from edgewise.sim.network import Station, StationNetwork
 
 TASKS = 4
 EDGES = ((0, 1), (0, 2), (1, 3), (2, 3))
@@ -59,11 +59,11 @@ def sent_s(tasks: int) -> Floats:
     return np.cumsum(-np.log(draws) / JOBS_PER_S)
 
 
-def diamond_network() -> Network:
+def diamond_network() -> StationNetwork:
     """Four nodes, and a link for every ordered pair of them."""
     nodes = [Station(f"n{k}", rate=SPEED) for k in range(TASKS)]
     links = [Station(f"l{a}{b}", rate=8e6, discipline="ps") for a, b in PAIRS]
-    return Network(nodes, links, {(f"n{a}", f"n{b}"): [f"l{a}{b}"] for a, b in PAIRS})
+    return StationNetwork(nodes, links, {(f"n{a}", f"n{b}"): [f"l{a}{b}"] for a, b in PAIRS})
 
 
 def diamond() -> TaskGraph:

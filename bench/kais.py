@@ -16,7 +16,7 @@ from edgewise import config
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
 from edgewise.model.orchestration_spec import build_system
-from edgewise.policies.requests.rules import Random
+from edgewise.policies.requests.rules import RandomStation
 from edgewise.sim.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
 
@@ -38,7 +38,7 @@ def run(threads: int, count: int, slots: int) -> dict[str, float]:
     """
     system, requests = demo(count, slots)
     worlds = ReplicaWorlds(system, requests, slots, range(count), threads=threads)
-    policy = Random()
+    policy = RandomStation()
     worlds.run(policy.decide, policy.memory, 1)  # compiles, or loads what was compiled
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     worlds.run(policy.decide, policy.memory, slots)

@@ -15,8 +15,8 @@ import numpy as np
 
 from edgewise.core.keyed import Key
 from edgewise.core.placement import (
-    JobArrays,
     NetworkView,
+    PipelineArrays,
     Placement,
     PlacementPolicy,
     arrays_of,
@@ -71,7 +71,7 @@ class _Player:
         self.network, self.policy = network, _with_paths(name, network, table)
         self.running: dict[int, Placement] = {}
 
-    def play(self, jobs: list[JobArrays], running: int) -> list[float]:
+    def play(self, jobs: list[PipelineArrays], running: int) -> list[float]:
         """CPU seconds of each decision after the first `running` jobs, which come in chunks."""
         for first in range(0, running, CHUNK):
             self._decide(jobs[first : min(first + CHUNK, running)])
@@ -81,7 +81,7 @@ class _Player:
             took_s.append(self._decide([job]))
         return took_s
 
-    def _decide(self, waiting: list[JobArrays]) -> float:
+    def _decide(self, waiting: list[PipelineArrays]) -> float:
         began_s = time.process_time()
         before = list(self.running.values())
         memory, link = free_of(self.network, before)

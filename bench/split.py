@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from edgewise.model.graphs import ServerGroup
-from edgewise.policies.split import JobClass, build_program, contract, optimise
+from edgewise.policies.split import QueryClass, build_program, contract, optimise
 from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout, renew_layout
-from edgewise.policies.split.program import Program
+from edgewise.policies.split.program import SplitProgram
 from edgewise.profiling.dags import light_file, task_graph
 from edgewise.profiling.gpt2 import gpt2
 
@@ -26,7 +26,7 @@ TARGET_S = 0.05
 
 def run(rounds: int) -> dict[str, Any]:
     """Seconds to renew a plan, the median of all rounds and drifts, for every problem."""
-    jobs = {name: JobClass(_contracted(name), 1.0) for name in MIX}
+    jobs = {name: QueryClass(_contracted(name), 1.0) for name in MIX}
     rows = []
     for queues, words in ((False, ""), (True, ", waiting for servers")):
         for names in (*((name,) for name in MIX), MIX):
@@ -37,7 +37,7 @@ def run(rounds: int) -> dict[str, Any]:
             rows.append(_row(f"{label}{words}", program.variables, rounds, _renewal(program)))
     groups = [ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 4, 1e11)]
     layout = layout_program(
-        [JobClass(jobs["resnet50"].graph, 25.0)], joined(groups, {("edge", "cloud"): 1e9})
+        [QueryClass(jobs["resnet50"].graph, 25.0)], joined(groups, {("edge", "cloud"): 1e9})
     )
     plan = optimise_layout(layout, gap=0.05)
     rows.append(
@@ -51,13 +51,13 @@ def _contracted(name: str) -> Any:
     return contract(task_graph(gpt2() if name == "gpt2" else light_file(name), name)).graph
 
 
-def _full_qps(program: Program) -> float:
+def _full_qps(program: SplitProgram) -> float:
     """Rate of each class, all equal, at which the servers are just busy."""
     work = sum(task.work_ops for job in program.classes for task in job.graph.tasks)
     return SERVERS * POWER_OPS / work
 
 
-def _renewal(program: Program) -> Callable[[float], object]:
+def _renewal(program: SplitProgram) -> Callable[[float], object]:
     return lambda factor: optimise(program.with_rates(list(program.rates_qps * factor)))
 
 

@@ -108,7 +108,7 @@ class Comparison:
     """
 
     result: Result
-    rows: tuple[statistics.Comparison, ...]
+    rows: tuple[statistics.PairedComparison, ...]
 
     def __str__(self) -> str:
         lines = []

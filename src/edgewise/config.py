@@ -21,7 +21,7 @@ from edgewise.model.catalog import Catalog
 from edgewise.model.grammar.catalog import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
-from edgewise.model.library import Graph
+from edgewise.model.library import Backbone
 from edgewise.model.orchestration_spec import OrchestrationSpec
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.reference import key_tables
@@ -112,7 +112,7 @@ class Files:
         except ValidationError as error:
             raise ScenarioError(listed(where, explain(error, ApplicationsSpec))) from None
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> Backbone:
         """A graph of the topohub package, with names that may be used in files and lengths in km."""
         try:
             topohub: Any = import_module("topohub")
@@ -131,7 +131,7 @@ class Files:
         edges = [
             (index[edge["source"]], index[edge["target"]], float(edge["dist"])) for edge in data["edges"]
         ]
-        return Graph(_place_names(str(node.get("name") or "node") for node in data["nodes"]), tuple(edges))
+        return Backbone(_place_names(str(node.get("name") or "node") for node in data["nodes"]), tuple(edges))
 
     def _read(self, name: str, kind: str, shipped: Traversable) -> tuple[str, str]:
         return _read(name if name in _names(shipped) else self.folder / name, kind, shipped)

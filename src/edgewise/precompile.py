@@ -121,7 +121,7 @@ def _replicas(request_policy: RequestPolicy, two: str) -> None:
 
 def splitting(name: str) -> None:
     """A splitting policy: plan and simulation."""
-    program = split.build_program([split.JobClass(_fan(), 10.0)], 4, 1e11, 1e10)
+    program = split.build_program([split.QueryClass(_fan(), 10.0)], 4, 1e11, 1e10)
     simulate_split(split.split_policy(name, program), program, 20, 0)
 
 
@@ -132,7 +132,7 @@ def layout(name: str) -> None:
     from edgewise.sim.layout import simulate_layout
 
     groups = joined([ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 2, 1e11)], {("edge", "cloud"): 1e9})
-    plan = optimise_layout(layout_program([split.JobClass(_fan(), 1.0)], groups), 0.05)
+    plan = optimise_layout(layout_program([split.QueryClass(_fan(), 1.0)], groups), 0.05)
     simulate_layout(plan, 20, 0)
 
 

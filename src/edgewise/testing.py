@@ -37,7 +37,7 @@ from edgewise.model.work import Stream
 if TYPE_CHECKING:
     from edgewise.model.network import Network
     from edgewise.runtime.backends.base import Backend
-    from edgewise.runtime.testbeds.base import Backend as Testbed
+    from edgewise.runtime.testbeds.base import Testbed as Testbed
 
 BUDGET_S = 0.05
 

@@ -12,13 +12,13 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from pettingzoo.test import parallel_api_test  # noqa: E402
 
 from edgewise import config  # noqa: E402
-from edgewise.learn.replica_env import DispatchEnv, ScaleEnv  # noqa: E402
+from edgewise.learn.replica_env import ScaleEnv, SiteDispatchEnv  # noqa: E402
 
 SHORT = config.load_orchestration("kais-demo", {"frames": 3, "frame_slots": 40})
 
 
 def test_dispatch_is_a_parallel_environment() -> None:
-    parallel_api_test(DispatchEnv(SHORT), num_cycles=150)
+    parallel_api_test(SiteDispatchEnv(SHORT), num_cycles=150)
 
 
 def test_orchestration_is_an_environment() -> None:
@@ -26,7 +26,7 @@ def test_orchestration_is_an_environment() -> None:
 
 
 def _episode(seed: int) -> list[float]:
-    env, rng, rewards = DispatchEnv(SHORT), np.random.default_rng(seed), []
+    env, rng, rewards = SiteDispatchEnv(SHORT), np.random.default_rng(seed), []
     seen, _ = env.reset(seed=seed)
     while env.agents:
         actions = {a: int(rng.choice(np.flatnonzero(seen[a]["action_mask"]))) for a in env.agents}

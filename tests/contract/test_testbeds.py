@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgewise.runtime.testbeds import LocalBackend, NetnsBackend, netns
+from edgewise.runtime.testbeds import LocalTestbed, NetnsTestbed, netns
 from edgewise.testing import check_testbed
 
 WHY_NOT = netns.unavailable()
@@ -9,22 +9,22 @@ WHY_NOT = netns.unavailable()
 
 @pytest.mark.live
 def test_the_local_test_bed_keeps_the_contract():
-    check_testbed(LocalBackend)
+    check_testbed(LocalTestbed)
 
 
 @pytest.mark.live
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 def test_the_netns_test_bed_keeps_the_contract():
-    check_testbed(NetnsBackend)
+    check_testbed(NetnsTestbed)
 
 
-class Forgetful(LocalBackend):
+class Forgetful(LocalTestbed):
     def apply(self, flows):
         self.flows = {}
         return super().apply(flows)
 
 
-class Lost(LocalBackend):
+class Lost(LocalTestbed):
     def address(self, node):
         return f"127.0.0.{node + 1}"
 
@@ -32,7 +32,7 @@ class Lost(LocalBackend):
         return super().command(node, [*argv[:3], "127.0.0.9", *argv[4:]] if node == 0 else argv)
 
 
-class Flat(LocalBackend):
+class Flat(LocalTestbed):
     def link_bytes(self):
         return np.zeros(len(self.network.bandwidth_bps), dtype=np.int64)
 

@@ -21,14 +21,14 @@ from edgewise.model.graphs import ServerGroup
 from edgewise.model.orchestration_spec import build_system
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, place, requests
-from edgewise.policies.split import JobClass, Rule, build_program, split_policy
+from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout
 from edgewise.sim.defer import simulate as simulate_deferral
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.layout import simulate_layout
-from edgewise.sim.network import Network, Station
-from edgewise.sim.replicas import Outcome, ReplicaWorlds
+from edgewise.sim.network import Station, StationNetwork
+from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome
 from edgewise.sim.replicas import simulate as simulate_replicas
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.split import SplitRun, simulate_split
@@ -107,7 +107,7 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
     return Golden(f"edgewise orchestrate {scenario} {named} --seeds 0:2{flags}", tables)
 
 
-def frames_of(outcome: Outcome) -> Tables:
+def frames_of(outcome: ServiceOutcome) -> Tables:
     """Tables of a run of requests and replicas."""
     frames = {name: array.reshape(-1) for name, array in outcome._asdict().items() if name != "waiting"}
     return {"frames": frames, "worlds": {"waiting": outcome.waiting}}
@@ -133,7 +133,7 @@ def split(policy: str, rate_qps: float = 0.6) -> Golden:
     """Queries of one graph split over four servers."""
 
     def tables() -> Tables:
-        program = build_program([JobClass(FAN, rate_qps)], 4, 1e10, 1e9)
+        program = build_program([QueryClass(FAN, rate_qps)], 4, 1e10, 1e9)
         return queries_of(simulate_split(split_policy(policy, program), program, 400, seed=5))
 
     return Golden(f"400 split queries, {rate_qps} a second, on 4 servers: {policy}, seed 5", tables)
@@ -145,7 +145,7 @@ def queries_of(run: SplitRun) -> Tables:
     return {"queries": {"job": run.job, "time_s": run.time_s}, "loads": loads}
 
 
-def layout(rule: Rule) -> Golden:
+def layout(rule: ServerChoice) -> Golden:
     """Split queries over three groups of servers."""
     groups = tuple(
         ServerGroup(name, n, power)
@@ -154,7 +154,9 @@ def layout(rule: Rule) -> Golden:
     ways = {("edge", "metro"): ("a",), ("metro", "cloud"): ("b",), ("edge", "cloud"): ("a", "b")}
 
     def tables() -> Tables:
-        program = layout_program([JobClass(FAN, 1.0)], Layout(groups, {"a": 1e9, "b": 1e9}, ways, rule=rule))
+        program = layout_program(
+            [QueryClass(FAN, 1.0)], Layout(groups, {"a": 1e9, "b": 1e9}, ways, rule=rule)
+        )
         return queries_of(simulate_layout(optimise_layout(program, gap=0.05), 400, seed=5))
 
     return Golden(f"400 split queries over edge, metro and cloud: {rule.name}, seed 5", tables)
@@ -189,7 +191,7 @@ def graphs(law: str, discipline: str = "fifo") -> Golden:
     """Task graphs through stations of the general engine."""
 
     def tables() -> Tables:
-        network = Network(
+        network = StationNetwork(
             [Station(name, 1.0, law=law, deviation=0.4, discipline=discipline) for name in "abc"],
             [Station("bus", 2.0, delay_s=0.01, delay_deviation_s=0.01)],
             {("*", "*"): ["bus"]},
@@ -252,8 +254,8 @@ RUNS: Mapping[str, Golden] = {
     "split": split("nona"),
     "split-whole": split("whole-two-choices"),
     "split-online": split("earliest-finish"),
-    "split-layout": layout(Rule.LEAST_LOADED),
-    "split-layout-by-chance": layout(Rule.UNIFORM),
+    "split-layout": layout(ServerChoice.LEAST_LOADED),
+    "split-layout-by-chance": layout(ServerChoice.UNIFORM),
     "streaming-joint": streaming("joint"),
     "streaming-otfa": streaming("otfa"),
     "streaming-spread": streaming("tp"),

@@ -22,7 +22,7 @@ from edgewise.runtime.controller import Controller
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.session import Session
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 ECHO = {
     "BOOL": TensorProto.BOOL, "INT8": TensorProto.INT8, "INT16": TensorProto.INT16,
@@ -93,8 +93,8 @@ class Running:
 
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        dense = Worker(OnnxModel("dense", dense_file(self._folder)), max_batch=8)
-        echo = Worker(OnnxModel("echo", echo_file(self._folder)))
+        dense = LiveWorker(OnnxModel("dense", dense_file(self._folder)), max_batch=8)
+        echo = LiveWorker(OnnxModel("echo", echo_file(self._folder)))
         servers = [await http.serve(dense.handle, at_once=True), await http.serve(echo.handle, at_once=True)]
         began = time.monotonic()
         session = Session(

@@ -17,7 +17,7 @@ from edgewise.runtime.gateway import Gateway, Patience
 from edgewise.runtime.protocol import InferRequest, encode_request
 from edgewise.runtime.session import Session
 from edgewise.runtime.store import Store
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0}
@@ -36,7 +36,7 @@ class System:
         self.model, self.session_options, self.options = model, session_options, options
 
     async def __aenter__(self):
-        self.worker = await http.serve(Worker(self.model).handle, at_once=True)
+        self.worker = await http.serve(LiveWorker(self.model).handle, at_once=True)
         began = time.monotonic()
         policy = policies.load("least-impedance")
         self.session = Session(

@@ -27,8 +27,8 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.policies.defer import ScoreDeferral, rules
 from edgewise.runtime import asking, http, job_requests, job_runner, job_starts
 from edgewise.runtime.job_book import RESTART, JobBook
-from edgewise.runtime.job_processes import JobProcesses, Seen, Stage
-from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.job_processes import JobProcesses, JobStage, SeenStage
+from edgewise.runtime.jobs import LiveJobs
 from edgewise.runtime.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
 from edgewise.runtime.room import ledger_of
@@ -50,7 +50,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def jobs(folder):
-    made = Jobs(Store(folder / DATABASE), SLOT_S)
+    made = LiveJobs(Store(folder / DATABASE), SLOT_S)
     yield made
     for job in made.book.open():
         made.processes.kill(job.run)
@@ -100,7 +100,7 @@ def test_two_runners_start_a_command_once_and_a_forbidden_one_never(tmp_path):
         assert [runner.wait() for runner in runners] == [0] * 4
         assert count.read_text() == "x\n" * (k + 1)
     processes = JobProcesses(tmp_path)
-    assert processes.forbid("9") and processes.look("9") == Seen(Stage.FORBIDDEN)
+    assert processes.forbid("9") and processes.look("9") == SeenStage(JobStage.FORBIDDEN)
     subprocess.run([*command, tmp_path / "jobs" / "9", json.dumps(settings)], check=True)
     assert count.read_text() == "x\n" * 5
 
@@ -147,7 +147,7 @@ def controller(folder, after, done=lambda jobs: not jobs.book.open()):
 
 
 def keep(folder, after, done):
-    jobs = Jobs(Store(folder / DATABASE), SLOT_S)
+    jobs = LiveJobs(Store(folder / DATABASE), SLOT_S)
     deaths = Deaths(after)
     jobs.book, jobs.processes = Dying(jobs.book, deaths), Dying(jobs.processes, deaths)
     until(jobs, lambda: done(jobs))
@@ -190,7 +190,7 @@ def test_a_runner_that_is_killed_costs_its_job_but_starts_no_other(jobs, tmp_pat
 
 def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
     store = Store(folder / DATABASE)
-    jobs = Jobs(store, SLOT_S)
+    jobs = LiveJobs(store, SLOT_S)
     names = [worker.name for worker in jobs.scenario.topology.workers]
     far = next(worker for worker in jobs.scenario.topology.workers if worker.node == "far-node")
     beats = tmp_path / "beats"
@@ -240,7 +240,7 @@ def far_worker(jobs):
 
 def test_a_relative_state_and_a_job_of_another_folder(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    relative = Jobs(Store(Path("live") / DATABASE), SLOT_S)
+    relative = LiveJobs(Store(Path("live") / DATABASE), SLOT_S)
     job = relative.book.submit(shell("pwd"))  # runs in /
     until(relative, lambda: not relative.book.open())
     assert relative.book.get(job.id).why == "exit status 0"
@@ -367,7 +367,7 @@ def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_pause
 def test_a_controller_that_dies_at_any_call_of_an_eviction_starts_the_job_anew_once(folder, tmp_path):
     """kill -9 between any two steps from the eviction to the end of the second attempt."""
     store, points = Store(folder / DATABASE), 0
-    jobs = Jobs(store, SLOT_S)
+    jobs = LiveJobs(store, SLOT_S)
     far = far_worker(jobs)
     for after in range(1, 40, 3):
         count = tmp_path / f"count-{after}"
@@ -459,7 +459,7 @@ def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decide
     assert jobs.starts.name == "tetris"
     jobs.store.put("job_policy", "cannot-begin")
     job_starts.warm("cannot-begin")
-    again = Jobs(jobs.store, SLOT_S)
+    again = LiveJobs(jobs.store, SLOT_S)
     assert "no file" in again.starts.fault
     job = again.book.submit(shell("echo"))
     until(again, lambda: state(again, job) == "done")
@@ -472,7 +472,7 @@ def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
-    assert Jobs(jobs.store, SLOT_S).starts.name == name  # after a restart as well
+    assert LiveJobs(jobs.store, SLOT_S).starts.name == name  # after a restart as well
     starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
     assert starts[-1] > starts[0]
 
@@ -491,7 +491,7 @@ def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
 
 
 def ask(jobs, method, path, body=None):
-    request = http.Request(method, path, {}, b"" if body is None else json.dumps(body).encode())
+    request = http.HttpRequest(method, path, {}, b"" if body is None else json.dumps(body).encode())
     return json.loads(job_requests.answer(jobs, request).body)
 
 
@@ -515,7 +515,7 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     with pytest.raises(ProtocolError, match="did you mean 'sjf'"):
         ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjff"})
     assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjf"})["policy"] == "sjf"
-    assert Jobs(jobs.store).starts.name == "sjf"
+    assert LiveJobs(jobs.store).starts.name == "sjf"
     with pytest.raises(PolicyError):
         jobs.use("none")
     assert ask(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]

@@ -26,7 +26,7 @@ from edgewise.runtime.logs import log_json
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.serving import Listen, listen
 from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 # Short where a test waits for it, long where a busy machine must not run into it.
@@ -46,7 +46,7 @@ class System:
         self.model, self.options = model, gateway_options
 
     async def __aenter__(self):
-        self.workers = [Worker(self.model) for _ in range(2)]
+        self.workers = [LiveWorker(self.model) for _ in range(2)]
         self.servers = [await http.serve(worker.handle, at_once=True) for worker in self.workers]
         began = time.monotonic()
         self.session = Session(
@@ -391,7 +391,7 @@ def test_tls_and_tokens_over_http_and_grpc(model, certificate):
 
     async def run():
         where = Listen(token="secret", certificate=certificate[0], key=certificate[1], grpc_port=0)
-        serving = await listen(Worker(model).handle, where)
+        serving = await listen(LiveWorker(model).handle, where)
         assert serving.http.url.startswith("https://127.0.0.1:")
         client = http.Client.of_url(serving.http.url, "secret", http.tls_client(certificate[0]))
         more, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))

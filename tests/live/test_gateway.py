@@ -15,7 +15,7 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 
@@ -26,7 +26,7 @@ def onnx_file(tmp_path_factory):
 
 
 async def with_gateway(file, scenario, max_queue=64):
-    worker = Worker(OnnxModel("dense", file), max_queue)
+    worker = LiveWorker(OnnxModel("dense", file), max_queue)
     behind = await http.serve(worker.handle, at_once=True)
     started = time.monotonic()
     session = Session(dense_world(1), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
@@ -164,7 +164,7 @@ def test_full_queue_answers_429_and_recovers(onnx_file):
 def test_expired_query_is_not_run(onnx_file):
     async def scenario(client, gateway, worker):
         headers, body = encode_request(InferRequest({"x": np.zeros((1, 8), np.float32)}))
-        request = http.Request(
+        request = http.HttpRequest(
             "POST", "/v2/models/dense/infer", headers | {"edgewise-remaining-s": "-1"}, body
         )
         assert (await worker.handle(request)).status == 504

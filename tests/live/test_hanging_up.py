@@ -16,7 +16,7 @@ from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.later import Later
 from edgewise.runtime.protocol import InferRequest, encode_request
 from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 GET = b"GET / HTTP/1.1\r\n\r\n"
@@ -94,7 +94,7 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
         run = model.run_batch
         model.run_batch = lambda requests: (run_on.wait(20), run(requests))[1]
         model.clock = count().__next__  # no run is a quick one
-        worker = Worker(model)
+        worker = LiveWorker(model)
         behind = await http.serve(worker.handle, at_once=True)
         loop = asyncio.get_running_loop()
         session = Session(dense_world(1), policies.load("least-impedance"), 0, loop.time)

@@ -421,7 +421,7 @@ def test_urls_are_checked(url):
 
 def test_tokens_guard_everything_but_health():
     async def go():
-        handler = http.protect(echo, http.Guard(("secret",), ("boss",)))
+        handler = http.protect(echo, http.AccessGuard(("secret",), ("boss",)))
         server = await http.serve(handler)
 
         async def status(path, token=None):

@@ -12,7 +12,7 @@ from job_commands import shell, state, until, wish
 from running_system import small_scenario
 
 from edgewise.runtime import job_groups
-from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.jobs import LiveJobs
 from edgewise.runtime.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
 
@@ -29,7 +29,7 @@ def jobs(tmp_path):
         pytest.skip("no control group (version 2) may be made here: needs root, or a delegated group")
     job_groups.remove(group)
     assert not group.exists()
-    made = Jobs(Store(tmp_path / "live" / DATABASE), slot_s=0.05)
+    made = LiveJobs(Store(tmp_path / "live" / DATABASE), slot_s=0.05)
     yield made
     for job in made.book.open():
         made.processes.kill(job.run)

@@ -28,7 +28,7 @@ from edgewise.runtime.protocol import InferRequest, decode_response, encode_requ
 from edgewise.runtime.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.split_trial import TASK, VARIANT, draw_inputs, live_scenario, running, try_split
 from edgewise.runtime.store import Store
-from edgewise.runtime.worker import Worker
+from edgewise.runtime.worker import LiveWorker
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]
@@ -169,7 +169,9 @@ class Served:
         home, self.ages = folder / f"{VARIANT}.split", []
         self.lines = [Line() for _ in range(count)]
         self.workers = [
-            PieceWorker(Worker(OnnxModel(VARIANT, home / "whole.onnx"), line=line), home, about.parts, line)
+            PieceWorker(
+                LiveWorker(OnnxModel(VARIANT, home / "whole.onnx"), line=line), home, about.parts, line
+            )
             for line in self.lines
         ]
 

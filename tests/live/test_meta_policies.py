@@ -15,7 +15,7 @@ from edgewise.runtime.admin import with_admin
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, encode_request
 from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 5, "size_bytes": 256, "deadline_s": 5.0}
@@ -55,7 +55,7 @@ class Client:
 
 async def under_traffic(file, name):
     """Serve with closest, switch to the policy under traffic, and wait for two of its windows."""
-    behind = await http.serve(Worker(OnnxModel("dense", file)).handle)
+    behind = await http.serve(LiveWorker(OnnxModel("dense", file)).handle)
     began = time.monotonic()
     world = dense_world(2, capacity_qps=1000.0)
     session = Session(world, policies.load("closest"), 0, lambda: time.monotonic() - began, window_s=0.3)

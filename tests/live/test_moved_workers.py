@@ -17,7 +17,7 @@ from edgewise.runtime.later import Later
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.session import Session
 from edgewise.runtime.store import Store
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 
@@ -29,7 +29,7 @@ def gateway(store, url):
 
 async def move(gateway, worker, **stated):
     body = json.dumps(stated).encode()
-    return await with_admin(gateway)(http.Request("PUT", f"/v1/admin/workers/{worker}", {}, body))
+    return await with_admin(gateway)(http.HttpRequest("PUT", f"/v1/admin/workers/{worker}", {}, body))
 
 
 def test_a_gateway_that_starts_again_knows_where_its_workers_are(tmp_path):
@@ -132,11 +132,11 @@ def test_a_server_without_reservations_may_be_followed_by_one_with_them(tmp_path
 
     async def go():
         model, book = OnnxModel("dense", dense_file(tmp_path)), Reservations(100.0)
-        workers = [Worker(model), Worker(model, reservations=book)]
+        workers = [LiveWorker(model), LiveWorker(model, reservations=book)]
         servers = [await http.serve(worker.handle, at_once=True) for worker in workers]
         front = gateway(store, servers[0].url)
         needs = {"task": "score", "rate_qps": 5, "size_bytes": 100, "deadline_s": 5}
-        asked = http.Request("POST", "/v1/streams", {}, json.dumps(needs).encode())
+        asked = http.HttpRequest("POST", "/v1/streams", {}, json.dumps(needs).encode())
         assert (await front.handle(asked)).status == 201
         await move(front, "dense-0", url=servers[1].url, model="dense")
         await front.granting.renew()
@@ -163,7 +163,7 @@ def test_a_server_that_says_anything_to_any_path_is_one_without_reservations(tmp
         server = await http.serve(say, at_once=True)
         front = gateway(store, server.url)
         needs = {"task": "score", "rate_qps": 5, "size_bytes": 100, "deadline_s": 5}
-        asked = http.Request("POST", "/v1/streams", {}, json.dumps(needs).encode())
+        asked = http.HttpRequest("POST", "/v1/streams", {}, json.dumps(needs).encode())
         assert (await front.handle(asked)).status == 201
         await front.granting.renew()
         front.session.core.validate()

@@ -47,7 +47,7 @@ def with_full_gateway(folder, scenario):
 @pytest.mark.parametrize("path", ["/v1/streams", "/v1/workers", "/v1/gateways", "/v1/status", "/v1/shadow"])
 def test_what_a_gateway_refuses_to_say_is_left_out(tmp_path, path):
     async def scenario(controller):
-        answer = await controller.handle(http.Request("GET", path, {}, b""))
+        answer = await controller.handle(http.HttpRequest("GET", path, {}, b""))
         assert answer.status == 200 and b"too many" not in answer.body
 
     with_full_gateway(tmp_path, scenario)
@@ -56,9 +56,9 @@ def test_what_a_gateway_refuses_to_say_is_left_out(tmp_path, path):
 def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
     async def scenario(controller):
         controller.switching.patience_s = 0.3
-        answer = await controller.handle(http.Request("PUT", "/v1/policy", {}, b'{"policy": "closest"}'))
+        answer = await controller.handle(http.HttpRequest("PUT", "/v1/policy", {}, b'{"policy": "closest"}'))
         assert answer.status == 202
-        asked = http.Request("GET", answer.headers["location"], {}, b"")
+        asked = http.HttpRequest("GET", answer.headers["location"], {}, b"")
         while (found := json.loads((await controller.handle(asked)).body))["state"] != "failed":
             assert found["state"] in ("waiting", "compiling", "switching")
             await asyncio.sleep(0.02)

@@ -19,7 +19,7 @@ from edgewise import config  # noqa: E402
 from edgewise.errors import ProfileError  # noqa: E402
 from edgewise.profiling import memory  # noqa: E402
 from edgewise.profiling.measure import measure  # noqa: E402
-from edgewise.profiling.network import Network  # noqa: E402
+from edgewise.profiling.network import OnnxNetwork  # noqa: E402
 
 pytestmark = pytest.mark.live
 
@@ -140,11 +140,11 @@ def test_missing_weights_unknown_operator_and_new_opset_are_named(tmp_path):
     onnx.save(model, tmp_path / "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     (tmp_path / "w.bin").unlink()
     with pytest.raises(ProfileError, match="weights stored in another file"):
-        Network(tmp_path / "e.onnx")
+        OnnxNetwork(tmp_path / "e.onnx")
     with pytest.raises(ProfileError, match=r"onnxruntime .*Convolve"):
-        Network(save(tmp_path / "o.onnx", kind="Convolve"))
+        OnnxNetwork(save(tmp_path / "o.onnx", kind="Convolve"))
     with pytest.raises(ProfileError, match="too new for onnxruntime"):
-        Network(save(tmp_path / "v.onnx", opset=99))
+        OnnxNetwork(save(tmp_path / "v.onnx", opset=99))
 
 
 def test_extra_not_installed_says_how(tmp_path):

@@ -15,7 +15,7 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.session import Session
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 from edgewise.testing import VirtualClock
 
 pytestmark = pytest.mark.live
@@ -35,7 +35,7 @@ class Shared:
 
     async def __aenter__(self):
         self.books = [Reservations(CAPACITY) if grant else None for grant in self.grant]
-        self.workers = [Worker(self.model, reservations=book) for book in self.books]
+        self.workers = [LiveWorker(self.model, reservations=book) for book in self.books]
         self.servers = [await http.serve(worker.handle, at_once=True) for worker in self.workers]
         began = time.monotonic()
         self.gateways, self.fronts, self.clients = [], [], []

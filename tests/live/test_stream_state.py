@@ -9,13 +9,13 @@ import time
 import numpy as np
 import pytest
 
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.place import load_placement
-from edgewise.runtime.streaming.job import LiveJob
+from edgewise.runtime.streaming.job import LivePipeline
 from edgewise.runtime.streaming.meta import MetaStore
-from edgewise.runtime.streaming.session import ENOUGH_FRAMES, StreamSession
+from edgewise.runtime.streaming.session import ENOUGH_FRAMES, PipelineSession
 from edgewise.runtime.testbeds import open_backend
 
 pytestmark = pytest.mark.live
@@ -43,9 +43,9 @@ def live_job(folder):
     (folder / "job.py").write_text(CODE)
     (folder / "frame").write_bytes(bytes(4000))
     tasks = (Task("grab", 1e6, 2e8), Task("look", 4e6, 2e8))
-    job = StreamingJob("watch", TaskGraph("watch", tasks, (Edge("grab", "look", 2000),)), "cam", 4000,
+    job = Pipeline("watch", TaskGraph("watch", tasks, (Edge("grab", "look", 2000),)), "cam", 4000,
                        duration_s=1e9)  # fmt: skip
-    return LiveJob(job, folder / "job.py", {"grab": "grab", "look": "look"}, (folder / "frame",))
+    return LivePipeline(job, folder / "job.py", {"grab": "grab", "look": "look"}, (folder / "frame",))
 
 
 def wait(condition, what):
@@ -99,7 +99,7 @@ def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
     hub = next(node for node in killed.nodes() if node.name == "hub")
     assert hub.tasks == 1 and hub.free_bytes == pytest.approx(1e8) and hub.busy > 0.1
     assert (killed.network().ends == network().ends).all()
-    with StreamSession(
+    with PipelineSession(
         open_backend("local", killed.network()), load_placement("otfa"), meta=killed
     ) as session:
         assert session.resume() == ["watch"]

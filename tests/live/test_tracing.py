@@ -20,7 +20,7 @@ from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.protocol import InferRequest, encode_request
 from edgewise.runtime.session import Session
 from edgewise.runtime.tracing import OFF, tracing_to
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytest.importorskip("opentelemetry.sdk")
 pytestmark = pytest.mark.live
@@ -137,7 +137,7 @@ def traced_pair(tmp_path):
     kept = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    worker = Worker(OnnxModel("dense", dense_file(tmp_path)), tracing=OpenTelemetry(provider))
+    worker = LiveWorker(OnnxModel("dense", dense_file(tmp_path)), tracing=OpenTelemetry(provider))
     return kept, worker, OpenTelemetry(provider)
 
 
@@ -237,11 +237,11 @@ def test_off_there_is_nothing_and_a_wrong_address_is_refused():
 
 def test_a_collector_that_is_gone_costs_no_query(tmp_path):
     tracing = tracing_to("http://127.0.0.1:9", "worker")
-    worker = Worker(OnnxModel("dense", dense_file(tmp_path)), tracing=tracing)
+    worker = LiveWorker(OnnxModel("dense", dense_file(tmp_path)), tracing=tracing)
     headers, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))
 
     async def run():
-        asked = http.Request("POST", "/v2/models/dense/infer", headers, body)
+        asked = http.HttpRequest("POST", "/v2/models/dense/infer", headers, body)
         return (await worker.handle(asked)).status
 
     assert asyncio.run(run()) == 200

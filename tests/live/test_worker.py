@@ -16,7 +16,7 @@ from edgewise.runtime.batching import Batcher, Line
 from edgewise.runtime.emulation import SlowModel
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 FOREVER = float("inf")
@@ -29,7 +29,7 @@ def model(tmp_path_factory):
 
 def query(x, headers=None, **options):
     more, body = encode_request(InferRequest({"x": np.asarray(x, np.float32)}, **options))
-    return http.Request("POST", "/v2/models/dense/infer", more | (headers or {}), body)
+    return http.HttpRequest("POST", "/v2/models/dense/infer", more | (headers or {}), body)
 
 
 def rows(n, seed=0):
@@ -38,14 +38,14 @@ def rows(n, seed=0):
 
 def test_batched_answers_equal_single_ones_and_go_to_their_askers(model):
     async def go():
-        worker = Worker(model, max_batch=8, batch_timeout_s=0.02)
+        worker = LiveWorker(model, max_batch=8, batch_timeout_s=0.02)
         asked = [rows(1 + i % 3, i) for i in range(9)]
         answers = await asyncio.gather(*(worker.handle(query(x)) for x in asked))
         for x, answer in zip(asked, answers, strict=True):
             y = decode_response(answer.headers, answer.body).outputs["y"]
             expected = model.run(InferRequest({"x": x})).outputs["y"]
             np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
-        page = (await worker.handle(http.Request("GET", "/metrics", {}, b""))).body.decode()
+        page = (await worker.handle(http.HttpRequest("GET", "/metrics", {}, b""))).body.decode()
         assert 'edgewise_worker_queries_total{model="dense",status="200"} 9.0' in page
         batches = float(page.split('edgewise_worker_batch_queries_count{model="dense"} ')[1].split()[0])
         assert batches < 9
@@ -226,7 +226,7 @@ def test_drain_finishes_what_was_accepted_without_waiting_for_batches():
 )
 def test_odd_headers_are_answered(model, headers, status, message):
     async def go():
-        answer = await Worker(model).handle(query(rows(1), headers))
+        answer = await LiveWorker(model).handle(query(rows(1), headers))
         assert answer.status == status and message in json.loads(answer.body)["error"]
 
     asyncio.run(go())
@@ -234,7 +234,7 @@ def test_odd_headers_are_answered(model, headers, status, message):
 
 def test_timeout_parameter_is_in_microseconds_as_elsewhere(model):
     async def go():
-        worker = Worker(model)
+        worker = LiveWorker(model)
         asked = query(rows(1), parameters={"timeout": 1})
         asked.received_s -= 0.01
         assert (await worker.handle(asked)).status == 504
@@ -246,10 +246,10 @@ def test_timeout_parameter_is_in_microseconds_as_elsewhere(model):
 
 def test_versions_and_wrong_methods(model):
     async def go():
-        worker = Worker(model)
+        worker = LiveWorker(model)
 
         async def status(method, path):
-            return (await worker.handle(http.Request(method, path, {}, b""))).status
+            return (await worker.handle(http.HttpRequest(method, path, {}, b""))).status
 
         assert await status("GET", "/v2/models/dense/versions/1") == 200
         assert await status("GET", "/v2/models/dense/versions/1/ready") == 200
@@ -294,7 +294,7 @@ def test_an_emulated_worker_stays_in_the_thread_though_sleeping_costs_no_cpu_tim
         model = SlowModel("dense", dense_file(tmp_path), None, Profile(0.002))
         run, where = model.run_batch, Where()
         model.run_batch = lambda requests: (where(requests), run(requests))[1]
-        worker = Worker(model, max_queue=999)
+        worker = LiveWorker(model, max_queue=999)
         answers = await asyncio.gather(*(worker.handle(query(rows(1))) for _ in range(100)))
         assert {answer.status for answer in answers} == {200}
         assert not any(where.in_place)

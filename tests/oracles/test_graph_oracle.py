@@ -11,7 +11,7 @@ from naive_graphs import simulate
 
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Network, Station
+from edgewise.sim.network import Station, StationNetwork
 
 
 def random_world(seed, discipline):
@@ -40,7 +40,7 @@ def random_world(seed, discipline):
     sent = np.cumsum(g.exponential(0.8, q))
     cls, deadline = g.integers(0, 2, q), g.uniform(1, 20, q)
     most = max(len(graph.tasks) for graph in graphs)
-    return Network(nodes, links, routes), graphs, sent, cls, deadline, g.integers(0, 3, (q, most))
+    return StationNetwork(nodes, links, routes), graphs, sent, cls, deadline, g.integers(0, 3, (q, most))
 
 
 def naive(network, graphs, sent, cls, deadline, placement):
@@ -89,7 +89,7 @@ def everything():
         Station("c", rate=2.5, batch=3, batch_timeout_s=0.4, batch_slope=0.3, law="normal", deviation=0.3),
     ]
     links = [Station("bus", rate=4.0, delay_s=0.1, delay_deviation_s=0.05, room=2)]
-    network = Network(nodes, links, {("*", "*"): ["bus"]})
+    network = StationNetwork(nodes, links, {("*", "*"): ["bus"]})
     edges = (Edge("x", "y", 0.05), Edge("x", "z", 0.1), Edge("y", "z", 0.05))
     graph = TaskGraph("g", (Task("x", 0.8), Task("y", 0.7), Task("z", 0.5)), edges)
     g = np.random.default_rng(5)

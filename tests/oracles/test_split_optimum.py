@@ -8,7 +8,7 @@ from naive_split import Naive, random_graph
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import JobClass, build_program, contract, optimise
+from edgewise.policies.split import QueryClass, build_program, contract, optimise
 from edgewise.policies.split.choice import choose
 
 POWER, LINK, SERVERS = 1e10, 2e8, 5
@@ -18,7 +18,7 @@ SEEDS = range(12)
 def problem(seed: int, rate: float = 3.0, servers: int = SERVERS, link: float = LINK, tasks: int = 0):
     graph = random_graph(np.random.default_rng(seed), tasks or 6 + seed % 3, 0.3)
     return Naive(graph, rate, servers, POWER, link), build_program(
-        [JobClass(graph, rate)], servers, POWER, link
+        [QueryClass(graph, rate)], servers, POWER, link
     )
 
 
@@ -122,7 +122,7 @@ def test_contraction_loses_no_optimum(seed: int) -> None:
         best = min(whole.value(theta) for theta in (whole.at(wait)[1] for wait in grid))
         for branches in (False, True):
             small = contract(graph, branches)
-            plan = optimise(build_program([JobClass(small.graph, rate)], SERVERS, POWER, link), 1e-6)
+            plan = optimise(build_program([QueryClass(small.graph, rate)], SERVERS, POWER, link), 1e-6)
             assert plan.bound <= best * (1 + 1e-9)
             # What it finds is real: the same value in the contracted graph by the naive formula.
             check = Naive(small.graph, rate, SERVERS, POWER, link)
@@ -134,7 +134,7 @@ def test_a_chain_beside_a_skip_is_worth_more_after_contraction() -> None:
     tasks = tuple(Task(n, 1e10) for n in "avxyz")
     pairs = ["av", "vx", "vy", "ax", "xz", "yz"]
     graph = TaskGraph("skip", tasks, tuple(Edge(a, b, 1e5) for a, b in pairs))
-    before = optimise(build_program([JobClass(graph, 0.1)], 3, 1e10, 1e9)).forecast
-    after = optimise(build_program([JobClass(contract(graph).graph, 0.1)], 3, 1e10, 1e9)).forecast
+    before = optimise(build_program([QueryClass(graph, 0.1)], 3, 1e10, 1e9)).forecast
+    after = optimise(build_program([QueryClass(contract(graph).graph, 0.1)], 3, 1e10, 1e9)).forecast
     assert before.mean_s == pytest.approx(5.0)
     assert 4.0 < after.mean_s < 4.01

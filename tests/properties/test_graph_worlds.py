@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import OUTCOMES, GraphEngine
 from edgewise.sim.heap import EVENT, drop_first_event, merge, push_event, records, without_root
-from edgewise.sim.network import Network, Station
+from edgewise.sim.network import Station, StationNetwork
 from edgewise.sim.state import CLOCK, ITEM
 
 RANDOM = st.integers(0, 2**32 - 1)
@@ -43,7 +43,7 @@ def random_engine(seed, *, calm):
     else:
         placement = g.integers(0, 4, (n, 4))
         routes = {("*", "*"): ["l0", "l1"]}
-    engine = GraphEngine(Network(nodes, links, routes), [TaskGraph("g", tasks, edges)],
+    engine = GraphEngine(StationNetwork(nodes, links, routes), [TaskGraph("g", tasks, edges)],
                          np.cumsum(g.exponential(0.5, n)), placement=placement,
                          deadline_s=g.uniform(0.5, 8, n), seed=seed, log=True)  # fmt: skip
     if not calm:

@@ -11,8 +11,8 @@ from edgewise.core.keyed import Key
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
     NAMES,
-    JobClass,
-    Rule,
+    QueryClass,
+    ServerChoice,
     build_program,
     closed,
     contract,
@@ -44,7 +44,7 @@ fast = settings(max_examples=60, deadline=None)
 @fast
 @given(st.lists(st.tuples(graphs(), rates), min_size=1, max_size=3), st.integers(1, 5), links)
 def test_a_plan_is_feasible_and_certified(items, servers: int, link: float) -> None:
-    program = build_program([JobClass(g, r) for g, r in items], servers, 1e10, link)
+    program = build_program([QueryClass(g, r) for g, r in items], servers, 1e10, link)
     plan = optimise(program)
     for a, b in zip(program.arrays.start, program.arrays.start[1:], strict=False):
         assert plan.theta[a:b].sum() == pytest.approx(1.0)
@@ -61,7 +61,7 @@ def test_with_queues_a_plan_is_certified_and_no_worse_than_whole(
     graph: TaskGraph, load: float, link: float
 ) -> None:
     work_s = max(sum(t.work_ops for t in graph.tasks) / 1e10, 0.1)
-    program = build_program([JobClass(graph, 4 * load / work_s)], 4, 1e10, link, queues=True)
+    program = build_program([QueryClass(graph, 4 * load / work_s)], 4, 1e10, link, queues=True)
     plan = optimise(program)
     assert plan.gap <= 1.001e-4
     whole = local(program).forecast
@@ -74,7 +74,7 @@ def test_with_queues_a_plan_is_certified_and_no_worse_than_whole(
 def test_value_does_not_rise_with_capacity_or_fall_with_rate(
     graph: TaskGraph, rate: float, link: float
 ) -> None:
-    program = build_program([JobClass(graph, rate)], 4, 1e10, link)
+    program = build_program([QueryClass(graph, rate)], 4, 1e10, link)
     plan = optimise(program, 1e-6)
     assert optimise(program.with_link(2 * link), 1e-6).bound <= plan.forecast.total * (1 + 1e-9)
     busier = optimise(program.with_rates([1.5 * rate]), 1e-6).forecast.mean_s
@@ -91,20 +91,25 @@ def test_contraction_is_no_worse_and_keeps_work_and_members(
     assert sorted(m for members in small.members.values() for m in members) == sorted(
         t.name for t in graph.tasks
     )
-    before = optimise(build_program([JobClass(graph, rate)], 4, 1e10, link), 1e-6)
-    after = optimise(build_program([JobClass(small.graph, rate)], 4, 1e10, link), 1e-6)
+    before = optimise(build_program([QueryClass(graph, rate)], 4, 1e10, link), 1e-6)
+    after = optimise(build_program([QueryClass(small.graph, rate)], 4, 1e10, link), 1e-6)
     assert after.bound <= before.forecast.total * (1 + 1e-9)
     assert contract(small.graph).after == small.after
 
 
 @fast
 @given(
-    graphs(), graphs(), st.integers(1, 6), st.sampled_from(NAMES), st.sampled_from(Rule), st.integers(0, 99)
+    graphs(),
+    graphs(),
+    st.integers(1, 6),
+    st.sampled_from(NAMES),
+    st.sampled_from(ServerChoice),
+    st.integers(0, 99),
 )
 def test_every_task_gets_a_server_and_the_ledger_its_work(
-    a, b, servers: int, name: str, rule: Rule, seed: int
+    a, b, servers: int, name: str, rule: ServerChoice, seed: int
 ) -> None:
-    program = build_program([JobClass(a, 0.01), JobClass(b, 0.02)], servers, 1e10, 1e9)
+    program = build_program([QueryClass(a, 0.01), QueryClass(b, 0.02)], servers, 1e10, 1e9)
     policy = split_policy(name, program, rule)
     ledger = new_ledger(np.full(servers, 1e10))
     jobs = np.array([0, 1, 1, 0, 1])

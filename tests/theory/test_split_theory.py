@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import JobClass, build_program, split_policy
+from edgewise.policies.split import QueryClass, build_program, split_policy
 from edgewise.sim.split import poisson_queries, simulate_split
 
 POWER_OPS = 1e9
@@ -31,7 +31,7 @@ MIX = np.array([0.5, 0.3, 0.2])
 def program(load, servers):
     rates = load * servers / (MIX @ WORK_S) * MIX
     return build_program(
-        [JobClass(graph, rate) for graph, rate in zip(CLASSES, rates, strict=True)], servers, POWER_OPS, 1e9
+        [QueryClass(graph, rate) for graph, rate in zip(CLASSES, rates, strict=True)], servers, POWER_OPS, 1e9
     )
 
 

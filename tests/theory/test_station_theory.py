@@ -8,7 +8,7 @@ import pytest
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Network, Station
+from edgewise.sim.network import Station, StationNetwork
 
 ONE = TaskGraph("one", (Task("t", 1.0),), ())
 
@@ -18,8 +18,9 @@ def poisson(rate_qps, n, seed):
 
 
 def serve(station, rate_qps, n, seed, **fields):
-    engine = GraphEngine(Network([station]), [ONE], poisson(rate_qps, n, seed), placement=[[0]], seed=seed,
-                         **fields)  # fmt: skip
+    engine = GraphEngine(
+        StationNetwork([station]), [ONE], poisson(rate_qps, n, seed), placement=[[0]], seed=seed, **fields
+    )
     engine.run()
     return engine
 
@@ -113,7 +114,7 @@ def test_tandem_of_exponential_stations():
     # Jackson: each station is M/M/1 by itself.
     graph = TaskGraph("two", (Task("a", 1.0), Task("b", 1.0)), (Edge("a", "b", 1 / 8),))
     stations = [Station("a", 1.0, law="exponential"), Station("b", 1.25, law="exponential")]
-    network = Network(stations, [Station("l", 2.0, law="exponential")], {("*", "*"): ["l"]})
+    network = StationNetwork(stations, [Station("l", 2.0, law="exponential")], {("*", "*"): ["l"]})
     means = []
     for seed in range(12):
         engine = GraphEngine(network, [graph], poisson(0.7, 200_000, seed), placement=[[0, 1]], seed=seed)

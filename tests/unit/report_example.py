@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from edgewise.report.records import Run, read_run, write_run
+from edgewise.report.records import RecordedRun, read_run, write_run
 from edgewise.report.schema import STREAMS, WINDOWS
 
 QUALITY = {"least-impedance": 0.93, "closest": 0.78, "load-balancing": 0.90, "random": 0.62}
@@ -82,7 +82,7 @@ def _windows() -> list[dict[str, Any]]:
     return rows
 
 
-def example_run(folder: Path) -> Run:
+def example_run(folder: Path) -> RecordedRun:
     write_run(
         folder,
         scenario_yaml="name: three-tier\n",

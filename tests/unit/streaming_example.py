@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgewise.core.placement import JobArrays, NetworkView, Placement, arrays_of, free_of
-from edgewise.model.jobs import StreamingJob
+from edgewise.core.placement import NetworkView, PipelineArrays, Placement, arrays_of, free_of
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.workloads.streaming import edge_network, streaming_jobs
@@ -21,21 +21,21 @@ def example_network(detour: float = 6.0) -> Network:
     )
 
 
-def example_job() -> StreamingJob:
+def example_job() -> Pipeline:
     """a feeds b and c (data 1 and 2); all work 55, 5 of it in a; the input is 5. Data in bits."""
     tasks = (Task("a", 5.0, 1.0), Task("b", 50.0, 1.0), Task("c", 0.0, 1.0))
     edges = (Edge("a", "b", 1 / 8), Edge("a", "c", 2 / 8))
-    return StreamingJob("example", TaskGraph("example", tasks, edges), "e4", 5 / 8, frames=10.0)
+    return Pipeline("example", TaskGraph("example", tasks, edges), "e4", 5 / 8, frames=10.0)
 
 
-def whole_job() -> StreamingJob:
+def whole_job() -> Pipeline:
     """The same job in one piece."""
     graph = TaskGraph("whole", (Task("all", 55.0, 3.0),), ())
-    return StreamingJob("whole", graph, "e4", 5 / 8, frames=10.0)
+    return Pipeline("whole", graph, "e4", 5 / 8, frames=10.0)
 
 
 def place_by_hand(
-    network: Network, job: StreamingJob, nodes: dict[str, str], flows: dict[str, tuple[list[str], float]]
+    network: Network, job: Pipeline, nodes: dict[str, str], flows: dict[str, tuple[list[str], float]]
 ) -> Placement:
     """A placement from names; a flow is named by its head task and given as (nodes on its way, bandwidth)."""
     arrays = arrays_of(job, 0, network)
@@ -51,12 +51,14 @@ def place_by_hand(
     return Placement(arrays, node, np.array(start), np.array(links, dtype=np.int64), np.array(width))
 
 
-def view_of(network: Network, waiting: list[JobArrays], running: tuple[Placement, ...] = ()) -> NetworkView:
+def view_of(
+    network: Network, waiting: list[PipelineArrays], running: tuple[Placement, ...] = ()
+) -> NetworkView:
     memory, link = free_of(network, running)
     return NetworkView(0.0, network, memory, link, waiting, running)
 
 
-def small_case(seed: int, nodes: int = 12, count: int = 6) -> tuple[Network, list[JobArrays]]:
+def small_case(seed: int, nodes: int = 12, count: int = 6) -> tuple[Network, list[PipelineArrays]]:
     network = edge_network(seed, nodes)
     jobs = streaming_jobs(seed, network, count, kind="random")
     return network, [arrays_of(job, i, network) for i, job in enumerate(jobs)]

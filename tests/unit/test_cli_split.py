@@ -12,7 +12,7 @@ from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.scenario import parse_scenario
-from edgewise.policies.split import JobClass, build_program, contract
+from edgewise.policies.split import QueryClass, build_program, contract
 from edgewise.policies.split.lens import program_of
 
 runner = CliRunner()
@@ -164,7 +164,7 @@ def test_graphs_written_out_and_two_at_once(tmp_path):
     assert load_scenario(tmp_path / "own.yaml").graphs == scenario.graphs
     done = runner.invoke(app, ["split", str(tmp_path / "own.yaml"), "--simulate"])
     assert done.exit_code == 0 and "certified gap" in done.output, done.output
-    classes = [JobClass(contract(each.graph).graph, each.rate_qps) for each in scenario.graphs]
+    classes = [QueryClass(contract(each.graph).graph, each.rate_qps) for each in scenario.graphs]
     program = program_of(scenario.topology, classes)
     same = build_program(classes, 3, 1e9, 1e9)
     assert all(np.array_equal(a, b) for a, b in zip(program.arrays, same.arrays, strict=True))

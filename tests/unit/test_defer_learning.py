@@ -63,7 +63,7 @@ def test_training_finds_the_only_order_that_pays():
 def test_advantages_match_the_definition():
     rng = np.random.default_rng(0)
     reward, value = torch.tensor(rng.random((5, 2))), torch.tensor(rng.random((5, 2)))
-    batch = ppo.Batch(*[None] * 5, value, reward, None)._replace(value=value, reward=reward)
+    batch = ppo.Steps(*[None] * 5, value, reward, None)._replace(value=value, reward=reward)
     got, target = ppo.advantages(batch, 0.9, 0.8)
     following = torch.cat([value[1:], torch.zeros(1, 2)])
     delta = reward + 0.9 * following - value

@@ -9,7 +9,7 @@ from streaming_example import view_of
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
 from edgewise.policies.place.otf import Otfs
-from edgewise.reproduce.cases.ents import AT_ONCE, Point, make, one, setting, small_case
+from edgewise.reproduce.cases.ents import AT_ONCE, FigurePoint, make, one, setting, small_case
 from edgewise.workloads.streaming import edge_network, streaming_jobs
 
 
@@ -35,7 +35,7 @@ def test_otfs_at_once_starts_what_otfs_lets_wait():
 
 
 def test_a_point_is_the_same_every_time_and_the_setting_is_json():
-    point = Point(20, 1, 8)
+    point = FigurePoint(20, 1, 8)
     assert one(point, "otfa", 7) == one(point, "otfa", 7)
     assert one(point, "otfa", 7).fps == pytest.approx(one(point, "otfa", 7).overall_fps, rel=0.5)
     assert {"constants", "points", "generated"} == set(json.loads(setting()))

@@ -7,11 +7,11 @@ from edgewise.core.compiled import kernel
 from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Network, Station
+from edgewise.sim.network import Station, StationNetwork
 from edgewise.sim.worlds import Worlds
 
 PAIR = TaskGraph("pair", (Task("x", 1.0), Task("y", 0.5)), (Edge("x", "y", 0.05),))
-NETWORK = Network(
+NETWORK = StationNetwork(
     [Station(name, 1.0, law="exponential") for name in "abc"],
     [Station("bus", 2.0, delay_s=0.01, delay_deviation_s=0.01)],
     {("*", "*"): ["bus"]},
@@ -173,13 +173,13 @@ def test_wrong_inputs_are_named():
         GraphEngine(NETWORK, [PAIR], [1.0, 2.0], placement=[0, 1, 2])
     with pytest.raises(ScenarioError, match=r"outside 0\.\.3"):
         GraphEngine(NETWORK, [PAIR], [1.0], placement=[[0, 9]])
-    engine = GraphEngine(Network(NETWORK.nodes), [PAIR], [1.0], placement=[[0, 1]])
+    engine = GraphEngine(StationNetwork(NETWORK.nodes), [PAIR], [1.0], placement=[[0, 1]])
     with pytest.raises(ScenarioError, match="route"):
         engine.run()
     with pytest.raises(ScenarioError, match="no station is called 'z'"):
         engine.change(5.0, "z", up=False)
     with pytest.raises(ScenarioError, match="no place is called 'z'"):
-        Network(NETWORK.nodes, routes={("a", "z"): []})
+        StationNetwork(NETWORK.nodes, routes={("a", "z"): []})
     with pytest.raises(ScenarioError, match="no placement"):
         make(...).run()
     with pytest.raises(ScenarioError, match="another network"):

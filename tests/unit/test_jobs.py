@@ -6,7 +6,7 @@ import pytest
 
 from edgewise.core.placement import arrays_of
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import StreamingJob, parse_description, size_bytes
+from edgewise.model.jobs import Pipeline, parse_description, size_bytes
 from edgewise.model.work import Task, TaskGraph
 from edgewise.workloads.job_files import load_description, task_functions
 from edgewise.workloads.job_profiler import profile_job, profiled_job
@@ -106,9 +106,9 @@ def test_sizes():
 def test_a_job_has_one_length():
     graph = TaskGraph("g", (Task("a", 1.0),), ())
     with pytest.raises(ScenarioError, match="either frames or duration_s"):
-        StreamingJob("g", graph, "pi0", 1.0)
+        Pipeline("g", graph, "pi0", 1.0)
     with pytest.raises(ScenarioError, match="its length is 0"):
-        StreamingJob("g", graph, "pi0", 1.0, frames=0)
+        Pipeline("g", graph, "pi0", 1.0, frames=0)
 
 
 def test_files(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from edgewise.core.orchestration import HOLD, ReplicaView, hosts
 from edgewise.errors import PolicyError
-from edgewise.learn.orchestration.settings import SETTINGS, Setting, setting
+from edgewise.learn.orchestration.settings import SETTINGS, TrainingSetting, setting
 from edgewise.model.orchestration import System
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.kais.features import draws, station_rows
@@ -23,15 +23,15 @@ SEEDS = range(500_000, 500_004)
 
 
 @pytest.fixture(scope="module")
-def small() -> Setting:
+def small() -> TrainingSetting:
     return setting("scarce-small", frames=2, frame_slots=40)
 
 
-def worlds_of(where: Setting) -> ReplicaWorlds:
+def worlds_of(where: TrainingSetting) -> ReplicaWorlds:
     return ReplicaWorlds(where.system, where.draw(SEEDS), where.slots, SEEDS)
 
 
-def views(where: Setting, slots: int = 60) -> list[tuple[System, ReplicaView]]:
+def views(where: TrainingSetting, slots: int = 60) -> list[tuple[System, ReplicaView]]:
     """The live view after each of some slots under greedy dispatch; compare at once, arrays are reused."""
     worlds, greedy = worlds_of(where), requests.load("greedy")
     greedy.reset(where.system)
@@ -40,7 +40,7 @@ def views(where: Setting, slots: int = 60) -> list[tuple[System, ReplicaView]]:
         worlds.step(greedy.dispatch(worlds.view))
 
 
-def test_the_compiled_score_is_that_of_the_rows(small: Setting) -> None:
+def test_the_compiled_score_is_that_of_the_rows(small: TrainingSetting) -> None:
     """One by one inside the engine, or all rows at once as networks read them: the same station."""
     weights = np.random.default_rng(3).normal(size=len(STATION_FEATURES) + 1)
     policy, compared = Weighted(weights), 0
@@ -57,7 +57,7 @@ def test_the_compiled_score_is_that_of_the_rows(small: Setting) -> None:
     assert compared > 30
 
 
-def test_the_exact_flow_is_the_cheapest_of_all_assignments(small: Setting) -> None:
+def test_the_exact_flow_is_the_cheapest_of_all_assignments(small: TrainingSetting) -> None:
     """Two heads: every pair of ends is tried by hand."""
     seen = 0
     for system, view in views(small):
@@ -83,14 +83,14 @@ def test_the_tail_is_that_of_scipy() -> None:
             assert at_least(count, mean, dispersion) == pytest.approx(tail, abs=1e-12)
 
 
-def test_marginal_value_serves_more_than_replicas_that_stay(small: Setting) -> None:
+def test_marginal_value_serves_more_than_replicas_that_stay(small: TrainingSetting) -> None:
     greedy = requests.load("greedy")
     stay = simulate(worlds_of(small), greedy, orchestrate.load("none"))
     moved = simulate(worlds_of(small), greedy, orchestrate.load("marginal"))
     assert moved.in_time.sum() > stay.in_time.sum()
 
 
-def test_the_images_of_a_frame_stay_within_the_budget(small: Setting) -> None:
+def test_the_images_of_a_frame_stay_within_the_budget(small: TrainingSetting) -> None:
     policy = MarginalValue(Terms(budget=12.0, image_price=0.0, memory_price=0.0))
     outcome = simulate(worlds_of(small), requests.load("greedy"), policy)
     frame_s = small.system.slot_s * small.system.frame_slots
@@ -98,7 +98,7 @@ def test_the_images_of_a_frame_stay_within_the_budget(small: Setting) -> None:
     assert outcome.image_bytes.sum() > 0.0
 
 
-def test_other_services_than_known_are_refused(small: Setting) -> None:
+def test_other_services_than_known_are_refused(small: TrainingSetting) -> None:
     policy = MarginalValue(Terms(), np.ones(3), np.ones(3))
     with pytest.raises(PolicyError, match="knows 3 services"):
         policy.reset(small.system)
@@ -106,7 +106,7 @@ def test_other_services_than_known_are_refused(small: Setting) -> None:
         Weighted(np.zeros(3))
 
 
-def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: Setting) -> None:
+def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: TrainingSetting) -> None:
     policy, drawn = requests.load("gsp-ss"), small.draw(SEEDS)
     policy.know(drawn, small.system, small.slots * small.system.slot_s)
     policy.reset(small.system)

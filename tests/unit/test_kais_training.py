@@ -15,8 +15,8 @@ from edgewise.errors import EdgewiseError, RunError, ScenarioError  # noqa: E402
 from edgewise.learn.orchestration import run  # noqa: E402
 from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector  # noqa: E402
 from edgewise.learn.orchestration.export import export_search, load_dispatch, load_scale  # noqa: E402
-from edgewise.learn.orchestration.settings import FIRST, Setting, description, setting  # noqa: E402
-from edgewise.learn.orchestration.train import Config, Training, evaluate  # noqa: E402
+from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, setting  # noqa: E402
+from edgewise.learn.orchestration.train import Training, TrainingConfig, evaluate  # noqa: E402
 from edgewise.policies import orchestrate  # noqa: E402
 from edgewise.reproduce.cases.kais import frozen  # noqa: E402
 from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed  # noqa: E402
@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.fixture(scope="module")
-def small() -> Setting:
+def small() -> TrainingSetting:
     return setting("edge-cloud-small", frames=2, frame_slots=20)
 
 
@@ -38,7 +38,7 @@ def weights_of(training: Training) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("method", ["paper", "stacked", "improved"])
-def test_a_stopped_training_goes_on_exactly(method: str, small: Setting, tmp_path: Path) -> None:
+def test_a_stopped_training_goes_on_exactly(method: str, small: TrainingSetting, tmp_path: Path) -> None:
     config = replace(run.METHODS[method], worlds=4, episodes=3, warm_episodes=int(method == "improved"))
     whole = Training(small, config, run.fixed())
     whole.train()
@@ -57,7 +57,7 @@ def test_a_stopped_training_goes_on_exactly(method: str, small: Setting, tmp_pat
         other.load(tmp_path / "half.pt")
 
 
-def test_imitation_comes_close_to_the_rule(small: Setting) -> None:
+def test_imitation_comes_close_to_the_rule(small: TrainingSetting) -> None:
     config = replace(run.METHODS["improved"], worlds=8, episodes=3, warm_episodes=3, scale=None)
     training = Training(small, config, run.fixed())
     training.train()
@@ -78,7 +78,9 @@ def test_imitation_comes_close_to_the_rule(small: Setting) -> None:
     assert ours.throughput_rate.mean() > rule.throughput_rate.mean() - 0.1
 
 
-def test_a_stopped_search_goes_on_exactly_and_its_result_ships(small: Setting, tmp_path: Path) -> None:
+def test_a_stopped_search_goes_on_exactly_and_its_result_ships(
+    small: TrainingSetting, tmp_path: Path
+) -> None:
     config = EvolveConfig(generations=3, population=6, best=2, worlds=2)
     whole, first, again = Search(small, config), Search(small, replace(config, generations=2)), None
     whole.search()
@@ -98,14 +100,14 @@ def test_a_stopped_search_goes_on_exactly_and_its_result_ships(small: Setting, t
     assert np.array_equal(shipped.in_time, direct.in_time)
 
 
-def test_one_half_is_searched_alone(small: Setting) -> None:
+def test_one_half_is_searched_alone(small: TrainingSetting) -> None:
     search = Search(small, EvolveConfig("scale", generations=1, population=4, best=2, worlds=2))
     search.search()
     assert np.allclose(search.mean[:WEIGHTS], first_vector()[:WEIGHTS])
     assert not np.allclose(search.mean[WEIGHTS:], first_vector()[WEIGHTS:])
 
 
-def test_wrong_choices_are_named(small: Setting, tmp_path: Path) -> None:
+def test_wrong_choices_are_named(small: TrainingSetting, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="learned orchestration knows"):
         setting("nowhere")
     with pytest.raises(EdgewiseError, match="--method 'best'"):
@@ -117,13 +119,13 @@ def test_wrong_choices_are_named(small: Setting, tmp_path: Path) -> None:
             run.Choice("evolved", "third", 1, 2, 0), small, tmp_path, "none", command="", validation=[]
         )
     with pytest.raises(RunError, match="copies 3: must divide the 8 worlds"):
-        Training(small, Config(worlds=8, copies=3), run.fixed())
+        Training(small, TrainingConfig(worlds=8, copies=3), run.fixed())
     with pytest.raises(RunError, match="need seed 0 … 19"):
-        Training(small, Config(seed=20), run.fixed())
+        Training(small, TrainingConfig(seed=20), run.fixed())
 
 
-def test_copies_have_the_same_requests_and_are_judged_against_each_other(small: Setting) -> None:
-    training = Training(small, Config(dispatch=None, worlds=4, copies=2, episodes=2), run.fixed())
+def test_copies_have_the_same_requests_and_are_judged_against_each_other(small: TrainingSetting) -> None:
+    training = Training(small, TrainingConfig(dispatch=None, worlds=4, copies=2, episodes=2), run.fixed())
     assert list(training.seeds(1)) == [2, 3]
     scaler = training.scaler
     assert scaler is not None
@@ -140,8 +142,8 @@ def test_copies_have_the_same_requests_and_are_judged_against_each_other(small: 
     assert not all(torch.equal(a, b) for a, b in zip(before, scaler.network.parameters(), strict=True))
 
 
-def test_only_the_critic_learns_in_the_first_episode(small: Setting) -> None:
-    training = Training(small, Config(scale=None, worlds=2, episodes=2), run.fixed())
+def test_only_the_critic_learns_in_the_first_episode(small: TrainingSetting) -> None:
+    training = Training(small, TrainingConfig(scale=None, worlds=2, episodes=2), run.fixed())
     dispatcher = training.dispatcher
     assert dispatcher is not None
     parts = (dispatcher.actor, dispatcher.critic)

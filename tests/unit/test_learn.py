@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from edgewise.config import load_scenario  # noqa: E402
 from edgewise.errors import PolicyError, RunError  # noqa: E402
 from edgewise.learn import run  # noqa: E402
-from edgewise.learn.dqn import Config, Trainer  # noqa: E402
+from edgewise.learn.dqn import DqnConfig, DqnTrainer  # noqa: E402
 from edgewise.learn.env import NAME, DispatchEnv, Reward  # noqa: E402
 from edgewise.learn.export import export  # noqa: E402
 from edgewise.learn.networks import PaperNetwork, PooledNetwork  # noqa: E402
@@ -24,7 +24,7 @@ from edgewise.policies.dispatch.aset import Trained  # noqa: E402
 from edgewise.policies.dispatch.golden import golden_states  # noqa: E402
 from edgewise.policies.dispatch.meta import PAPER  # noqa: E402
 
-SMALL = Config(
+SMALL = DqnConfig(
     scenario="tiny",
     actions=PAPER,
     episodes=4,
@@ -97,12 +97,12 @@ def test_the_ring_forgets_transitions_whose_end_was_overwritten():
 
 
 def test_training_resumes_exactly(tmp_path):
-    whole = Trainer(SMALL)
+    whole = DqnTrainer(SMALL)
     whole.train()
-    half = Trainer(SMALL)
+    half = DqnTrainer(SMALL)
     half.train(until=2)
     half.save(tmp_path / "half.pt")
-    again = Trainer.load(tmp_path / "half.pt")
+    again = DqnTrainer.load(tmp_path / "half.pt")
     again.train()
     assert again.curve == whole.curve
     for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True):
@@ -124,7 +124,7 @@ def test_the_same_command_gives_the_same_policy(tmp_path):
 
 
 def test_another_configuration_does_not_go_on_with_a_stopped_training(tmp_path):
-    Trainer(SMALL).save(tmp_path / "a.pt")
+    DqnTrainer(SMALL).save(tmp_path / "a.pt")
     with pytest.raises(RunError, match="another configuration"):
         run.train(replace(SMALL, gamma=0.5), tmp_path, "a", command="x", validation=range(500_000, 500_001))
 
@@ -134,7 +134,7 @@ def test_tensorboard_gets_every_episode(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     write = run.events(tmp_path)
-    trainer = Trainer(replace(SMALL, episodes=2))
+    trainer = DqnTrainer(replace(SMALL, episodes=2))
     trainer.train(write)
     seen = EventAccumulator(str(tmp_path)).Reload()
     assert set(seen.Tags()["scalars"]) == {"success", "epsilon", "loss"}
@@ -153,7 +153,7 @@ def test_improvements_are_named():
 
 @pytest.mark.parametrize("improvement", ["none", "double", "dueling", "n-step", "prioritised"])
 def test_every_improvement_learns(improvement):
-    trainer = Trainer(replace(SMALL, episodes=2).improved([improvement]))
+    trainer = DqnTrainer(replace(SMALL, episodes=2).improved([improvement]))
     first = [p.detach().clone() for p in trainer.network.parameters()]
     trainer.train()
     assert any(not torch.equal(a, b) for a, b in zip(first, trainer.network.parameters(), strict=True))
@@ -161,7 +161,7 @@ def test_every_improvement_learns(improvement):
 
 @pytest.mark.parametrize("state", ["pooled", "history"])
 def test_the_exported_network_is_the_network(state, tmp_path):
-    config = Config(
+    config = DqnConfig(
         scenario="tiny",
         state=state,
         actions=PAPER,
@@ -171,7 +171,7 @@ def test_the_exported_network_is_the_network(state, tmp_path):
         batch=4,
         room=60,
     )
-    trainer = Trainer(config)
+    trainer = DqnTrainer(config)
     trainer.train()
     path = export(trainer, tmp_path, "small", "edgewise train aset", {}, range(500_000, 500_001))
     states = golden_states(state, trainer.env.world.workers)

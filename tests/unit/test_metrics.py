@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from edgewise.runtime.metrics import DELAYS_S, Tally
+from edgewise.runtime.metrics import DELAYS_S, ThreadHistogram
 
 amounts = st.lists(st.tuples(st.sampled_from(DELAYS_S) | st.floats(0, 9), st.integers(0, 1)), max_size=30)
 
@@ -19,7 +19,7 @@ def page(collector):
 
 @given(amounts)
 def test_tally_is_a_prometheus_histogram(noted):
-    tally = Tally("delay_seconds", "Delays.", DELAYS_S, "who", ["a", "b"])
+    tally = ThreadHistogram("delay_seconds", "Delays.", DELAYS_S, "who", ["a", "b"])
     theirs = Histogram("delay_seconds", "Delays.", ["who"], buckets=DELAYS_S, registry=None)
     children = [theirs.labels(name) for name in "ab"]
     for amount, which in noted:

@@ -1,6 +1,7 @@
 """One name for one thing: classes, types of arrays."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import edgewise
@@ -20,3 +21,12 @@ def test_types_of_arrays_are_spelled_once():
         if isinstance(node, ast.Subscript) and ast.unparse(node) in ARRAYS
     ]
     assert sorted(spelled) == sorted(f"arrays.py: {name}" for name in ARRAYS)
+
+
+def test_no_two_packages_have_a_class_of_one_name():
+    packages = defaultdict(set)
+    for path, tree in SOURCES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                packages[node.name].add(path.parent.relative_to(PACKAGE).as_posix())
+    assert {name: found for name, found in packages.items() if len(found) > 1} == {}

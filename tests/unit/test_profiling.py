@@ -18,8 +18,8 @@ from edgewise.cli.catalog import origin  # noqa: E402
 from edgewise.errors import ProfileError, ScenarioError  # noqa: E402
 from edgewise.model.catalog import Profile  # noqa: E402
 from edgewise.profiling import entries, graphs, inputs, machine, operators, queueing  # noqa: E402
-from edgewise.profiling.fit import Point, fit_profile  # noqa: E402
-from edgewise.profiling.measure import Load, Measurement  # noqa: E402
+from edgewise.profiling.fit import MeasuredPoint, fit_profile  # noqa: E402
+from edgewise.profiling.measure import LoadTest, Measurement  # noqa: E402
 
 
 @pytest.fixture(scope="module", params=list(graphs.BUILDERS))
@@ -122,7 +122,7 @@ def points(fixed, per_byte, slope, sizes, batches, noise=0.0):
     for size in sizes:
         for batch in batches:
             delay = law.delay_s(size, batch) * (1 + noise * rng.standard_normal())
-            yield Point(size, batch, 9, delay, 0.96 * delay, 1.06 * delay, 1.1 * delay)
+            yield MeasuredPoint(size, batch, 9, delay, 0.96 * delay, 1.06 * delay, 1.1 * delay)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,9 @@ def test_fit_of_few_points_promises_nothing():
 
 
 def test_fit_never_goes_negative_and_says_when_the_law_fails():
-    falling = [Point(size, 1, 9, delay, delay, delay, delay) for size, delay in ((1e5, 0.03), (1e6, 0.01))]
+    falling = [
+        MeasuredPoint(size, 1, 9, delay, delay, delay, delay) for size, delay in ((1e5, 0.03), (1e6, 0.01))
+    ]
     fit = fit_profile(falling)
     assert fit.profile.fixed_s > 0 and fit.profile.per_byte_s == pytest.approx(0.0, abs=1e-15)
     assert not fit.holds
@@ -185,9 +187,9 @@ def test_predicted_rate_lies_below_saturation_and_grows_with_batching():
 
 
 def test_capacity_is_lowered_by_what_the_trial_fell_short():
-    assert Load(10.0, 20.0, 16.0, 1.0, 9).capacity_qps == 8.0
-    assert Load(30.0, 20.0, 16.0, 1.0, 9).capacity_qps == 16.0
-    assert Load(0.0, 20.0, 16.0, 1.0, 0).capacity_qps == 16.0  # too short to say anything
+    assert LoadTest(10.0, 20.0, 16.0, 1.0, 9).capacity_qps == 8.0
+    assert LoadTest(30.0, 20.0, 16.0, 1.0, 9).capacity_qps == 16.0
+    assert LoadTest(0.0, 20.0, 16.0, 1.0, 0).capacity_qps == 16.0  # too short to say anything
 
 
 def test_axes_of_a_picture():
@@ -228,8 +230,8 @@ def test_axes_without_names_and_fixed_batches():
 
 
 def measurement(fixed=0.0123456):
-    fit = fit_profile([Point(100.0, 1, 9, fixed, fixed, fixed, fixed)], "measured on this, today")
-    load = Load(measured_qps=50.0, predicted_qps=50.0, long_run_qps=40.0, bound_s=0.06, queries=100)
+    fit = fit_profile([MeasuredPoint(100.0, 1, 9, fixed, fixed, fixed, fixed)], "measured on this, today")
+    load = LoadTest(measured_qps=50.0, predicted_qps=50.0, long_run_qps=40.0, bound_s=0.06, queries=100)
     return Measurement((), fit, load, 2, 100, 1, 12.4e6, ())
 
 

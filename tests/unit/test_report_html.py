@@ -15,7 +15,7 @@ from report_example import MANIFEST, example_run, stream_row, table, window_row
 from edgewise.errors import PolicyError, RunError
 from edgewise.report import figures
 from edgewise.report.html import render, write_html
-from edgewise.report.records import Run, read_run, write_run
+from edgewise.report.records import RecordedRun, read_run, write_run
 from edgewise.report.schema import STREAMS, WINDOWS
 from edgewise.report.statistics import compare
 from edgewise.report.summary import by_seed
@@ -42,11 +42,11 @@ class Balanced(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     return example_run(tmp_path_factory.mktemp("runs") / "demo")
 
 
-def small_run(folder: Path, streams: list[dict[str, Any]], windows: list[dict[str, Any]]) -> Run:
+def small_run(folder: Path, streams: list[dict[str, Any]], windows: list[dict[str, Any]]) -> RecordedRun:
     write_run(
         folder, scenario_yaml="", manifest=MANIFEST,
         streams=table(streams, STREAMS), windows=table(windows, WINDOWS),
@@ -54,7 +54,7 @@ def small_run(folder: Path, streams: list[dict[str, Any]], windows: list[dict[st
     return read_run(folder)
 
 
-def test_the_page_holds_the_numbers(run: Run, tmp_path: Path) -> None:
+def test_the_page_holds_the_numbers(run: RecordedRun, tmp_path: Path) -> None:
     write_html(run, tmp_path / "out" / "report.html")
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     values = by_seed(run.summary)
@@ -68,7 +68,7 @@ def test_the_page_holds_the_numbers(run: Run, tmp_path: Path) -> None:
     assert page.count("data:image/png;base64,") == len(STEMS)
 
 
-def test_the_page_is_well_formed_escaped_and_self_contained(run: Run) -> None:
+def test_the_page_is_well_formed_escaped_and_self_contained(run: RecordedRun) -> None:
     page = render(run, rival="closest")
     assert "<b>drones" not in page and "&lt;b&gt;drones &amp; co&lt;/b&gt;" in page
     assert "no capacity &lt;left&gt; &amp; none due" in page
@@ -80,18 +80,18 @@ def test_the_page_is_well_formed_escaped_and_self_contained(run: Run) -> None:
     assert page.count("<td>closest</td><td class=") == 3
 
 
-def test_the_rival_of_the_manifest_is_the_default(run: Run) -> None:
+def test_the_rival_of_the_manifest_is_the_default(run: RecordedRun) -> None:
     named = replace(run, manifest=run.manifest | {"rival": "closest"})
     assert [row.rival for row in figures.comparisons_of(named)] == ["closest"] * 3
     assert [row.rival for row in figures.comparisons_of(named, "random")] == ["random"] * 3
     assert len(figures.comparisons_of(run)) == 6
 
 
-def test_the_page_is_the_same_every_time(run: Run) -> None:
+def test_the_page_is_the_same_every_time(run: RecordedRun) -> None:
     assert render(run) == render(run)
 
 
-def test_whiskers_do_not_meet_labels(run: Run) -> None:
+def test_whiskers_do_not_meet_labels(run: RecordedRun) -> None:
     figure = figures.outcome_shares(run)
     figure.canvas.draw()
     (axes,) = figure.axes
@@ -118,14 +118,14 @@ def test_forest_says_unit_and_verdict() -> None:
     assert axes.get_legend_handles_labels()[1] == ["within ±1 %: no win", "win", "tie"]
 
 
-def test_figures_are_saved(run: Run, tmp_path: Path) -> None:
+def test_figures_are_saved(run: RecordedRun, tmp_path: Path) -> None:
     paths = figures.save_all(run, tmp_path)
     assert paths == [tmp_path / "figures" / f"{stem}.png" for stem in STEMS]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert figures.save_all(run)[0].parent == run.folder / "figures"
 
 
-def test_time_figure_shows_the_mean_of_the_windows(run: Run) -> None:
+def test_time_figure_shows_the_mean_of_the_windows(run: RecordedRun) -> None:
     axes = figures.success_over_time(run).axes[0]
     rows = [row for row in run.windows.to_pylist() if row["policy"] == "closest" and row["window"] == 7]
     line = {line.get_label(): line for line in axes.lines}["closest"]
@@ -156,7 +156,7 @@ def test_odd_runs_still_render(
     assert parser.open == []
 
 
-def test_errors(run: Run, tmp_path: Path) -> None:
+def test_errors(run: RecordedRun, tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="rival is 'best'"):
         render(run, rival="best")
     (tmp_path / "file").write_text("")

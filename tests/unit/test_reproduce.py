@@ -36,7 +36,7 @@ from edgewise.reproduce.seeds import (
     refuse_test_seeds,
 )
 
-CODE = place.Code("1f" * 20, False, "0.1.0")
+CODE = place.CodeVersion("1f" * 20, False, "0.1.0")
 TEST_SEEDS = range(TEST.start, TEST.start + 3)
 
 

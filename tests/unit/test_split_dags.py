@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from edgewise.errors import ProfileError
-from edgewise.policies.split import JobClass, build_program, contract, optimise
+from edgewise.policies.split import QueryClass, build_program, contract, optimise
 from edgewise.profiling.dags import LIGHT, compose, light_file, measure, task_graph
 from edgewise.profiling.gpt2 import gpt2
 
@@ -43,7 +43,7 @@ def test_branches_of_inception_and_heads_of_gpt2() -> None:
     assert inception.after == 9 * 5 + 1
     small = contract(task_graph(gpt2(tokens=16, layers=2, heads=4, width=64), "gpt2"))
     assert small.after == 2 * 4 + 3
-    program = build_program([JobClass(small.graph, 1.0)], 8, 1e9, 1e10)
+    program = build_program([QueryClass(small.graph, 1.0)], 8, 1e9, 1e10)
     assert [group.subgraphs for group in program.groups] == [(0, 1)]  # both layers at once
 
 
@@ -61,7 +61,7 @@ def test_ensemble_and_cascade() -> None:
     light = task_graph(light_file("resnet50"), "resnet50")
     both = contract(compose("both", [[light, light]]))
     assert both.after == 4  # input, two networks, output
-    plan = optimise(build_program([JobClass(both.graph, 1.0)], 4, 1e11, 1e9))
+    plan = optimise(build_program([QueryClass(both.graph, 1.0)], 4, 1e11, 1e9))
     alone = sum(task.work_ops for task in light.tasks) / 1e11
     assert alone < plan.forecast.mean_s < 1.2 * alone
     after = contract(compose("cascade", [[light], [light, light]]))

@@ -10,7 +10,7 @@ from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
-    JobClass,
+    QueryClass,
     build_program,
     by_free,
     free_chances,
@@ -20,12 +20,12 @@ from edgewise.policies.split import (
 )
 from edgewise.policies.split.free import levels
 from edgewise.policies.split.online import RateTracker
-from edgewise.policies.split.schedule import Rule
+from edgewise.policies.split.schedule import ServerChoice
 from edgewise.sim.split import simulate_split, tune_share
 
 
 def program(rate: float = 1.0, servers: int = 4):
-    return build_program([JobClass(fan([1e10, 1e10]), rate)], servers, 1e10, 1e10)
+    return build_program([QueryClass(fan([1e10, 1e10]), rate)], servers, 1e10, 1e10)
 
 
 def test_free_servers_of_two_by_hand() -> None:
@@ -73,8 +73,8 @@ def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:
     pairs = [(a, b) for x, (r, s) in {"a": ("root", "mid"), "b": ("mid", "sink")}.items()
              for i in range(2) for a, b in ((r, f"{x}{i}"), (f"{x}{i}", s))]  # fmt: skip
     graph = TaskGraph("two", tuple(two), tuple(Edge(a, b, 1e3) for a, b in pairs))
-    p = build_program([JobClass(graph, 0.1)], 6, 1e10, 1e10)
-    for rule in Rule:
+    p = build_program([QueryClass(graph, 0.1)], 6, 1e10, 1e10)
+    for rule in ServerChoice:
         policy, ledger = split_policy("nona-free", p, rule, share=0.34), new_ledger(np.full(6, 1e10))
         assert levels(p, 0.34)[6] == 1
         for query in range(5):
@@ -106,7 +106,7 @@ def test_the_share_is_chosen_by_simulation() -> None:
 
 def test_rates_are_tracked_and_the_plan_follows() -> None:
     """From 1 to 10 queries a second; at the end the plan is that of a new optimisation."""
-    start = build_program([JobClass(fan([1e10, 1e10], 2e6), 1.0)], 40, 1e10, 1e9)
+    start = build_program([QueryClass(fan([1e10, 1e10], 2e6), 1.0)], 40, 1e10, 1e9)
     tracker = RateTracker(start, queues=False, memory_s=20.0)
     rng = np.random.default_rng(6)
     now, before = 0.0, tracker.policy.plan
@@ -126,7 +126,7 @@ def test_rates_are_tracked_and_the_plan_follows() -> None:
 
 
 def test_a_class_that_stops_and_one_that_is_too_much() -> None:
-    job = JobClass(fan([1e10, 1e10]), 0.5)
+    job = QueryClass(fan([1e10, 1e10]), 0.5)
     tracker = RateTracker(build_program([job, job], 4, 1e10, 1e10), memory_s=10.0)
     now = 0.0
     for _ in range(200):

@@ -11,7 +11,7 @@ from split_graphs import fan
 
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
-from edgewise.policies.split import JobClass, Rule, build_program, optimise
+from edgewise.policies.split import QueryClass, ServerChoice, build_program, optimise
 from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
 from edgewise.sim.layout import simulate_layout
@@ -27,7 +27,7 @@ def test_one_group_that_never_waits_is_nonas_problem() -> None:
     """Servers without number on one link: the value of the other search, which is certified on its own."""
     one = Layout((ServerGroup("all", 10_000_000, 1e10),), {"link": 1e9}, {("all", "all"): ("link",)})
     for rate in (1.0, 20.0, 40.0):
-        job = JobClass(fan([1e10, 1.5e10], 4e6), rate)
+        job = QueryClass(fan([1e10, 1.5e10], 4e6), rate)
         plan = optimise_layout(layout_program([job], one), gap=1e-3)
         nona = optimise(build_program([job], 10, 1e10, 1e9))
         assert plan.mean_s == pytest.approx(nona.forecast.mean_s, rel=2e-3)
@@ -39,7 +39,7 @@ def test_no_other_solver_finds_a_better_plan() -> None:
     two = Layout(
         (ServerGroup("slow", 2, 1e10), ServerGroup("fast", 1, 3e10)), {"l": 1e9}, {("slow", "fast"): ("l",)}
     )
-    program = layout_program([JobClass(fan([1e10, 1e10], 4e6), 1.2)], two)
+    program = layout_program([QueryClass(fan([1e10, 1e10], 4e6), 1.2)], two)
     plan = optimise_layout(program, gap=1e-2)
     a = _Arrays(program)
     queries = 1.2
@@ -68,7 +68,7 @@ def test_chances_flow_from_sub_graph_to_sub_graph() -> None:
     edges = first.edges + tuple(
         Edge(rename[e.source], rename[e.target], e.size_bytes, e.tensor) for e in second.edges
     )
-    program = layout_program([JobClass(TaskGraph("two", tasks, edges), 1.0)], THREE)
+    program = layout_program([QueryClass(TaskGraph("two", tasks, edges), 1.0)], THREE)
     assert len(program.stages) == 2
     plan = optimise_layout(program, gap=0.05)
     before, after = program.stages
@@ -81,7 +81,7 @@ def test_chances_flow_from_sub_graph_to_sub_graph() -> None:
 
 
 def test_the_formula_tracks_the_simulation_on_unequal_servers() -> None:
-    program = layout_program([JobClass(fan([1e10, 2e10]), 1.0)], THREE)
+    program = layout_program([QueryClass(fan([1e10, 2e10]), 1.0)], THREE)
     plan = optimise_layout(program, gap=1e-2)
     run = simulate_layout(plan, 20_000, seed=3).settled()
     assert run.time_s.mean() == pytest.approx(plan.mean_s, rel=0.05)
@@ -92,16 +92,18 @@ def test_the_formula_tracks_the_simulation_on_unequal_servers() -> None:
 @pytest.mark.parametrize("rate", [1.0, 3.0])
 def test_the_formula_tracks_the_least_loaded_of_unequal_servers(rate: float) -> None:
     """Two queues of different speed that share their servers, and less waiting than with chosen by chance."""
-    least = replace(THREE, rule=Rule.LEAST_LOADED)
-    plan = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), rate)], least), gap=0.05)
+    least = replace(THREE, rule=ServerChoice.LEAST_LOADED)
+    plan = optimise_layout(layout_program([QueryClass(fan([1e10, 2e10]), rate)], least), gap=0.05)
     run = simulate_layout(plan, 20_000, seed=3).settled()
     assert run.time_s.mean() == pytest.approx(plan.mean_s, rel=0.08)
-    by_chance = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), rate)], THREE), gap=0.05)
+    by_chance = optimise_layout(layout_program([QueryClass(fan([1e10, 2e10]), rate)], THREE), gap=0.05)
     assert plan.mean_s < by_chance.bound_s
 
 
 def test_marginal_costs_are_the_slope_of_the_value() -> None:
-    program = layout_program([JobClass(fan([1e10, 2e10]), 2.0)], replace(THREE, rule=Rule.LEAST_LOADED))
+    program = layout_program(
+        [QueryClass(fan([1e10, 2e10]), 2.0)], replace(THREE, rule=ServerChoice.LEAST_LOADED)
+    )
     a, step = _Arrays(program), 1e-6
     theta = optimise_layout(program, gap=0.2).theta
     theta = 0.9 * theta + 0.1 * np.random.default_rng(1).dirichlet(np.ones(program.variables))
@@ -113,8 +115,8 @@ def test_marginal_costs_are_the_slope_of_the_value() -> None:
 
 
 def test_a_renewed_plan_is_nearly_optimal() -> None:
-    least = replace(THREE, rule=Rule.LEAST_LOADED)
-    plan = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), 3.0)], least), gap=0.05)
+    least = replace(THREE, rule=ServerChoice.LEAST_LOADED)
+    plan = optimise_layout(layout_program([QueryClass(fan([1e10, 2e10]), 3.0)], least), gap=0.05)
     renewed = renew_layout(plan, [3.6])
     again = optimise_layout(renewed.program, gap=0.05)
     assert renewed.bound_s <= again.bound_s * (1 + 1e-9) <= renewed.mean_s * (1 + 1e-9)
@@ -138,7 +140,7 @@ def test_messages_take_the_shortest_path_of_a_topology() -> None:
 def test_load_moves_to_the_slow_servers_as_the_fast_ones_fill() -> None:
     shares = []
     for rate in (0.5, 5.0):
-        plan = optimise_layout(layout_program([JobClass(fan([1e10, 2e10]), rate)], THREE), gap=0.1)
+        plan = optimise_layout(layout_program([QueryClass(fan([1e10, 2e10]), rate)], THREE), gap=0.1)
         shares.append(plan.load[3])
     assert shares[0] == pytest.approx(0.0, abs=0.01) and shares[1] > 0.1
 
@@ -149,6 +151,6 @@ def test_errors_name_what_is_wrong() -> None:
     with pytest.raises(PolicyError, match="needs at least 1 server"):
         Layout((ServerGroup("a", 0, 1.0),), {}, {})
     with pytest.raises(PolicyError, match="cannot do the work"):
-        optimise_layout(layout_program([JobClass(fan([1e10]), 100.0)], THREE))
+        optimise_layout(layout_program([QueryClass(fan([1e10]), 100.0)], THREE))
     with pytest.raises(PolicyError, match="more than the limit of 10"):
-        layout_program([JobClass(fan([1e10, 2e10]), 1.0)], THREE, limit=10)
+        layout_program([QueryClass(fan([1e10, 2e10]), 1.0)], THREE, limit=10)

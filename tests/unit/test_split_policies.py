@@ -10,8 +10,8 @@ from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
-    JobClass,
-    Rule,
+    QueryClass,
+    ServerChoice,
     build_program,
     contract,
     count_placements,
@@ -74,10 +74,10 @@ def test_what_would_explode_is_refused_with_a_way_out() -> None:
     works = [float(1 + i) * 1e9 for i in range(12)]
     contraction = contract(fan(works))
     with pytest.raises(PolicyError, match=r"'fan' between 'root' and 'sink' has 12 branches.*limit_branches"):
-        build_program([JobClass(contraction.graph, 1.0)], 20, 1e10, 1e9)
+        build_program([QueryClass(contraction.graph, 1.0)], 20, 1e10, 1e9)
     smaller = limit_branches(contraction, most=4)
     assert smaller.after == 6
-    plan = optimise(build_program([JobClass(smaller.graph, 1.0)], 20, 1e10, 1e9))
+    plan = optimise(build_program([QueryClass(smaller.graph, 1.0)], 20, 1e10, 1e9))
     assert plan.forecast.mean_s < sum(works) / 1e10
 
 
@@ -105,7 +105,7 @@ def test_two_equal_branches_by_hand() -> None:
     """One branch with the root, one with the sink: each waits for one message, κ = p/ν + φ + S."""
     graph = fan([1e10, 1e10], 1.25e6)  # S = 0.01 s at 1 Gb/s
     rate, s = 2.0, 0.01
-    plan = optimise(build_program([JobClass(graph, rate)], 4, 1e10, 1e9))
+    plan = optimise(build_program([QueryClass(graph, rate)], 4, 1e10, 1e9))
     wait = 2 * rate * s**2 / (2 * (1 - 2 * rate * s))
     assert plan.forecast.load == pytest.approx(2 * rate * s)
     assert plan.forecast.wait_s == pytest.approx(wait)
@@ -114,9 +114,9 @@ def test_two_equal_branches_by_hand() -> None:
 
 def test_probabilities_are_drawn_as_planned() -> None:
     """Near saturation one sub-graph mixes two placements; the draws follow."""
-    program = build_program([JobClass(fan([1e10, 1e10], 5e6), 20.0)], 4, 1e10, 1e9)
+    program = build_program([QueryClass(fan([1e10, 1e10], 5e6), 20.0)], 4, 1e10, 1e9)
     plan = optimise(program)
-    policy = split_policy("nona", program, Rule.UNIFORM, plan)
+    policy = split_policy("nona", program, ServerChoice.UNIFORM, plan)
     placed = policy.place(np.zeros(20_000, int), new_ledger(np.full(4, 1e10)), Key(3))
     apart = np.mean(placed[:, 1] != placed[:, 2])
     parts = program.groups[0].lines.part
@@ -128,7 +128,7 @@ def test_probabilities_are_drawn_as_planned() -> None:
 
 
 def test_rules_on_a_ledger_by_hand() -> None:
-    program = build_program([JobClass(TaskGraph("one", (Task("a", 1e10),), ()), 1.0)], 3, 1e10, 1e9)
+    program = build_program([QueryClass(TaskGraph("one", (Task("a", 1e10),), ()), 1.0)], 3, 1e10, 1e9)
     ledger = new_ledger(np.array([1e10, 1e10, 2e10]))
     jobs = np.zeros(3, int)
     assert sorted(split_policy("whole-least-loaded", program).place(jobs, ledger, Key(1))[:, 0]) == [0, 1, 2]
@@ -147,7 +147,7 @@ def test_rules_on_a_ledger_by_hand() -> None:
 
 
 def test_blind_and_equal_plans() -> None:
-    program = build_program([JobClass(fan([1e10, 2e10, 1e10]), 1000.0)], 8, 1e10, 1e9)
+    program = build_program([QueryClass(fan([1e10, 2e10, 1e10]), 1000.0)], 8, 1e10, 1e9)
     blind = split_policy("blind", program).plan
     equal = split_policy("equal", program).plan
     assert blind is not None and blind.forecast.load > 1 and math.isinf(blind.forecast.mean_s)
@@ -167,10 +167,10 @@ def test_blind_and_equal_plans() -> None:
 def test_errors_name_field_and_value(change: dict[str, float], message: str) -> None:
     good = {"servers": 2, "power_ops": 1e10, "link_bps": 1e9}
     with pytest.raises(PolicyError, match=message):
-        build_program([JobClass(fan([1.0]), 1.0)], **{**good, **change})
+        build_program([QueryClass(fan([1.0]), 1.0)], **{**good, **change})
 
 
 def test_unknown_policy() -> None:
-    program = build_program([JobClass(fan([1.0]), 1.0)], 2, 1e10, 1e9)
+    program = build_program([QueryClass(fan([1.0]), 1.0)], 2, 1e10, 1e9)
     with pytest.raises(PolicyError, match="known: nona, nona-queues, nona-free, blind"):
         split_policy("none", program)

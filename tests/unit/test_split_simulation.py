@@ -7,7 +7,7 @@ import pytest
 
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import JobClass, build_program, optimise, split_policy
+from edgewise.policies.split import QueryClass, build_program, optimise, split_policy
 from edgewise.policies.split.program import server_wait_s, servers_wait_s, task_wait_s
 from edgewise.sim.split import compare_split, poisson_queries, simulate_split
 
@@ -17,7 +17,7 @@ FAN = TaskGraph("fan", TASKS, EDGES)
 
 
 def program(rate: float, servers: int = 4, queues: bool = False):
-    return build_program([JobClass(FAN, rate)], servers, 1e10, 1e9, queues=queues)
+    return build_program([QueryClass(FAN, rate)], servers, 1e10, 1e9, queues=queues)
 
 
 def test_a_lonely_query_takes_what_the_formula_says() -> None:
@@ -41,7 +41,7 @@ def test_loads_are_those_of_the_formula() -> None:
 
 def test_whole_queries_on_random_servers_are_m_d_1() -> None:
     """One task per query, one server chosen at random: Pollaczek-Khinchine."""
-    one = build_program([JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.4)], 2, 1e10, 1e9)
+    one = build_program([QueryClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.4)], 2, 1e10, 1e9)
     runs = [
         simulate_split(split_policy("whole-random", one), one, 60_000, seed).settled() for seed in range(6)
     ]
@@ -52,14 +52,14 @@ def test_whole_queries_on_random_servers_are_m_d_1() -> None:
 
 def test_least_loaded_is_m_d_c() -> None:
     """The wait for the first free of two servers, in the range of Allen and Cunneen's approximation."""
-    one = build_program([JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.4)], 2, 1e10, 1e9)
+    one = build_program([QueryClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.4)], 2, 1e10, 1e9)
     run = simulate_split(split_policy("whole-least-loaded", one), one, 100_000, seed=3).settled()
     assert run.time_s.mean() - 1.0 == pytest.approx(server_wait_s(one.classes, 2, 1e10), rel=0.1)
 
 
 def test_waiting_for_servers_by_hand() -> None:
     """M/M/1's C is ρ: W = ρ E[s²] / (2 E[s] (1 - ρ)) is Pollaczek-Khinchine for one server."""
-    job = JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 0.6)
+    job = QueryClass(TaskGraph("one", (Task("t", 1e10),), ()), 0.6)
     assert server_wait_s([job], 1, 1e10) == pytest.approx(0.6 / (2 * 0.4))
     with pytest.raises(PolicyError, match=r"need 1\.2 servers and there are 1"):
         server_wait_s([job, job], 1, 1e10)
@@ -71,7 +71,7 @@ def test_waiting_for_several_servers_by_hand() -> None:
     For both: where none is free, the second to end after the first, of two, is 1/3 s later; where one is
     free, the other needs 1/2 s.
     """
-    job = JobClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.0)
+    job = QueryClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.0)
     assert servers_wait_s([job], 2, 1e10) == pytest.approx([0.0, 0.0, (1 / 3 + 1 / 2) / 3])
     with pytest.raises(PolicyError, match="lower the rates"):
         servers_wait_s([job, job], 2, 1e10)

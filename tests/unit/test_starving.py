@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from edgewise.runtime.metrics import page
-from edgewise.runtime.starving import Lag, Look, look, starved
+from edgewise.runtime.starving import CpuTotals, Lag, look, starved
 
-CALM = Look(0.0, 0.0, 0.0, 0.0)
+CALM = CpuTotals(0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not count waiting")
@@ -39,11 +39,11 @@ def test_processes_that_share_a_processor_are_starved():
 @pytest.mark.parametrize(
     ("after", "late_s", "sign"),
     [
-        (Look(1.0, 0.1, 0.0, 100.0), [0.001] * 100, None),
-        (Look(1.0, 4.0, 0.0, 100.0), [0.001] * 100, "waited 80 %"),
-        (Look(1.0, 0.1, 20.0, 100.0), [0.001] * 100, "host took 20 %"),
-        (Look(1.0, 0.1, 0.0, 100.0), [0.001] * 90 + [0.2] * 10, "200 ms late"),
-        (Look(0.0, 0.0, 0.0, 0.0), [], None),  # a system that tells nothing
+        (CpuTotals(1.0, 0.1, 0.0, 100.0), [0.001] * 100, None),
+        (CpuTotals(1.0, 4.0, 0.0, 100.0), [0.001] * 100, "waited 80 %"),
+        (CpuTotals(1.0, 0.1, 20.0, 100.0), [0.001] * 100, "host took 20 %"),
+        (CpuTotals(1.0, 0.1, 0.0, 100.0), [0.001] * 90 + [0.2] * 10, "200 ms late"),
+        (CpuTotals(0.0, 0.0, 0.0, 0.0), [], None),  # a system that tells nothing
     ],
 )
 def test_each_sign_is_said(after, late_s, sign):

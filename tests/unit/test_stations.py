@@ -8,13 +8,13 @@ import pytest
 from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import OUTCOMES, GraphEngine
-from edgewise.sim.network import GraphClass, Network, Station
+from edgewise.sim.network import GraphClass, Station, StationNetwork
 
 ONE = TaskGraph("one", (Task("t", 1.0),), ())
 
 
 def serve(station, sent_s, *, changes=(), graph=ONE, **fields):
-    engine = GraphEngine(Network([station]), [graph], sent_s, placement=[[0]], log=True, **fields)
+    engine = GraphEngine(StationNetwork([station]), [graph], sent_s, placement=[[0]], log=True, **fields)
     for at_s, what in changes:
         engine.change(at_s, station.name, **what)
     engine.run()
@@ -46,7 +46,7 @@ CHAIN = TaskGraph(
 @pytest.mark.parametrize("discipline, times", [("fifo", [3.0, 4.0]), ("oldest", [2.0, 4.0])])
 def test_oldest_runs_a_query_through(discipline, times):
     """First come first served, the second query's first task is in line before the first one's last."""
-    network = Network([Station("s", 1.0, discipline=discipline)])
+    network = StationNetwork([Station("s", 1.0, discipline=discipline)])
     engine = GraphEngine(network, [CHAIN], [0, 0.1], placement=[[0, 0, 0]])
     engine.run()
     assert done(engine) == times
@@ -55,7 +55,7 @@ def test_oldest_runs_a_query_through(discipline, times):
 def test_oldest_does_not_interrupt():
     """A task of the first query comes while one of the second runs, and goes before the third's."""
     nodes = [Station("s", 1.0, discipline="oldest"), Station("t", 1.0)]
-    network = Network(nodes, [Station("l", 8.0)], {("*", "*"): ["l"]})
+    network = StationNetwork(nodes, [Station("l", 8.0)], {("*", "*"): ["l"]})
     graphs = [TaskGraph("away", (Task("a", 0.1), Task("b", 1.0)), (Edge("a", "b", 0.1),)), ONE]
     engine = GraphEngine(network, graphs, [0, 0.05, 0.1], [0, 1, 1], [[1, 0], [0, -1], [0, -1]])
     engine.run()
@@ -171,7 +171,7 @@ def pipeline(room, last_rate, n=60, **fields):
     graph = TaskGraph("chain", tasks, (Edge("a", "b", 0.125), Edge("b", "c", 0.125)))
     nodes = [Station("a", 10.0), Station("b", 8.0, room=room), Station("c", last_rate, room=room)]
     links = [Station("ab", 20.0, room=room), Station("bc", 20.0, room=room)]
-    network = Network(nodes, links, {("a", "b"): ["ab"], ("b", "c"): ["bc"]})
+    network = StationNetwork(nodes, links, {("a", "b"): ["ab"], ("b", "c"): ["bc"]})
     engine = GraphEngine(network, [graph], np.zeros(n), placement=[[0, 1, 2]], log=True, **fields)
     engine.run()
     return engine
@@ -201,7 +201,7 @@ def test_blocking_in_diamonds_never_deadlocks():
     edges = (Edge("a", "b", 1), Edge("a", "c", 1), Edge("b", "d", 1), Edge("c", "d", 1), Edge("a", "d", 1))
     for rates in ([9, 1, 5, 2], [9, 5, 1, 2], [9, 3, 3, 1]):
         nodes = [Station(name, rate, room=0) for name, rate in zip("abcd", rates, strict=True)]
-        engine = GraphEngine(Network(nodes, [], {("*", "*"): []}), [TaskGraph("d", tasks, edges)],
+        engine = GraphEngine(StationNetwork(nodes, [], {("*", "*"): []}), [TaskGraph("d", tasks, edges)],
                              np.zeros(200), placement=[[0, 1, 2, 3]])  # fmt: skip
         engine.run()
         assert outcomes(engine) == ["done"] * 200
@@ -210,14 +210,16 @@ def test_blocking_in_diamonds_never_deadlocks():
 
 def test_two_tasks_on_one_bounded_station_do_not_wait_for_themselves():
     graph = TaskGraph("chain", (Task("a", 1.0), Task("b", 1.0)), (Edge("a", "b", 0.0),))
-    engine = GraphEngine(Network([Station("s", 1.0, room=0)]), [graph], np.zeros(5), placement=[[0, 0]])
+    engine = GraphEngine(
+        StationNetwork([Station("s", 1.0, room=0)]), [graph], np.zeros(5), placement=[[0, 0]]
+    )
     engine.run()
     assert sorted(done(engine))[-1] == 10.0
 
 
 def test_propagation_delays_do_not_hold_the_link():
     graph = TaskGraph("chain", (Task("a", 0.0), Task("b", 0.0)), (Edge("a", "b", 0.125),))
-    network = Network(
+    network = StationNetwork(
         [Station("a", 1.0), Station("b", 1.0)], [Station("l", 1.0, delay_s=5.0)], {("a", "b"): ["l"]}
     )
     engine = GraphEngine(network, [graph], [0, 0], placement=[[0, 1]])
@@ -228,7 +230,7 @@ def test_propagation_delays_do_not_hold_the_link():
 def test_random_propagation_is_never_negative():
     link = Station("l", math.inf, delay_s=0.1, delay_deviation_s=0.2)
     graph = TaskGraph("chain", (Task("a", 0.0), Task("b", 0.0)), (Edge("a", "b", 1.0),))
-    network = Network([Station("a", 1.0), Station("b", 1.0)], [link], {("a", "b"): ["l"]})
+    network = StationNetwork([Station("a", 1.0), Station("b", 1.0)], [link], {("a", "b"): ["l"]})
     engine = GraphEngine(network, [graph], np.arange(5000.0), placement=[[0, 1]])
     engine.run()
     assert engine.sojourn_s.min() == 0.0
@@ -238,7 +240,7 @@ def test_random_propagation_is_never_negative():
 
 
 def test_entry_and_exit_transfers():
-    network = Network([Station("n", 1.0)], [Station("up", 8.0), Station("down", 8.0, delay_s=1.0)],
+    network = StationNetwork([Station("n", 1.0)], [Station("up", 8.0), Station("down", 8.0, delay_s=1.0)],
                       {("site", "n"): ["up"], ("n", "site"): ["down"]}, places=["site"])  # fmt: skip
     engine = GraphEngine(network, [GraphClass(ONE, 2.0, 3.0)], [0.0], placement=[[0]], source=1)
     engine.run()
@@ -247,8 +249,11 @@ def test_entry_and_exit_transfers():
 
 def test_an_edge_may_have_its_own_flow():
     graph = TaskGraph("chain", (Task("a", 0.0), Task("b", 0.0)), (Edge("a", "b", 1.0),))
-    network = Network([Station("a", 1.0), Station("b", 1.0)], [Station("slow", 1.0), Station("flow", 4.0)],
-                      {("a", "b"): ["slow"]})  # fmt: skip
+    network = StationNetwork(
+        [Station("a", 1.0), Station("b", 1.0)],
+        [Station("slow", 1.0), Station("flow", 4.0)],
+        {("a", "b"): ["slow"]},
+    )
     classes = [graph, GraphClass(graph, routes={("a", "b"): ["flow"]})]
     engine = GraphEngine(network, classes, [0, 0], [0, 1], [[0, 1], [0, 1]])
     engine.run()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from edgewise.errors import RunError
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.streaming.job import LiveJob
+from edgewise.runtime.streaming.job import LivePipeline
 from edgewise.runtime.streaming.meta import (
     ENDED,
     RUNNING,
@@ -24,8 +24,8 @@ from edgewise.runtime.streaming.meta import (
 
 def live(tmp_path, name="count"):
     graph = TaskGraph(name, (Task("a", 1e9, 2e8), Task("b", 3e9, 1e8)), (Edge("a", "b", 500.0),))
-    job = StreamingJob(name, graph, "cam", 6e6, duration_s=1e9)
-    return LiveJob(job, tmp_path / "job.py", {"a": "first", "b": "second"}, (tmp_path / "frame",))
+    job = Pipeline(name, graph, "cam", 6e6, duration_s=1e9)
+    return LivePipeline(job, tmp_path / "job.py", {"a": "first", "b": "second"}, (tmp_path / "frame",))
 
 
 def test_jobs_come_back_as_they_were_until_they_end(tmp_path):

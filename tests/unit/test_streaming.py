@@ -11,7 +11,7 @@ from streaming_example import example_job, example_network, small_case, view_of,
 from edgewise.core.keyed import Key
 from edgewise.core.placement import Placement, arrays_of, throughput, validate
 from edgewise.errors import CapacityError, PolicyError, ScenarioError
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 from edgewise.policies.place import POLICIES, load_placement
 from edgewise.policies.place.baselines import Balanced, LeastRequested, TaskPartition
@@ -29,7 +29,7 @@ def make(name):
 
 
 def later(job, arrival_s, **length):
-    return StreamingJob(job.name, job.graph, job.source, job.input_bytes, arrival_s=arrival_s, **length)
+    return Pipeline(job.name, job.graph, job.source, job.input_bytes, arrival_s=arrival_s, **length)
 
 
 def test_progress_is_throughput_times_time():

@@ -11,19 +11,19 @@ from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.deploy import fill
-from edgewise.model.library import Graph
+from edgewise.model.library import Backbone
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Node, Way, WayTable
 
 KINDS = ("dc-cloud", "co-dc-cloud", "full-edge", "isp")
-LINE = Graph(("A", "B", "C", "D"), ((0, 1, 100.0), (1, 2, 200.0), (1, 3, 300.0)))
+LINE = Backbone(("A", "B", "C", "D"), ((0, 1, 100.0), (1, 2, 200.0), (1, 3, 300.0)))
 
 
 class Line(Files):
     """Shipped files, and one small graph: a star around B."""
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> Backbone:
         return LINE
 
 
@@ -209,8 +209,8 @@ def test_graphs_need_topohub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_graph_in_pieces_is_refused() -> None:
     class Pieces(Files):
-        def graph(self, name: str) -> Graph:
-            return Graph(("A", "B", "C"), ((0, 1, 10.0),))
+        def graph(self, name: str) -> Backbone:
+            return Backbone(("A", "B", "C"), ((0, 1, 10.0),))
 
     data = yaml.safe_load(dump_scenario(scenario(kind="isp")))
     with pytest.raises(ScenarioError, match="the graph is in several pieces"):

@@ -20,7 +20,7 @@ from edgewise.reproduce import seeds as splits
 
 if TYPE_CHECKING:
     from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-    from edgewise.sim.replicas import Outcome, ReplicaWorlds
+    from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome
 
 out = Console()
 err = Console(stderr=True)
@@ -95,7 +95,7 @@ def _decision_s(worlds: ReplicaWorlds, one: RequestPolicy, two: ReplicaPolicy) -
     return used_s / max(heads, 1), scale_s
 
 
-def _summary(outcome: Outcome, decision_s: tuple[float, float]) -> dict[str, Any]:
+def _summary(outcome: ServiceOutcome, decision_s: tuple[float, float]) -> dict[str, Any]:
     arrived = outcome.arrived.sum(axis=1)
     rate = outcome.throughput_rate
     return {
@@ -112,7 +112,7 @@ def _summary(outcome: Outcome, decision_s: tuple[float, float]) -> dict[str, Any
     }
 
 
-def _frames(spec: OrchestrationSpec, seeds: range, outcome: Outcome) -> dict[str, list[Any]]:
+def _frames(spec: OrchestrationSpec, seeds: range, outcome: ServiceOutcome) -> dict[str, list[Any]]:
     """One row for each seed and frame."""
     names = ("arrived", "in_time", "late", "dropped", "forwarded_bytes", "local_bytes", "image_bytes")
     columns: dict[str, list[Any]] = {

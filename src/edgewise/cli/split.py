@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
     from edgewise.model.work import TaskGraph
-    from edgewise.policies.split import Contraction, Plan, Program
+    from edgewise.policies.split import Contraction, SplitPlan, SplitProgram
     from edgewise.report.statistics import Interval
 
 out = Console()
@@ -49,7 +49,7 @@ def split(
     ),
 ) -> None:
     """Plan how queries of networks are split over servers: sizes, forecast, certified gap."""
-    from edgewise.policies.split import JobClass, Program, optimise
+    from edgewise.policies.split import QueryClass, SplitProgram, optimise
     from edgewise.policies.split.lens import program_of
 
     if live:
@@ -59,10 +59,10 @@ def split(
         raise EdgewiseError(f"scenario {loaded.name!r}: holds no graphs; add a section 'graphs'")
     read = [_contracted(each) for each in loaded.graphs]
     classes = [
-        JobClass(small.graph, each.rate_qps) for each, (_, small) in zip(loaded.graphs, read, strict=True)
+        QueryClass(small.graph, each.rate_qps) for each, (_, small) in zip(loaded.graphs, read, strict=True)
     ]
     program = program_of(loaded.topology, classes, queues)
-    if not isinstance(program, Program):
+    if not isinstance(program, SplitProgram):
         if live:
             raise EdgewiseError("--live: runs equal servers in one cluster; leave the other clusters out")
         print_layout(program, simulate)
@@ -119,7 +119,7 @@ def _hint(error: str) -> str:
     return " in graphs.shapes, as shapes: {x: [1, 3, 224, 224]}" if error.endswith("give its shape") else ""
 
 
-def _print_plan(program: Program, plan: Plan) -> None:
+def _print_plan(program: SplitProgram, plan: SplitPlan) -> None:
     from edgewise.policies.split import local
 
     out.print(f"{program.variables} probabilities in {len(program.groups)} kinds of sub-graphs")
@@ -147,7 +147,7 @@ def _print_plan(program: Program, plan: Plan) -> None:
     )
 
 
-def _load(program: Program) -> float:
+def _load(program: SplitProgram) -> float:
     """Share of the servers that is busy without any transfer."""
     work_ops = sum(
         float(rate) * sum(task.work_ops for task in each.graph.tasks)
@@ -156,14 +156,14 @@ def _load(program: Program) -> float:
     return work_ops / program.power_ops / program.servers
 
 
-def _overload(program: Program, load: float) -> str:
+def _overload(program: SplitProgram, load: float) -> str:
     return (
         f"{sum(program.rates_qps):g} queries/s need {load * program.servers:.3g} servers and there are "
         f"{program.servers}: lower graphs.rate_qps, or give more nodes or speed_ops"
     )
 
 
-def _print_simulation(program: Program) -> None:
+def _print_simulation(program: SplitProgram) -> None:
     from edgewise.report.statistics import mean_interval
     from edgewise.sim.split import compare_split
 
@@ -188,7 +188,7 @@ def _print_live(
     small: Contraction,
     shapes: Mapping[str, Sequence[int]],
     folder: Path,
-    program: Program,
+    program: SplitProgram,
     queries: int,
 ) -> None:
     import numpy as np

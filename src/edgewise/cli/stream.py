@@ -17,7 +17,7 @@ from edgewise.cli.extras import extra
 from edgewise.errors import EdgewiseError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.streaming.rates import JobRates
+    from edgewise.runtime.streaming.rates import PipelineRates
 
 app = typer.Typer(
     help="Streaming jobs on a test bed of real sockets.",
@@ -55,7 +55,7 @@ def run(
         from edgewise.policies.place import load_placement
         from edgewise.runtime.streaming.job import live_job
         from edgewise.runtime.streaming.meta import MetaStore
-        from edgewise.runtime.streaming.session import StreamSession
+        from edgewise.runtime.streaming.session import PipelineSession
         from edgewise.runtime.testbeds import open_backend
     from edgewise.workloads.job_files import load_description
     from edgewise.workloads.job_profiler import profile_job, profiled_job
@@ -74,7 +74,7 @@ def run(
     meta.end_all()
     with (
         err.status(f"{backend}: starting {len(profile) + 1} processes on {len(nodes.names)} nodes") as status,
-        StreamSession(open_backend(backend, nodes), chosen, meta=meta) as session,
+        PipelineSession(open_backend(backend, nodes), chosen, meta=meta) as session,
     ):
         session.submit([live])
         status.update(f"measuring for {seconds:g} s")
@@ -104,7 +104,7 @@ def resume(
     with extra("place", "stream"):
         from edgewise.policies.place import load_placement
         from edgewise.runtime.streaming.meta import MetaStore
-        from edgewise.runtime.streaming.session import StreamSession
+        from edgewise.runtime.streaming.session import PipelineSession
         from edgewise.runtime.testbeds import open_backend
 
     meta = MetaStore(_database(state))
@@ -112,7 +112,7 @@ def resume(
         out.print(f"{state}: no job is left to take up")
         return
     nodes, chosen = meta.network(), load_placement(policy)  # before namespaces are made
-    with StreamSession(open_backend(backend, nodes), chosen, meta=meta) as session:
+    with PipelineSession(open_backend(backend, nodes), chosen, meta=meta) as session:
         names = session.resume()
         err.print(f"taken up: {', '.join(names)}; measuring for {seconds:g} s")
         rates = session.measure(seconds, settle_s=min(seconds, 3.0))
@@ -197,7 +197,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _show(
-    rates: JobRates,
+    rates: PipelineRates,
     names: Sequence[str],
     ends: Sequence[Sequence[int]],
     title: str,

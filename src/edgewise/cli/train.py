@@ -45,13 +45,13 @@ def aset(
     """Train ASET by DQN; a stopped training goes on where it was saved."""
     with extra("learn", "training"):
         from edgewise.learn import run  # slow to import, and needs an extra
-        from edgewise.learn.dqn import Config
+        from edgewise.learn.dqn import DqnConfig
     from edgewise.policies.dispatch.meta import ALL, PAPER
 
     if state not in ("history", "pooled"):
         raise EdgewiseError(f"--state {state!r}: use history or pooled")
     check_folder("--out", folder)
-    config = Config(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
+    config = DqnConfig(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
     config = config.improved(improve.split(","))
     name = name or f"aset-{Path(scenario).stem}"
     with err.status(f"{name}: starting") as status:

@@ -37,7 +37,7 @@ from edgewise.core.events import (
     WorkerChanged,
 )
 from edgewise.core.feasibility import TOLERANCE, assess, share_of
-from edgewise.core.guard import Asking, Guard, at_once
+from edgewise.core.guard import Caller, Guard, at_once
 from edgewise.core.keyed import Key
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import (
@@ -78,7 +78,7 @@ class DispatchCore:
         *,
         retry_refused: bool = False,
         fallback: DispatchPolicy | None = None,
-        asking: Asking = at_once,
+        asking: Caller = at_once,
     ) -> None:
         self.world = world
         self.now_s = 0.0
@@ -98,7 +98,7 @@ class DispatchCore:
         self._shown_links = world.links
         self.use(policy)
 
-    def use(self, policy: DispatchPolicy, asking: Asking | None = None) -> None:
+    def use(self, policy: DispatchPolicy, asking: Caller | None = None) -> None:
         """Switch the policy, and what calls it unless that is None; bindings stay."""
         self.policy = policy
         self._guard.use(policy, self.world, Key(self.seed), asking)

@@ -25,7 +25,7 @@ TASK, ACCURACY, DOWN, DELAY, CAPACITY = (
 )
 
 
-class Layout(NamedTuple):
+class ItemArrays(NamedTuple):
     """What the constraints and scores of one item need; arrays are (W,), see `Candidates`."""
 
     network_s: Floats
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 @kernel
-def lay_out(t: Tables, way: Links, load_qps: Floats, up: Bools, seed: np.uint64, item: Item) -> Layout:
+def lay_out(t: Tables, way: Links, load_qps: Floats, up: Bools, seed: np.uint64, item: Item) -> ItemArrays:
     """Figures of every worker for one item, with the first violated constraint of each.
 
     Args:
@@ -80,7 +80,7 @@ def lay_out(t: Tables, way: Links, load_qps: Floats, up: Bools, seed: np.uint64,
             first = TASK
         violation[w] = first
         feasible[w] = first == 0
-    return Layout(network, processing, impedance, share, violation, feasible, draw)
+    return ItemArrays(network, processing, impedance, share, violation, feasible, draw)
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 The fallback decides when the policy raises, binds what is not feasible, or saw too old a view. After an error
 in a tick, and when the policy does not answer in time, it decides until the next tick. Whoever runs the core
-says how long that may take: it hands in what asks (`Asking`), for here are neither clocks nor threads.
+says how long that may take: it hands in what asks (`Caller`), for here are neither clocks nor threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgewise.core.world import World
 T = TypeVar("T")
 
 
-class Asking(Protocol):
+class Caller(Protocol):
     """How foreign code is called."""
 
     def __call__(self, question: Callable[[], T]) -> T:
@@ -47,13 +47,13 @@ class Guard:
 
     policy: DispatchPolicy
 
-    def __init__(self, fallback: DispatchPolicy | None, asking: Asking) -> None:
+    def __init__(self, fallback: DispatchPolicy | None, asking: Caller) -> None:
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback, self._asking = fallback or default, asking
         self.suspended = False
         self.faults: dict[str, int] = {}
 
-    def use(self, policy: DispatchPolicy, world: World, key: Key, asking: Asking | None = None) -> None:
+    def use(self, policy: DispatchPolicy, world: World, key: Key, asking: Caller | None = None) -> None:
         """Switch the policy; it and the fallback start anew.
 
         Args:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 
 
@@ -239,7 +239,7 @@ def _after(words: Words, which: int) -> Words:
     return _finalise(words + GAMMA * np.uint64(which))
 
 
-def _points(words: Words) -> tuple[NDArray[np.int64], Floats]:
+def _points(words: Words) -> tuple[Ints, Floats]:
     """Layer and place across it, as `part_of`, of each word."""
     return (words & LAYER).astype(np.int64), ((words >> S12).astype(np.float64) + 0.5) * 2.0**-52
 

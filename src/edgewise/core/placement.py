@@ -1,6 +1,6 @@
 """Placement of streaming jobs: what a policy sees, what it decides, and the one judge of all policies.
 
-A job is held as arrays (`JobArrays`), a decision as a `Placement`. `validate` refuses decisions that
+A job is held as arrays (`PipelineArrays`), a decision as a `Placement`. `validate` refuses decisions that
 exceed a link or a node; `throughput` is the only place where frames per second are computed.
 """
 
@@ -16,14 +16,14 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.errors import CapacityError
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 
 TOLERANCE = 1e-6  # relative; linear programs meet their constraints to about 1e-7
 UNBOUNDED_FPS = 1e9  # of a job without work and data
 
 
-class JobArrays(NamedTuple):
+class PipelineArrays(NamedTuple):
     """A job in topological order.
 
     Attributes:
@@ -43,7 +43,7 @@ class JobArrays(NamedTuple):
     volume_bits: Floats
 
 
-def arrays_of(job: StreamingJob, number: int, network: Network) -> JobArrays:
+def arrays_of(job: Pipeline, number: int, network: Network) -> PipelineArrays:
     """The job as arrays; the input is one edge to every task without predecessor.
 
     Raises:
@@ -56,7 +56,7 @@ def arrays_of(job: StreamingJob, number: int, network: Network) -> JobArrays:
     heads = {head for _, head, _ in edges}
     edges += [(-1, i, 8.0 * job.input_bytes) for i in range(len(order)) if i not in heads]
     edges.sort(key=lambda edge: (edge[1], edge[0]))
-    return JobArrays(
+    return PipelineArrays(
         number,
         network.node(job.source),
         np.array([by_name[name].work_ops for name in order], dtype=np.float64),
@@ -79,7 +79,7 @@ class Placement:
         bandwidth_bps: (E,) of each flow; infinite when both ends share a node.
     """
 
-    job: JobArrays
+    job: PipelineArrays
     node: Ints
     start: Ints
     links: Ints
@@ -117,7 +117,7 @@ class NetworkView:
     network: Network
     free_memory_bytes: Floats
     free_bps: Floats
-    waiting: Sequence[JobArrays]
+    waiting: Sequence[PipelineArrays]
     running: Sequence[Placement]
 
 

@@ -31,7 +31,7 @@ from edgewise.runtime.plan import prepare
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import operator, store_of
 from edgewise.runtime.starving import numbers_of, watched
-from edgewise.runtime.traffic import Seen, Traffic
+from edgewise.runtime.traffic import StreamSeen, Traffic
 from edgewise.sim.simulate import Simulation
 
 POLICIES = ("closest", "farthest", "lookahead")
@@ -43,7 +43,7 @@ COMPILING = "Compiling kernels, for the first time on this machine: up to half a
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class PolicyShares:
     """Shares of the queries of one policy's streams, measured or simulated."""
 
     policy: str
@@ -92,7 +92,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
 
 async def _measure(
     state: Path, streams: Sequence[Stream], out: Console, seed: int
-) -> tuple[dict[str, list[Seen]], dict[str, str]]:
+) -> tuple[dict[str, list[StreamSeen]], dict[str, str]]:
     """Play the streams once for each policy; what was seen, and where the machine was too busy, why."""
     store = store_of(state)
     admin, fronts = operator(store), [r.process for r in store.processes("gateway")]
@@ -143,7 +143,11 @@ async def _ready(admin: http.Client, gateways: dict[int, http.Client]) -> None:
 
 
 async def _show(
-    playing: asyncio.Task[list[Seen]], traffic: Traffic, policy: str, workers: Sequence[str], out: Console
+    playing: asyncio.Task[list[StreamSeen]],
+    traffic: Traffic,
+    policy: str,
+    workers: Sequence[str],
+    out: Console,
 ) -> None:
     """Show the streams on the terminal until they end; a line at the end where there is no terminal."""
     began_s = time.monotonic()
@@ -157,19 +161,19 @@ async def _show(
             await asyncio.wait([playing], timeout=0.25)
 
 
-def _shares(policy: str, seen: Sequence[Seen]) -> Shares:
+def _shares(policy: str, seen: Sequence[StreamSeen]) -> PolicyShares:
     counts = np.array([[s.ok, s.failed, s.rejected] for s in seen]).sum(axis=0)
     total = max(int(counts.sum()), 1)
-    return Shares(policy, int(counts.sum()), *(float(c) / total for c in counts))
+    return PolicyShares(policy, int(counts.sum()), *(float(c) / total for c in counts))
 
 
-def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> Shares:
+def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
     outcome = Simulation(scenario, policies.load(policy), seed, streams=streams).run()
     counts = np.array([np.sum(outcome.streams[name]) for name in ("ok", "failed", "rejected")])
-    return Shares(policy, int(counts.sum()), *(float(c) / max(int(counts.sum()), 1) for c in counts))
+    return PolicyShares(policy, int(counts.sum()), *(float(c) / max(int(counts.sum()), 1) for c in counts))
 
 
-def _answers(seen: Sequence[Seen]) -> list[tuple[str, str, str, str]]:
+def _answers(seen: Sequence[StreamSeen]) -> list[tuple[str, str, str, str]]:
     """(application, sent, worker, what came back) of one stream for each application."""
     alphabet, rows = characters(model_file()), {}
     for s in seen:
@@ -185,7 +189,7 @@ def _answers(seen: Sequence[Seen]) -> list[tuple[str, str, str, str]]:
     return list(rows.values())
 
 
-def _save(folder: Path, live: Sequence[Shares], simulated: Sequence[Shares]) -> None:
+def _save(folder: Path, live: Sequence[PolicyShares], simulated: Sequence[PolicyShares]) -> None:
     with (folder / "shares.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["policy", "source", "queries", "ok", "failed", "rejected"])

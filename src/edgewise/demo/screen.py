@@ -14,10 +14,10 @@ from rich.text import Text
 
 from edgewise.model.work import Stream
 from edgewise.report.figures import new_axes, png
-from edgewise.runtime.traffic import Seen
+from edgewise.runtime.traffic import StreamSeen
 
 if TYPE_CHECKING:
-    from edgewise.demo.live import Shares
+    from edgewise.demo.live import PolicyShares
 
 KINDS = ("ok", "failed", "rejected")
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}
@@ -49,14 +49,14 @@ def explain(out: Console, costs: Any, factor: float, streams: Sequence[Stream], 
     )
 
 
-def line(policy: str, seen: Sequence[Seen]) -> str:
+def line(policy: str, seen: Sequence[StreamSeen]) -> str:
     """One policy's result as text."""
     bound = sum(s.worker is not None for s in seen)
     counts = ", ".join(f"{sum(getattr(s, kind) for s in seen)} {kind}" for kind in KINDS)
     return f"{policy}: {bound} of {len(seen)} streams bound; queries: {counts}"
 
 
-def streams(policy: str, seen: Sequence[Seen], workers: Sequence[str], now_s: float) -> RenderableType:
+def streams(policy: str, seen: Sequence[StreamSeen], workers: Sequence[str], now_s: float) -> RenderableType:
     """The live view: applications with their queries so far, workers with their streams."""
     running = [s for s in seen if s.number is not None and not s.closed]
     head = Text(f"policy {policy}, {now_s:.0f} s, {len(running)} streams open", style="bold")
@@ -83,8 +83,8 @@ def answers(rows: Sequence[tuple[str, str, str, str]]) -> Table:
 
 def compare(
     out: Console,
-    live: Sequence[Shares],
-    simulated: Sequence[Shares],
+    live: Sequence[PolicyShares],
+    simulated: Sequence[PolicyShares],
     tolerance: float,
     busy: Mapping[str, str],
 ) -> bool:
@@ -122,7 +122,7 @@ def compare(
     return fine
 
 
-def figure(live: Sequence[Shares], simulated: Sequence[Shares], file: Path) -> None:
+def figure(live: Sequence[PolicyShares], simulated: Sequence[PolicyShares], file: Path) -> None:
     """Bars of measured and simulated shares, side by side, for each policy."""
     drawing, axes = new_axes(7.0, 3.6, "Queries of the demo: measured (left) and simulated (right)")
     at, width = np.arange(len(live)), 0.36
@@ -146,5 +146,5 @@ def _bar(counts: Sequence[int]) -> Text:
     return text.append("  " + ", ".join(map(str, counts)))
 
 
-def _total(seen: Sequence[Seen], kind: str) -> int:
+def _total(seen: Sequence[StreamSeen], kind: str) -> int:
     return sum(getattr(s, kind) for s in seen)

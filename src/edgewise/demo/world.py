@@ -48,7 +48,7 @@ WORDS = ("GATE 7", "KA 42", "HOME 3", "press", "1984", "Tor 1", "EXIT", "hello")
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class RunTimes:
     """Time of one run of each network here; `busy` is how much longer than its CPU time it takes."""
 
     find_s: float
@@ -56,11 +56,11 @@ class Costs:
     busy: float
 
 
-def measure(repeats: int = 40) -> Costs:
+def measure(repeats: int = 40) -> RunTimes:
     """Mean time of the detector on a scene and the recogniser on a line, while all processors run one."""
     find_s, find_cpu_s = _timed("det", scene("warm up", 8, 8), repeats)
     read_s, read_cpu_s = _timed("rec", picture("warm"), repeats)
-    return Costs(find_s, read_s, (find_s + read_s) / (find_cpu_s + read_cpu_s))
+    return RunTimes(find_s, read_s, (find_s + read_s) / (find_cpu_s + read_cpu_s))
 
 
 def _cores() -> int:
@@ -119,7 +119,7 @@ def streams(seconds: float, seed: int, count: int = STREAMS) -> list[Stream]:
     return made
 
 
-def scale(unscaled: list[Stream], costs: Costs) -> float:
+def scale(unscaled: list[Stream], costs: RunTimes) -> float:
     """Factor on rates and capacities with which this machine carries the streams; at most 1."""
     cores = _cores()
     run_s = {FIND: costs.find_s, READ: costs.read_s}

@@ -18,7 +18,7 @@ from torch import Tensor
 from edgewise.errors import PolicyError
 from edgewise.learn.env import DispatchEnv, Observation, Reward
 from edgewise.learn.networks import NETWORKS
-from edgewise.learn.replay import Batch, Replay
+from edgewise.learn.replay import Replay, Transitions
 from edgewise.policies.dispatch.meta import ALL
 
 Report = Callable[[dict[str, float]], None]
@@ -32,7 +32,7 @@ IMPROVEMENTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class DqnConfig:
     """What a training needs; the card of a policy holds it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Config:
     priority: float = 0.0
     reward: Reward = field(default_factory=Reward)
 
-    def improved(self, names: Sequence[str]) -> Config:
+    def improved(self, names: Sequence[str]) -> DqnConfig:
         """With these of `IMPROVEMENTS` and no others; "none" names none of them.
 
         Raises:
@@ -91,7 +91,7 @@ class Config:
         return self.epsilon_first + share * (self.epsilon_last - self.epsilon_first)
 
 
-class Trainer:
+class DqnTrainer:
     """A training that can be stopped, saved, and resumed exactly.
 
     Attributes:
@@ -100,7 +100,7 @@ class Trainer:
         curve: success of each.
     """
 
-    def __init__(self, config: Config, env: DispatchEnv | None = None) -> None:
+    def __init__(self, config: DqnConfig, env: DispatchEnv | None = None) -> None:
         torch.manual_seed(config.seed)
         self.config = config
         self.env = env or DispatchEnv(config.scenario, config.actions, config.state, config.reward)
@@ -156,7 +156,7 @@ class Trainer:
             losses.append(float(loss.detach()))
         return float(np.mean(losses))
 
-    def _errors(self, batch: Batch) -> Tensor:
+    def _errors(self, batch: Transitions) -> Tensor:
         state, following = torch.from_numpy(batch.state), torch.from_numpy(batch.following)
         value = self.network(state).gather(1, torch.from_numpy(batch.action)[:, None])[:, 0]
         with torch.no_grad():
@@ -198,12 +198,12 @@ class Trainer:
         torch.save(whole, path)
 
     @classmethod
-    def load(cls, path: Path, episodes: int | None = None, env: DispatchEnv | None = None) -> Trainer:
+    def load(cls, path: Path, episodes: int | None = None, env: DispatchEnv | None = None) -> DqnTrainer:
         """A training as it was saved; nothing is unpickled but tensors and plain data."""
         whole: dict[str, Any] = torch.load(path, weights_only=True)
         figures = whole["config"] | {"reward": Reward(**whole["config"]["reward"])}
         figures |= {"actions": tuple(figures["actions"]), "episodes": episodes or figures["episodes"]}
-        trainer = cls(Config(**figures), env)
+        trainer = cls(DqnConfig(**figures), env)
         trainer.network.load_state_dict(whole["network"])
         trainer.optimiser.load_state_dict(whole["optimiser"])
         trainer.replay.restore({key: x.numpy() for key, x in whole["replay"].items()})

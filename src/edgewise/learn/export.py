@@ -14,8 +14,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from edgewise.errors import RunError
-from edgewise.learn.dqn import Trainer
-from edgewise.learn.networks import Head, Normalised, PaperNetwork, PooledNetwork
+from edgewise.learn.dqn import DqnTrainer
+from edgewise.learn.networks import Normalised, PaperNetwork, PooledNetwork, ValueHead
 from edgewise.policies.dispatch.golden import features_hash, fingerprint, golden_states
 
 GOLDEN_WORKERS = 8
@@ -23,7 +23,7 @@ MOST_BYTES = 5_000_000
 
 
 def export(
-    trainer: Trainer,
+    trainer: DqnTrainer,
     folder: Path,
     name: str,
     command: str,
@@ -133,8 +133,8 @@ class _Graph:
         ends = [self.constant(torch.tensor(-10.0)), self.constant(torch.tensor(10.0))]
         return self.add("Clip", [divided, *ends])
 
-    def head(self, x: str, head: Head) -> str:
-        """As `Head`."""
+    def head(self, x: str, head: ValueHead) -> str:
+        """As `ValueHead`."""
         advantage = self.linear(x, head.advantage)
         if head.value is None:
             return advantage

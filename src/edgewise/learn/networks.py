@@ -32,7 +32,7 @@ class Normalised(nn.Module):
         return ((x - self.mean) / self.deviation).clamp(-10.0, 10.0)
 
 
-class Head(nn.Module):
+class ValueHead(nn.Module):
     """Values of actions; when dueling, Q = V + A - mean A                 (Wang et al. 2016, eq. 9)."""
 
     def __init__(self, width: int, actions: int, dueling: bool) -> None:
@@ -66,7 +66,7 @@ class PaperNetwork(nn.Module):
             stages += [nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(before, after, 4), nn.ReLU(), nn.MaxPool2d(2)]
         width = FILTERS * (features // 8) * (seconds // 8)
         self.body = nn.Sequential(*stages, nn.Flatten(), nn.Linear(width, 256), nn.ReLU())
-        self.head = Head(256, actions, dueling)
+        self.head = ValueHead(256, actions, dueling)
 
     def fit(self, states: Tensor) -> None:
         """Normalise by (B, W, features, T) states."""
@@ -90,7 +90,7 @@ class PooledNetwork(nn.Module):
         self.scale = Normalised((1, 1, features))
         self.encoder = nn.Sequential(nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
         self.body = nn.Sequential(nn.Linear(128, 128), nn.ReLU())
-        self.head = Head(128, actions, dueling)
+        self.head = ValueHead(128, actions, dueling)
 
     def fit(self, states: Tensor) -> None:
         """Normalise by (B, W, features) states."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats32, Ints
 
 
-class Batch(NamedTuple):
+class Transitions(NamedTuple):
     """M transitions: state (M, …), action, n-step reward, discount of what follows, next state (M, …).
 
     `discount` is 0 where the episode was lost; a time-out bootstraps. `place` is where they lie in the
@@ -75,7 +75,7 @@ class Replay:
         self.next = int((self.next + windows + 1) % room)
         self.added += windows
 
-    def sample(self, count: int, rng: np.random.Generator, correction: float = 1.0) -> Batch:
+    def sample(self, count: int, rng: np.random.Generator, correction: float = 1.0) -> Transitions:
         """`count` transitions; weights (N P)^-correction, the largest of the batch 1."""
         known = np.flatnonzero(self.action >= 0)
         if self.exponent > 0.0:
@@ -87,7 +87,7 @@ class Replay:
         else:
             chosen, weight = rng.integers(known.size, size=count), np.ones(count)
         at = known[chosen]
-        return Batch(
+        return Transitions(
             state=self.states[at].astype(np.float32),
             action=self.action[at],
             reward=self.reward[at],

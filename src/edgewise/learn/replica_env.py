@@ -2,7 +2,7 @@
 
 For training at speed use `sim.replicas.ReplicaWorlds`: it steps W worlds with B sites at once on arrays.
 
-`DispatchEnv`, one agent for each site ("site_0", …), one step a slot:
+`SiteDispatchEnv`, one agent for each site ("site_0", …), one step a slot:
 
 | observation[i] | meaning | range |
 |---|---|---|
@@ -101,7 +101,7 @@ def _free(system: System, view: ReplicaView) -> Floats:
     return np.maximum(np.stack([cores, memory, disk], axis=2), 0.0)
 
 
-class DispatchEnv(ParallelEnv):  # type: ignore[misc]
+class SiteDispatchEnv(ParallelEnv):  # type: ignore[misc]
     """Dispatch by one agent for each site, see the table above.
 
     Args:

@@ -15,7 +15,7 @@ from edgewise.config import load_scenario
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.world import World
 from edgewise.errors import RunError
-from edgewise.learn.dqn import Config, Report, Trainer
+from edgewise.learn.dqn import DqnConfig, DqnTrainer, Report
 from edgewise.learn.export import export
 from edgewise.policies.dispatch.aset import Aset
 from edgewise.sim.simulate import Simulation
@@ -25,7 +25,7 @@ Step = Callable[[str], None]
 
 
 def train(
-    config: Config,
+    config: DqnConfig,
     folder: Path,
     name: str,
     *,
@@ -46,7 +46,7 @@ def train(
     """
     torch.set_num_threads(1)  # networks this small gain nothing from more
     saved = folder / f"{name}.pt"
-    trainer = _resumed(saved, config) if saved.exists() else Trainer(config)
+    trainer = _resumed(saved, config) if saved.exists() else DqnTrainer(config)
     write = events(folder / name) if tensorboard else lambda figures: None
 
     def report(figures: dict[str, float]) -> None:
@@ -63,7 +63,7 @@ def train(
 
 
 def judged(
-    trainer: Trainer, folder: Path, name: str, command: str, validation: Sequence[int], step: Step
+    trainer: DqnTrainer, folder: Path, name: str, command: str, validation: Sequence[int], step: Step
 ) -> Path:
     """Export a trained network with its success, and that of its actions, on validation seeds."""
     path = export(trainer, folder, name, command, {}, validation)
@@ -94,8 +94,8 @@ def _loader(name: str) -> Callable[[], DispatchPolicy]:
     return lambda: policies.load(name)
 
 
-def _resumed(path: Path, config: Config) -> Trainer:
-    trainer = Trainer.load(path, config.episodes)
+def _resumed(path: Path, config: DqnConfig) -> DqnTrainer:
+    trainer = DqnTrainer.load(path, config.episodes)
     if replace(trainer.config, episodes=config.episodes) != config:
         raise RunError(
             f"{path}: was made by another configuration; remove it, or use another --name or --out"

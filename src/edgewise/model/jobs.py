@@ -34,7 +34,7 @@ DEFAULT_INPUT_UNIT = "MB"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingJob:
+class Pipeline:
     """A task graph through which frames stream from a source node (ENTS J = (T, P)).
 
     Attributes:
@@ -76,7 +76,7 @@ class StreamingJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JobDescription:
+class PipelineDescription:
     """What the user wrote, checked; `profiled` turns it into a job.
 
     Attributes:
@@ -100,7 +100,7 @@ class JobDescription:
         source: str | None = None,
         frames: float | None = None,
         duration_s: float | None = None,
-    ) -> StreamingJob:
+    ) -> Pipeline:
         """The job, with the measured work and output of each task.
 
         Args:
@@ -125,7 +125,7 @@ class JobDescription:
             Edge(name, to, float(output_bytes[name])) for name, down, _ in self.tasks for to in down
         )
         graph = TaskGraph(self.job, tasks, edges)
-        return StreamingJob(self.job, graph, node, self.input_bytes, frames, duration_s)
+        return Pipeline(self.job, graph, node, self.input_bytes, frames, duration_s)
 
 
 def size_bytes(value: object, field: str, default_unit: str = "") -> float:
@@ -163,7 +163,7 @@ def downstream_of(value: object, field: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def parse_description(data: Any, where: str = "job") -> JobDescription:
+def parse_description(data: Any, where: str = "job") -> PipelineDescription:
     """Check the list a user wrote.
 
     Args:
@@ -201,7 +201,9 @@ def parse_description(data: Any, where: str = "job") -> JobDescription:
         )
     if problems:
         raise ScenarioError(listed(where, problems))
-    return JobDescription(str(head["job"]), str(head["image"]), str(head["source"]), total, size, tuple(rows))
+    return PipelineDescription(
+        str(head["job"]), str(head["image"]), str(head["source"]), total, size, tuple(rows)
+    )
 
 
 def _check_keys(data: Any, where: str) -> None:

@@ -18,7 +18,7 @@ Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class Backbone:
     """Nodes and links of an operator's network.
 
     Attributes:
@@ -39,7 +39,7 @@ class Library(Protocol):
     def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
         """The applications of this name or file."""
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> Backbone:
         """The graph of this name."""
 
 
@@ -54,7 +54,7 @@ class Empty:
         """Raises ScenarioError."""
         raise ScenarioError(f"applications {name!r}: not at hand; load the scenario with edgewise.config")
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> Backbone:
         """Raises ScenarioError."""
         raise ScenarioError(f"graph {name!r}: not at hand; load the scenario with edgewise.config")
 

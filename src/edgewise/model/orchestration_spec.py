@@ -52,7 +52,7 @@ class EdgeSiteSpec(Spec):
     nodes: tuple[EdgeNodeSpec, ...] = Field(min_length=1, description="Its nodes.")
 
 
-class CloudSpec(Spec):
+class CentralCloudSpec(Spec):
     """The cloud: equal machines behind one queue, every image on their disks."""
 
     machines: Count = Field(default=15, description="How many.")
@@ -76,7 +76,7 @@ class EdgeNetworkSpec(Spec):
     )
 
 
-class ServiceSpec(Spec):
+class EdgeServiceSpec(Spec):
     """A service, or `count` of them whose values are spread evenly over the ranges."""
 
     name: Name = Field(description="Unique among the services; with `count` above 1: name-0, name-1, …")
@@ -119,9 +119,9 @@ class OrchestrationSpec(Spec):
     frame_slots: Count = Field(default=100, description="Slots from one orchestration to the next.")
     frames: Count = Field(default=10, description="Length of a run in frames.")
     sites: tuple[EdgeSiteSpec, ...] = Field(min_length=1, description="Access sites and their nodes.")
-    cloud: CloudSpec = Field(default=CloudSpec(), description="The cloud.")
+    cloud: CentralCloudSpec = Field(default=CentralCloudSpec(), description="The cloud.")
     network: EdgeNetworkSpec = Field(default=EdgeNetworkSpec(), description="Delays and rates.")
-    services: tuple[ServiceSpec, ...] = Field(min_length=1, description="What requests ask for.")
+    services: tuple[EdgeServiceSpec, ...] = Field(min_length=1, description="What requests ask for.")
     initial_share: NotNegative = Field(
         default=0.5, le=1.0, description="Share of each node's memory that replicas fill at first, in turn."
     )

@@ -32,7 +32,7 @@ from edgewise.model.grammar.generated import (
     DataCentreSpec,
     TopologySpec,
 )
-from edgewise.model.library import Graph, Library
+from edgewise.model.library import Backbone, Library
 from edgewise.model.topology import Cluster, Node, Site, Topology, WayTable
 
 Tier = AccessSpec | CentralOfficeSpec | DataCentreSpec | CloudSpec
@@ -182,7 +182,7 @@ def _graph_ways(name: str, tiers: dict[str, Tier], path_s: Floats) -> tuple[Floa
     return delay, variance
 
 
-def _on_graph(graph: Graph, antennas: int | None, per_office: int) -> _Plan:
+def _on_graph(graph: Backbone, antennas: int | None, per_office: int) -> _Plan:
     """Put antennas, offices, data centre and cloud on the nodes of an operator's graph.
 
     Antennas take the nodes in turn. Offices: as many as the antennas need; the first at the best
@@ -215,7 +215,7 @@ def _on_graph(graph: Graph, antennas: int | None, per_office: int) -> _Plan:
     )
 
 
-def _shortest(graph: Graph) -> tuple[Floats, Ints]:
+def _shortest(graph: Backbone) -> tuple[Floats, Ints]:
     """(N, N) delays of the shortest ways, and (N,) degrees.
 
     Raises:

@@ -19,7 +19,7 @@ HOLDS = 0.1  # largest relative error at which we say that the law holds
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredPoint:
     """Delays measured at one payload size and batch size.
 
     Attributes:
@@ -68,7 +68,7 @@ class Fit:
         return self.max_error <= HOLDS
 
 
-def fit_profile(points: Sequence[Point], source: str = "") -> Fit:
+def fit_profile(points: Sequence[MeasuredPoint], source: str = "") -> Fit:
     """Least squares of the relative errors of the medians, coefficients >= 0.
 
     With one size `per_byte_s` is 0; with one batch size `batch_slope` is 1, the value that

@@ -50,7 +50,7 @@ class Published:
     source: str
 
 
-class Graph:
+class GraphBuilder:
     """Collects nodes and random weights; each method adds a layer and returns its output's name."""
 
     def __init__(self, name: str, rng: np.random.Generator) -> None:
@@ -152,7 +152,7 @@ def mobilenet_ssd(rng: np.random.Generator) -> onnx.ModelProto:
     Backbone: Howard et al., "MobileNets", 2017, table 1; boxes: Liu et al., "SSD", 2016, with 1 x 1
     predictors, 3 boxes per cell at the first scale and 6 at the others.
     """
-    graph = Graph("mobilenet-ssd", rng)
+    graph = GraphBuilder("mobilenet-ssd", rng)
     x = graph.conv("picture", 32, 3, 2, act="relu6")
     width, scales = 32, []
     wide = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -177,7 +177,7 @@ def mobilenet_ssd(rng: np.random.Generator) -> onnx.ModelProto:
 
 def tiny_yolov2(rng: np.random.Generator) -> onnx.ModelProto:
     """Tiny YOLOv2 for COCO: nine convolutions, six poolings (Redmon and Farhadi, "YOLO9000", 2017)."""
-    graph = Graph("tiny-yolov2", rng)
+    graph = GraphBuilder("tiny-yolov2", rng)
     x = "picture"
     for channels in (16, 32, 64, 128, 256):
         x = graph.pool(graph.conv(x, channels, 3))
@@ -189,7 +189,7 @@ def tiny_yolov2(rng: np.random.Generator) -> onnx.ModelProto:
 
 def yolov3(rng: np.random.Generator) -> onnx.ModelProto:
     """YOLOv3: Darknet-53 and three scales of boxes (Redmon and Farhadi, "YOLOv3", 2018)."""
-    graph = Graph("yolov3", rng)
+    graph = GraphBuilder("yolov3", rng)
     x = graph.conv("picture", 32, 3)
     stages = []
     for channels, blocks in ((64, 1), (128, 2), (256, 8), (512, 8), (1024, 4)):

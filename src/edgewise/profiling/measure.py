@@ -13,8 +13,8 @@ from edgewise.arrays import Floats
 from edgewise.errors import ProfileError
 from edgewise.model.catalog import Profile
 from edgewise.profiling import machine, memory, queueing
-from edgewise.profiling.fit import Fit, Point, fit_profile
-from edgewise.profiling.network import Network
+from edgewise.profiling.fit import Fit, MeasuredPoint, fit_profile
+from edgewise.profiling.network import OnnxNetwork
 
 WARM_UP = 2
 LEAST_RUNS = 5
@@ -26,7 +26,7 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadTest:
     """A network under Poisson load, in real time, and its profile under the same arrivals.
 
     Attributes:
@@ -61,9 +61,9 @@ class Measurement:
         notes: what the reader must know, in words.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[MeasuredPoint, ...]
     fit: Fit
-    load: Load
+    load: LoadTest
     threads: int
     largest_bytes: int
     max_batch: int
@@ -94,7 +94,7 @@ def measure(
     Raises:
         ProfileError: the network cannot be loaded or run.
     """
-    network = Network(file, threads, sizes, axes, seed)
+    network = OnnxNetwork(file, threads, sizes, axes, seed)
     others = machine.Others()
     cells, notes = _cells(network, batches)
     progress(0.0, "delays")
@@ -121,7 +121,7 @@ def measure(
     )
 
 
-def _cells(network: Network, batches: Sequence[int]) -> tuple[list[tuple[int | None, int]], list[str]]:
+def _cells(network: OnnxNetwork, batches: Sequence[int]) -> tuple[list[tuple[int | None, int]], list[str]]:
     """(size, batch) pairs that run, smallest first, each warmed up; and notes on those that do not."""
     wanted = sorted({1, *batches}) if network.inputs.batch is not None else [1]
     notes: list[str] = []
@@ -145,11 +145,11 @@ def _cells(network: Network, batches: Sequence[int]) -> tuple[list[tuple[int | N
 
 
 def _delays(
-    network: Network,
+    network: OnnxNetwork,
     cells: Sequence[tuple[int | None, int]],
     seconds: float,
     progress: Callable[[float], None],
-) -> list[Point]:
+) -> list[MeasuredPoint]:
     """Measure all cells in turns, so that a disturbance does not hit one of them alone."""
     arrays = [network.arrays(batch, side) for side, batch in cells]
     delays: list[list[float]] = [[] for _ in cells]
@@ -166,17 +166,17 @@ def _delays(
     return [_point(network, cell, np.array(mine)) for cell, mine in zip(cells, delays, strict=True)]
 
 
-def _point(network: Network, cell: tuple[int | None, int], delays: Floats) -> Point:
+def _point(network: OnnxNetwork, cell: tuple[int | None, int], delays: Floats) -> MeasuredPoint:
     side, batch = cell
     low, median, high, p95 = (float(q) for q in np.quantile(delays, [0.16, 0.5, 0.84, 0.95]))
     size = network.inputs.payload_bytes(side)
-    return Point(size, batch, delays.size, median, low, high, p95, side)
+    return MeasuredPoint(size, batch, delays.size, median, low, high, p95, side)
 
 
 class RealClock:
     """Real time: a batch is assembled from single queries and run."""
 
-    def __init__(self, network: Network, side: int | None) -> None:
+    def __init__(self, network: OnnxNetwork, side: int | None) -> None:
         self._network = network
         self._query = network.arrays(1, side)
         self._batched = network.inputs.batch is not None
@@ -201,14 +201,14 @@ class RealClock:
 
 
 def _load(
-    network: Network,
+    network: OnnxNetwork,
     profile: Profile,
     side: int | None,
     max_batch: int,
     seconds: float,
     seed: int,
     progress: Callable[[int], None],
-) -> Load:
+) -> LoadTest:
     """Search the highest rate in real time, then with the profile under the same arrivals."""
     size = network.inputs.payload_bytes(side)
     bound = queueing.bound_s(profile, size, max_batch)
@@ -230,4 +230,4 @@ def _load(
     measured = queueing.highest_rate_qps(real, most, bound)
     predicted = queueing.highest_rate_qps(virtual, most, bound)
     long_run = queueing.predicted_rate_qps(profile, size, max_batch)
-    return Load(measured, predicted, long_run, bound, int(measured * seconds))
+    return LoadTest(measured, predicted, long_run, bound, int(measured * seconds))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, ProfileError
-from edgewise.profiling.network import Network
+from edgewise.profiling.network import OnnxNetwork
 
 RUNS = 3
 STATUS = Path("/proc/self/status")
@@ -74,7 +74,7 @@ def _peak_elsewhere() -> float:
 
 def _measure(job: Mapping[str, Any]) -> float:
     before = _peak()
-    network = Network(Path(job["file"]), job["threads"], job["sizes"], job["axes"])
+    network = OnnxNetwork(Path(job["file"]), job["threads"], job["sizes"], job["axes"])
     arrays = network.arrays(job["batch"], job["side"])
     for _ in range(RUNS):
         network.run(arrays)

@@ -15,7 +15,7 @@ from edgewise.profiling import inputs, operators
 QUIET = 4  # ONNX Runtime's log: fatal only; errors become exceptions
 
 
-class Network:
+class OnnxNetwork:
     """Loads a file with a number of threads and runs it on made-up tensors.
 
     Args:

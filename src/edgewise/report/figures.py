@@ -20,8 +20,8 @@ from matplotlib.ticker import PercentFormatter
 
 from edgewise.arrays import Floats
 from edgewise.errors import RunError
-from edgewise.report.records import Run
-from edgewise.report.statistics import Comparison, compare, mean_interval
+from edgewise.report.records import RecordedRun
+from edgewise.report.statistics import PairedComparison, compare, mean_interval
 from edgewise.report.summary import SHARES, by_seed, of_applications
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
@@ -96,7 +96,7 @@ def _band(share: Floats) -> Floats:
     return band
 
 
-def success_over_time(run: Run) -> Figure:
+def success_over_time(run: RecordedRun) -> Figure:
     """Success per window and policy: mean over seeds, 95 % intervals as bands while they are few."""
     figure, axes = new_axes(8.0, 3.9, "Success over time")
     lowest, banded = 1.0, len(run.policies) <= _BANDS
@@ -157,7 +157,7 @@ def _whiskers(axes: Axes, success: Sequence[Floats]) -> None:
             axes.errorbar(interval.mean, where, xerr=ends, color=_INK, capsize=2.5, linewidth=1.3)
 
 
-def outcome_shares(run: Run) -> Figure:
+def outcome_shares(run: RecordedRun) -> Figure:
     """Success, failed and rejected shares per policy, stacked; 95 % interval of success."""
     values = {metric: by_seed(run.summary, metric, run.policies) for metric in SHARES}
     names = list(values["success"])
@@ -187,7 +187,7 @@ def outcome_shares(run: Run) -> Figure:
     return figure
 
 
-def success_by_application(run: Run) -> Figure:
+def success_by_application(run: RecordedRun) -> Figure:
     """Heat map of success per application and policy, mean over seeds."""
     applications = of_applications(run.summary)
     policies = run.policies
@@ -220,7 +220,7 @@ def success_by_application(run: Run) -> Figure:
     return figure
 
 
-def _forest_row(axes: Axes, index: int, row: Comparison, label: str | None) -> None:
+def _forest_row(axes: Axes, index: int, row: PairedComparison, label: str | None) -> None:
     ends = None
     if row.low is not None and row.high is not None:
         ends = [[100 * (row.difference - row.low)], [100 * (row.high - row.difference)]]
@@ -237,7 +237,7 @@ def _forest_row(axes: Axes, index: int, row: Comparison, label: str | None) -> N
     )
 
 
-def forest(comparisons: Sequence[Comparison], labels: Sequence[str], title: str) -> Figure:
+def forest(comparisons: Sequence[PairedComparison], labels: Sequence[str], title: str) -> Figure:
     """Forest plot: each difference with its interval on a line of its own.
 
     Differences of shares are shown in points, ratios in percent; the grey zone is that of the
@@ -268,13 +268,13 @@ def forest(comparisons: Sequence[Comparison], labels: Sequence[str], title: str)
     return figure
 
 
-def paired_differences(comparisons: Sequence[Comparison]) -> Figure:
+def paired_differences(comparisons: Sequence[PairedComparison]) -> Figure:
     """Forest plot of the difference of success and its interval per pair, in points."""
     labels = [f"{row.policy} − {row.rival}" for row in comparisons]
     return forest(comparisons, labels, "Paired difference of success")
 
 
-def comparisons_of(run: Run, rival: str | None = None) -> list[Comparison]:
+def comparisons_of(run: RecordedRun, rival: str | None = None) -> list[PairedComparison]:
     """Success of a run's policies, paired by seed.
 
     Args:
@@ -288,7 +288,7 @@ def comparisons_of(run: Run, rival: str | None = None) -> list[Comparison]:
     return compare(by_seed(run.summary, "success", run.policies), chosen)
 
 
-def figures_of(run: Run, rival: str | None = None) -> dict[str, Figure]:
+def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
     """Every figure of a run by the stem of its file name.
 
     Raises:
@@ -307,7 +307,7 @@ def png(figure: Figure, target: Any) -> None:
     figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
 
 
-def save_all(run: Run, folder: str | Path | None = None, rival: str | None = None) -> list[Path]:
+def save_all(run: RecordedRun, folder: str | Path | None = None, rival: str | None = None) -> list[Path]:
     """Write every figure as PNG into folder/figures.
 
     Args:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from edgewise.report import figures
 from edgewise.report.links import warning
-from edgewise.report.records import Run, write_whole
+from edgewise.report.records import RecordedRun, write_whole
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals
 
@@ -71,7 +71,7 @@ def _intervals(
     return {name: mean_interval(x) for name, x in by_seed(summary, metric, policies).items()}
 
 
-def _policy_rows(run: Run) -> list[dict[str, Any]]:
+def _policy_rows(run: RecordedRun) -> list[dict[str, Any]]:
     metrics = ("success", "failed", "rejected", "success_by_stream", "success_by_application")
     table = {metric: _intervals(run.summary, metric, run.policies) for metric in metrics}
     rows = []
@@ -82,7 +82,7 @@ def _policy_rows(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _application_rows(run: Run) -> list[dict[str, Any]]:
+def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
     rows = []
     for application, parts in of_applications(run.summary).items():
         cells = _intervals(parts, "success", run.policies)
@@ -90,7 +90,7 @@ def _application_rows(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _images(run: Run, rival: str | None) -> list[dict[str, str]]:
+def _images(run: RecordedRun, rival: str | None) -> list[dict[str, str]]:
     images = []
     for stem, figure in figures.figures_of(run, rival).items():
         buffer = io.BytesIO()
@@ -100,7 +100,7 @@ def _images(run: Run, rival: str | None) -> list[dict[str, str]]:
     return images
 
 
-def render(run: Run, rival: str | None = None) -> str:
+def render(run: RecordedRun, rival: str | None = None) -> str:
     """The page as text.
 
     Args:
@@ -127,7 +127,7 @@ def render(run: Run, rival: str | None = None) -> str:
     )
 
 
-def write_html(run: Run, path: str | Path, rival: str | None = None) -> None:
+def write_html(run: RecordedRun, path: str | Path, rival: str | None = None) -> None:
     """Write the page of a run to one file, whole or not at all.
 
     Args:

@@ -39,7 +39,7 @@ _MADE_LATER = ("report.html", "figures")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """A run read back from its folder.
 
     Attributes:
@@ -248,7 +248,7 @@ def write_run(
         shutil.rmtree(written, ignore_errors=True)
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> RecordedRun:
     """Read a run folder.
 
     Raises:
@@ -271,7 +271,7 @@ def read_run(folder: str | Path) -> Run:
         raise RunError(f"{place}/manifest.json lacks {', '.join(lacking)}; run the scenario again")
     if manifest.get("format", 0) > FORMAT:
         raise RunError(f"{place}: format is {manifest['format']}, this edgewise reads {FORMAT}; upgrade it")
-    return Run(
+    return RecordedRun(
         folder=place,
         scenario_yaml=scenario_yaml,
         manifest=manifest,

@@ -45,7 +45,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DifferenceRule:
     """When a difference counts.
 
     Attributes:
@@ -74,7 +74,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairedComparison:
     """One policy against one rival, paired by seed.
 
     Attributes:
@@ -103,7 +103,7 @@ class Comparison:
     p_holm: float | None
     verdict: Verdict
     note: str = ""
-    rule: Rule = Rule()
+    rule: DifferenceRule = DifferenceRule()
 
 
 def _values(x: ArrayLike, name: str) -> Floats:
@@ -269,14 +269,14 @@ def _comparison(
     names: tuple[str, str],
     values: tuple[Floats, Floats],
     level: float,
-    rule: Rule,
-) -> Comparison:
+    rule: DifferenceRule,
+) -> PairedComparison:
     if rule.ratio:
         test = _as_ratio(_paired(np.log(values[0]), np.log(values[1]), level))
     else:
         test = _paired(*values, level)
     interval = test.difference
-    return Comparison(
+    return PairedComparison(
         policy=names[0],
         rival=names[1],
         n=interval.n,
@@ -293,7 +293,7 @@ def _comparison(
     )
 
 
-def as_family(rows: Sequence[Comparison]) -> list[Comparison]:
+def as_family(rows: Sequence[PairedComparison]) -> list[PairedComparison]:
     """Correct comparisons together, whatever families they came from.
 
     Returns:
@@ -332,7 +332,7 @@ def compare(
     *,
     ratio: bool = False,
     lower_is_better: bool = False,
-) -> list[Comparison]:
+) -> list[PairedComparison]:
     """Compare policies paired by seed, Holm-corrected over the family compared.
 
     Args:
@@ -359,6 +359,6 @@ def compare(
         if ratio and not (x > 0.0).all():
             raise ValueError(f"values[{policy!r}]: a ratio needs values > 0, found {x.min():g}")
     least = 1.0 / (1.0 + minimum_effect) - 1.0 if ratio else -minimum_effect
-    rule = Rule(round(1.0 - level, 12), (least, minimum_effect), ratio, lower_is_better)
+    rule = DifferenceRule(round(1.0 - level, 12), (least, minimum_effect), ratio, lower_is_better)
     pairs = _pairs(list(arrays), rival)
     return as_family([_comparison((a, b), (arrays[a], arrays[b]), level, rule) for a, b in pairs])

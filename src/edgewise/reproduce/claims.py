@@ -20,7 +20,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 from edgewise.report.records import write_whole
-from edgewise.report.statistics import Comparison, bootstrap_interval, mean_interval
+from edgewise.report.statistics import PairedComparison, bootstrap_interval, mean_interval
 
 Status = Literal["holds", "fails", "inconclusive", "not_in_quick"]
 Method = Literal["as published", "edgewise"]
@@ -114,7 +114,7 @@ def measured(values: ArrayLike, detail: str = "") -> Finding:
     return Finding(t.mean, (t.low, t.high), t.n, check=ends, detail=detail)
 
 
-def compared(row: Comparison, detail: str = "") -> Finding:
+def compared(row: PairedComparison, detail: str = "") -> Finding:
     """Difference (or relative change) of a policy against its rival, paired by seed."""
     ci = None if row.low is None or row.high is None else (row.low, row.high)
     words = f"{row.policy} {row.mean:.6g} against {row.rival} {row.rival_mean:.6g}"

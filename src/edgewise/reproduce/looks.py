@@ -18,7 +18,7 @@ from typing import Any
 
 from edgewise.errors import RunError
 from edgewise.reproduce.claims import Claim
-from edgewise.reproduce.place import LOOKS, Code
+from edgewise.reproduce.place import LOOKS, CodeVersion
 
 try:
     import fcntl
@@ -41,7 +41,7 @@ class Look:
     """
 
     paper: str
-    code: Code
+    code: CodeVersion
     seeds: Sequence[int]
     quick: bool
     finished: bool

@@ -11,7 +11,7 @@ LOOKS = "looks.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeVersion:
     """The code that ran.
 
     Attributes:
@@ -37,13 +37,13 @@ def results_folder() -> Path:
     return Path("runs") if root is None else root / "docs" / "results"
 
 
-def code(root: Path | None) -> Code:
+def code(root: Path | None) -> CodeVersion:
     """Commit of a checkout, and whether it was changed since; the log of looks does not count."""
     commit = None if root is None else _git(root, "rev-parse", "HEAD")
     if root is None or commit is None:
-        return Code(None, None, version("edgewise"))
+        return CodeVersion(None, None, version("edgewise"))
     changes = _git(root, "status", "--porcelain", "--", ".", f":(exclude,glob)**/{LOOKS}")
-    return Code(commit, None if changes is None else bool(changes), version("edgewise"))
+    return CodeVersion(commit, None if changes is None else bool(changes), version("edgewise"))
 
 
 def _git(root: Path, *arguments: str) -> str | None:

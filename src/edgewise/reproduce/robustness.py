@@ -21,7 +21,7 @@ from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.timeline import Change, LinkChange
 from edgewise.report.figures import forest
-from edgewise.report.statistics import Comparison, as_family, compare
+from edgewise.report.statistics import PairedComparison, as_family, compare
 
 S = TypeVar("S")
 STEP = 0.2
@@ -89,7 +89,7 @@ class Suite:
     policy: str
     rival: str
     names: tuple[str, ...]
-    rows: tuple[Comparison, ...]
+    rows: tuple[PairedComparison, ...]
 
     @property
     def wins(self) -> int:

@@ -29,7 +29,7 @@ from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
 from edgewise.reproduce.frozen import check_frozen, check_setting, sha256
 from edgewise.reproduce.looks import Look, append_look
-from edgewise.reproduce.place import Code, checkout, code
+from edgewise.reproduce.place import CodeVersion, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
 
 Progress = Callable[[str], None]
@@ -313,7 +313,7 @@ def _training(what: Reproduction, results: Path, evidence: Path | None, quick: b
     )
 
 
-def _note(run: Run, made_by: Code, finished: bool) -> None:
+def _note(run: Run, made_by: CodeVersion, finished: bool) -> None:
     if any(kind_of(seed) == "test" for seed in run.seeds):
         claims = run.finished_claims() if finished else tuple(run.claims.values())
         look = Look(run.what.name, made_by, run.seeds, run.quick, finished, claims, run.scenarios)

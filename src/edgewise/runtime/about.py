@@ -13,7 +13,7 @@ from edgewise.runtime.metrics import page
 
 
 def answer_about(
-    request: http.Request,
+    request: http.HttpRequest,
     name: str,
     extensions: tuple[str, ...],
     draining: bool,

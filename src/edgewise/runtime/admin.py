@@ -44,7 +44,7 @@ def with_admin(gateway: Gateway) -> http.Handler:
     """A handler for the gateway's own paths and for those of its administration."""
     operations = Operations("/v1/admin/operations")
 
-    async def handle(request: http.Request) -> http.Response:
+    async def handle(request: http.HttpRequest) -> http.Response:
         parts = request.parts
         if parts[:2] != ["v1", "admin"]:
             return await gateway.handle(request)
@@ -58,7 +58,7 @@ def with_admin(gateway: Gateway) -> http.Handler:
     return handle
 
 
-def _admin(gateway: Gateway, request: http.Request, rest: list[str]) -> http.Response:
+def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http.Response:
     match request.method, rest:
         case "GET", ["workers"]:
             return http.as_json([_worker(gateway, worker) for worker in range(len(gateway.upstreams))])
@@ -92,7 +92,9 @@ def _services(gateway: Gateway) -> ServiceRequests:
 # policies
 
 
-def _policies(gateway: Gateway, operations: Operations, request: http.Request, what: str) -> http.Response:
+def _policies(
+    gateway: Gateway, operations: Operations, request: http.HttpRequest, what: str
+) -> http.Response:
     """Say which policy is in use, or begin to switch it."""
     of_requests = what == "request-policy"
     services = _services(gateway) if of_requests else None

@@ -33,7 +33,7 @@ from edgewise.runtime import http, job_requests
 from edgewise.runtime.backends.base import Backend
 from edgewise.runtime.changes import free_port, taken
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.jobs import LiveJobs
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.openapi import controller_document
 from edgewise.runtime.plan import DATABASE
@@ -65,7 +65,7 @@ class Controller:
 
     def __init__(self, store: SteadyStore, backend: Backend) -> None:
         self.store, self.backend, self._folder = store, backend, store.file.parent
-        self.jobs = Jobs(store)
+        self.jobs = LiveJobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
         self.upkeep = Upkeep(store, self.jobs)
         self.switching = Switching(store, self.replicas, self._answer)
@@ -203,14 +203,14 @@ class Controller:
 
     # administration
 
-    async def handle(self, request: http.Request) -> http.Response:
+    async def handle(self, request: http.HttpRequest) -> http.Response:
         """Answer one HTTP request."""
         try:
             return await self._handle(request)
         except StoreError as error:
             return http.failure(503, str(error))
 
-    async def _handle(self, request: http.Request) -> http.Response:
+    async def _handle(self, request: http.HttpRequest) -> http.Response:
         match request.method, request.parts:
             case _, ["v1", "admin", *_]:
                 return job_requests.answer(self.jobs, request)
@@ -315,7 +315,7 @@ class Controller:
         return http.as_json({"worker": name, "wanted": wanted})
 
 
-def _unknown(request: http.Request) -> http.Response:
+def _unknown(request: http.HttpRequest) -> http.Response:
     methods = {
         "policy": ("GET", "PUT"), "shadow": ("GET", "PUT"), "down": ("POST",), "status": ("GET",),
         "streams": ("GET",), "workers": ("GET",), "gateways": ("GET",),

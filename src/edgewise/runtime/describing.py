@@ -15,7 +15,7 @@ KINDS: tuple[list[str], ...] = ([], ["ready"], ["config"], ["stats"])
 
 
 async def describe(
-    request: http.Request, task: str, what: list[str], targets: Sequence[Upstream], draining: bool
+    request: http.HttpRequest, task: str, what: list[str], targets: Sequence[Upstream], draining: bool
 ) -> http.Response:
     """Answer GET /v2/models/{task}, …/ready, …/config and …/stats from those who serve the task."""
     if what not in KINDS:
@@ -37,7 +37,7 @@ async def describe(
 
 
 async def describe_all(
-    request: http.Request, tasks: Mapping[str, Sequence[Upstream]], draining: bool
+    request: http.HttpRequest, tasks: Mapping[str, Sequence[Upstream]], draining: bool
 ) -> http.Response | None:
     """Answer about all tasks: GET /v2/models/stats, POST /v2/repository/index; None for other paths."""
     parts = request.parts

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
-from edgewise.core.guard import Asking, at_once
+from edgewise.core.guard import Caller, at_once
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
 from edgewise.core.policy import begin
 from edgewise.errors import ProtocolError
@@ -79,7 +79,7 @@ class Dispatching:
         policy: RequestPolicy,
         seed: int,
         clock: Callable[[], float],
-        asking: Asking = at_once,
+        asking: Caller = at_once,
     ) -> None:
         self._asking = asking
         self.services, self.site, self.clock = services, site, clock
@@ -93,7 +93,7 @@ class Dispatching:
         self.view.cloud_delay_s[:] = services.system.delay_s[site, 0]
         self.use(policy)
 
-    def use(self, policy: RequestPolicy, asking: Asking | None = None) -> None:
+    def use(self, policy: RequestPolicy, asking: Caller | None = None) -> None:
         """Take a policy from now on, and what calls it unless that is None.
 
         Raises:

@@ -44,7 +44,7 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Query:
+class LiveQuery:
     """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
 
     ways_s: emulated time of both ways together; home_s: when its answer may be given.
@@ -63,7 +63,7 @@ class Query:
 
 
 async def forward(
-    target: Upstream, worker: str, query: Query, tracing: Tracing
+    target: Upstream, worker: str, query: LiveQuery, tracing: Tracing
 ) -> tuple[http.Response, bool]:
     """The worker's answer, or ours in its place when the deadline comes; and whether the worker is lost."""
     left_s = query.expires_s - time.monotonic()

@@ -35,8 +35,8 @@ from edgewise.runtime.forwarding import (
     LOST,
     PASSED,
     TRIES,
+    LiveQuery,
     Patience,
-    Query,
     forward,
     reported,
     took_s,
@@ -49,7 +49,7 @@ from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.openapi import gateway_document
 from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.session import Session
-from edgewise.runtime.streams import Streams
+from edgewise.runtime.streams import LiveStreams
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.upstream import Upstream
 
@@ -93,7 +93,7 @@ class Gateway:
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
     metrics: GatewayMetrics = field(init=False)
-    streams: Streams = field(init=False)
+    streams: LiveStreams = field(init=False)
     _tasks: frozenset[str] = field(init=False)
     _in_flight: int = 0
     _travelled: int = 0
@@ -107,12 +107,12 @@ class Gateway:
             self.granting = Granting(
                 self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
             )
-        self.streams = Streams(
+        self.streams = LiveStreams(
             self.session, self.book, self.patience, self.granting, self.upstreams,
             default_needs=self.default_needs, max_streams=self.max_streams, site=self.site,
         )  # fmt: skip
 
-    async def handle(self, request: http.Request) -> http.Response:
+    async def handle(self, request: http.HttpRequest) -> http.Response:
         """Answer one HTTP request."""
         parts = request.parts
         if parts in ALL:
@@ -196,7 +196,7 @@ class Gateway:
 
     # queries
 
-    async def _task(self, request: http.Request, task: str, rest: list[str]) -> http.Response:
+    async def _task(self, request: http.HttpRequest, task: str, rest: list[str]) -> http.Response:
         if task not in self._tasks and self._services_with(task) is None:
             names = [*self._tasks, *(self.services.names if self.services is not None else ())]
             why = f"task: no worker implements {task[:80]!r}; use {' or '.join(sorted(names))}"
@@ -210,7 +210,7 @@ class Gateway:
             return answer
         return await describe(request, task, rest, self._targets(task), self.draining)
 
-    async def _infer(self, request: http.Request, task: str) -> http.Response:
+    async def _infer(self, request: http.HttpRequest, task: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
         services = self._services_with(task)
@@ -237,7 +237,7 @@ class Gateway:
         headers = {name: request.headers[name] for name in PASSED if name in request.headers}
         if stream.priority:
             headers[PRIORITY] = str(stream.priority)
-        query = Query(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
+        query = LiveQuery(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
         self._in_flight += 1
         try:
             if self.ways is not None:
@@ -246,7 +246,7 @@ class Gateway:
         finally:
             self._in_flight -= 1
 
-    async def _travel(self, query: Query, worker: int, stream: Stream) -> http.Response:
+    async def _travel(self, query: LiveQuery, worker: int, stream: Stream) -> http.Response:
         """Send a query over the emulated way to its worker and back."""
         assert self.ways is not None
         self._travelled += 1
@@ -266,7 +266,7 @@ class Gateway:
         reason = self.streams.why(stream_id)
         return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
 
-    async def _send(self, query: Query, worker: int) -> http.Response:
+    async def _send(self, query: LiveQuery, worker: int) -> http.Response:
         """Send a query to its stream's worker, and elsewhere when that one is lost."""
         session, answered = self.session, False
         session.query_sent(worker)
@@ -291,13 +291,13 @@ class Gateway:
         self.metrics.answered(worker, session.clock() - query.sent_s)
         return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
 
-    def _elsewhere(self, query: Query, lost: int) -> int | None:
+    def _elsewhere(self, query: LiveQuery, lost: int) -> int | None:
         """Where a query goes whose worker is lost; None when its stream finds no other."""
         self.worker_changed(lost, False)
         other = self.session.bound_to(query.stream_id)
         return None if other == lost else other
 
-    async def _forward(self, query: Query, worker: int) -> tuple[http.Response, bool]:
+    async def _forward(self, query: LiveQuery, worker: int) -> tuple[http.Response, bool]:
         name = self.session.world.worker_names[worker]
         return await forward(self.upstreams[worker], name, query, self.tracing)
 

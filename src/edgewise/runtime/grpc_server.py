@@ -198,7 +198,7 @@ class _Calls:
     async def _call(
         self, method: str, path: str, headers: dict[str, str], body: bytes = b""
     ) -> http.Response:
-        answer = await self._handler(http.Request(method, path, headers, body))
+        answer = await self._handler(http.HttpRequest(method, path, headers, body))
         if answer.status >= 300:
             try:
                 message = json.loads(answer.body)["error"]

@@ -29,7 +29,7 @@ from edgewise.runtime.logs import end_of
 NEVER = "never"  # content of `started` where a job must not start any more
 
 
-class Stage(Enum):
+class JobStage(Enum):
     """Where the command of a job stands."""
 
     ABSENT = "nobody has taken it"
@@ -40,10 +40,10 @@ class Stage(Enum):
     FORBIDDEN = "it must not start any more"
 
 
-class Seen(NamedTuple):
+class SeenStage(NamedTuple):
     """Stage, and exit status where it is known: below 0 the signal that ended it."""
 
-    stage: Stage
+    stage: JobStage
     code: int | None = None
 
 
@@ -96,7 +96,7 @@ class JobProcesses:
         except (OSError, ValueError) as error:  # the latter: a text that no path can have
             raise RunError(f"job {job.id}: cannot be started in {job.wish.folder}: {error}") from error
 
-    def look(self, run: str) -> Seen:
+    def look(self, run: str) -> SeenStage:
         """Where the command of a job stands."""
         runner = self._runners.get(run)
         died = runner is not None and runner.poll() is not None
@@ -108,16 +108,16 @@ class JobProcesses:
         try:
             started = (place / STARTED).open()
         except FileNotFoundError:
-            return Seen(Stage.DIED if died else Stage.ABSENT)
+            return SeenStage(JobStage.DIED if died else JobStage.ABSENT)
         with started:
             if started.read() == NEVER:
-                return Seen(Stage.FORBIDDEN)
+                return SeenStage(JobStage.FORBIDDEN)
             try:
                 fcntl.flock(started, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return Seen(Stage.RUNNING)
+                return SeenStage(JobStage.RUNNING)
         # its runner has ended: in order, or killed, and then the command may go on alone
-        vanished = Seen(Stage.RUNNING if self._handle(run) else Stage.VANISHED)
+        vanished = SeenStage(JobStage.RUNNING if self._handle(run) else JobStage.VANISHED)
         return _ended(place) or vanished
 
     def forbid(self, run: str) -> bool:
@@ -177,9 +177,9 @@ class JobProcesses:
         return None
 
 
-def _ended(place: Path) -> Seen | None:
+def _ended(place: Path) -> SeenStage | None:
     with contextlib.suppress(FileNotFoundError):
-        return Seen(Stage.ENDED, json.loads((place / ENDED).read_text())["code"])
+        return SeenStage(JobStage.ENDED, json.loads((place / ENDED).read_text())["code"])
     return None
 
 

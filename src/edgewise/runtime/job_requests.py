@@ -21,7 +21,7 @@ from edgewise.runtime import http
 from edgewise.runtime.admin import field
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.job_book import PAUSE, RESTART, Job, Wish
-from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.jobs import LiveJobs
 from edgewise.runtime.logs import end_of
 from edgewise.runtime.store import is_text
 
@@ -29,7 +29,7 @@ MOST_OUTPUT_BYTES = 1_000_000
 HIGHEST_PRIORITY = 100
 
 
-def answer(jobs: Jobs, request: http.Request) -> http.Response:
+def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
     """Answer a request about jobs.
 
     Raises:
@@ -60,7 +60,7 @@ def answer(jobs: Jobs, request: http.Request) -> http.Response:
     return http.failure(404, f"no {request.path}")
 
 
-def _use(jobs: Jobs, name: str) -> http.Response:
+def _use(jobs: LiveJobs, name: str) -> http.Response:
     try:
         jobs.use(name)
     except PolicyError as error:
@@ -68,23 +68,23 @@ def _use(jobs: Jobs, name: str) -> http.Response:
     return http.as_json(_policy(jobs))
 
 
-def _policy(jobs: Jobs) -> dict[str, Any]:
+def _policy(jobs: LiveJobs) -> dict[str, Any]:
     return {"policy": jobs.starts.name, "available": defer.names(), "fault": jobs.starts.fault or None}
 
 
-def _find(jobs: Jobs, number: str) -> Job:
+def _find(jobs: LiveJobs, number: str) -> Job:
     job = jobs.book.get(int(number)) if number.isascii() and number.isdigit() and len(number) < 19 else None
     if job is None:
         raise ProtocolError(f"no job {number[:80]!r}", status=404)
     return job
 
 
-def _output(jobs: Jobs, job: Job) -> dict[str, Any]:
+def _output(jobs: LiveJobs, job: Job) -> dict[str, Any]:
     size, text = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
     return {"id": job.id, "state": job.state, "bytes": size, "output": text.decode(errors="replace")}
 
 
-def _submit(jobs: Jobs, body: bytes) -> Job:
+def _submit(jobs: LiveJobs, body: bytes) -> Job:
     try:
         stated = json.loads(body)
     except (ValueError, RecursionError):
@@ -151,7 +151,7 @@ def _text(stated: dict[str, Any], name: str) -> str:
     return value
 
 
-def _check_room(jobs: Jobs, wish: Wish) -> None:
+def _check_room(jobs: LiveJobs, wish: Wish) -> None:
     """Refuse what no node could ever hold, were it empty."""
     nodes = jobs.scenario.topology.nodes
     if any(

@@ -24,7 +24,7 @@ from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.runtime.job_book import ACTIVE, RESTART, Job, JobBook
-from edgewise.runtime.job_processes import JobProcesses, Stage
+from edgewise.runtime.job_processes import JobProcesses, JobStage
 from edgewise.runtime.job_starts import POLICY, Starts, begun
 from edgewise.runtime.plan import SCENARIO
 from edgewise.runtime.room import ledger_of
@@ -37,7 +37,7 @@ BEGIN_S = 5.0  # most that a runner takes to begin a command; then its job may b
 MOST_DEATHS = 3  # runners that may die before a command begins
 
 
-class Jobs:
+class LiveJobs:
     """Keeps the deferrable jobs of a live system.
 
     Args:
@@ -128,22 +128,22 @@ class Jobs:
             return
         seen = self.processes.look(job.run)
         match seen.stage:
-            case Stage.ENDED | Stage.VANISHED if job.state == "evicted" and not job.cancel:
+            case JobStage.ENDED | JobStage.VANISHED if job.state == "evicted" and not job.cancel:
                 self.processes.clear(job.run)
                 self.book.restart(job.id)
-            case Stage.ENDED if seen.code is not None:
+            case JobStage.ENDED if seen.code is not None:
                 self._ended(job, seen.code, now_s)
-            case Stage.VANISHED:
+            case JobStage.VANISHED:
                 self._close(job, "failed", "its processes were killed", now_s)
-            case Stage.FORBIDDEN:
+            case JobStage.FORBIDDEN:
                 self._forbidden(job, now_s)
-            case Stage.DIED if job.state == "starting":
+            case JobStage.DIED if job.state == "starting":
                 self.book.died(job.id, now_s + 0.1 * 2**job.deaths)
-            case Stage.ABSENT if job.state == "starting":
+            case JobStage.ABSENT if job.state == "starting":
                 self._begin(job, now_s)
-            case Stage.ABSENT | Stage.DIED:
+            case JobStage.ABSENT | JobStage.DIED:
                 self._close(job, "failed", "its files were removed while it ran", now_s)
-            case Stage.RUNNING:
+            case JobStage.RUNNING:
                 self.book.running(job.id)
                 self._end_what_must(job, now_s)
 

@@ -24,7 +24,7 @@ DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-class Tally(Collector):
+class ThreadHistogram(Collector):
     """A histogram for one thread: no lock, and the bucket is found by halving.
 
     Args:
@@ -70,11 +70,15 @@ class WorkerMetrics:
         self._model = model
         self._by_status: dict[int, Counter] = {}
         of_model = ("model", [model])
-        self._wait = Tally("edgewise_worker_wait_seconds", "Time in the queue.", DELAYS_S, *of_model)
-        self._run = Tally(
+        self._wait = ThreadHistogram(
+            "edgewise_worker_wait_seconds", "Time in the queue.", DELAYS_S, *of_model
+        )
+        self._run = ThreadHistogram(
             "edgewise_worker_run_seconds", "Time of a batch in ONNX Runtime.", DELAYS_S, *of_model
         )
-        self._batch = Tally("edgewise_worker_batch_queries", "Queries of a batch.", BATCHES, *of_model)
+        self._batch = ThreadHistogram(
+            "edgewise_worker_batch_queries", "Queries of a batch.", BATCHES, *of_model
+        )
         for tally in (self._wait, self._run, self._batch):
             registry.register(tally)
         self.statistics = Statistics()
@@ -109,7 +113,7 @@ class GatewayMetrics(Collector):
         self._session, self._upstreams = session, upstreams
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        self._delays = Tally(
+        self._delays = ThreadHistogram(
             "edgewise_query_delay_seconds", "From a query's arrival to its answer.", DELAYS_S, "worker",
             session.world.worker_names,
         )  # fmt: skip
@@ -184,7 +188,7 @@ class ServiceMetrics(Collector):
         registry.register(self)
         names = core.services.names
         self._of = {name: s for s, name in enumerate(names)}
-        self._delays = Tally(
+        self._delays = ThreadHistogram(
             "edgewise_request_delay_seconds",
             "From a request's arrival to its answer.",
             DELAYS_S,

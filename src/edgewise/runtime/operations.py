@@ -136,7 +136,7 @@ class Operations:
         answer.headers["location"] = f"{self._base}/{operation.id}"
         return answer
 
-    def answer(self, request: http.Request, rest: list[str]) -> http.Response:
+    def answer(self, request: http.HttpRequest, rest: list[str]) -> http.Response:
         """Answer a request for the operations, or for one.
 
         Raises:

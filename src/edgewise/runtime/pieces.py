@@ -29,7 +29,7 @@ from edgewise.runtime.metrics import page
 from edgewise.runtime.onnx_model import OnnxModel
 from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
 from edgewise.runtime.tensors import Array
-from edgewise.runtime.worker import Worker
+from edgewise.runtime.worker import LiveWorker
 
 if TYPE_CHECKING:
     import onnx
@@ -164,10 +164,10 @@ class PieceWorker:
         line: that `whole` was made with.
     """
 
-    def __init__(self, whole: Worker, folder: Path, parts: Sequence[Part], line: Line) -> None:
+    def __init__(self, whole: LiveWorker, folder: Path, parts: Sequence[Part], line: Line) -> None:
         self.whole, self.tracing = whole, whole.tracing
         self.pieces = {
-            part.name: Worker(
+            part.name: LiveWorker(
                 OnnxModel(part.name, folder / f"{part.name}.onnx", folder),
                 MAX_QUEUE,
                 tracing=whole.tracing,
@@ -179,7 +179,7 @@ class PieceWorker:
         self._registry = CollectorRegistry()
         self._registry.register(_Together((whole, *self.pieces.values())))
 
-    async def handle(self, request: http.Request) -> http.Response:
+    async def handle(self, request: http.HttpRequest) -> http.Response:
         """Answer one HTTP request."""
         parts = request.parts
         if parts[:2] == ["v2", "models"] and len(parts) > 2 and parts[2] in self.pieces:
@@ -196,7 +196,7 @@ class PieceWorker:
 class _Together(Collector):
     """The metrics of several models: families of one name, samples of all."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
+    def __init__(self, workers: Sequence[LiveWorker]) -> None:
         self._workers = workers
 
     def collect(self) -> Iterable[Metric]:

@@ -49,7 +49,7 @@ from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.words import last_words
-from edgewise.runtime.worker import Worker
+from edgewise.runtime.worker import LiveWorker
 
 log = logging.getLogger("edgewise.process")
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
@@ -122,7 +122,7 @@ def take_place(folder: Path, port: int) -> IO[str]:
     return place
 
 
-def _worker(process: Process) -> Worker | PieceWorker:
+def _worker(process: Process) -> LiveWorker | PieceWorker:
     settings = process.settings
     file, profile = Path(settings["file"]), settings["profile"]
     if profile is None:
@@ -132,7 +132,7 @@ def _worker(process: Process) -> Worker | PieceWorker:
             settings["model"], file, file.parent, Profile(**profile), settings["seed"], settings["entity"]
         )
     line = Line() if settings["split"] else None
-    worker = Worker(
+    worker = LiveWorker(
         model,
         max_batch=settings["max_batch"],
         batch_timeout_s=settings["batch_timeout_s"],

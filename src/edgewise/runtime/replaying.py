@@ -13,11 +13,11 @@ from edgewise.runtime.plan import SCENARIO
 from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.recording import TRACE
 from edgewise.runtime.starving import numbers_of, watched
-from edgewise.runtime.traffic import Seen, Traffic, zeros
+from edgewise.runtime.traffic import StreamSeen, Traffic, zeros
 from edgewise.workloads import read_streams_csv
 
 
-def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[Seen], str | None]:
+def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[StreamSeen], str | None]:
     """Open the recorded streams at their times and send their queries, filled with zeros.
 
     Args:
@@ -51,7 +51,7 @@ def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[Seen], str | No
 
 async def _play(
     streams: list[Stream], clients: dict[int, http.Client], sites: list[str], numbers: list[int], seed: int
-) -> tuple[list[Seen], str | None]:
+) -> tuple[list[StreamSeen], str | None]:
     queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
     traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed)
     async with watched(numbers) as machine:

@@ -82,7 +82,7 @@ class Reservations:
         mine_qps = sum(self._loads.get(gateway, {}).values()) + self._requests_qps.get(gateway, 0.0)
         return max(self.total_qps() - mine_qps, 0.0)
 
-    def handle(self, request: http.Request, rest: list[str]) -> http.Response:
+    def handle(self, request: http.HttpRequest, rest: list[str]) -> http.Response:
         """Answer a request below /v1/reservations.
 
         Raises:

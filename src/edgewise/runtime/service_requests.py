@@ -17,7 +17,16 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.dispatching import Dispatching, Replica
 from edgewise.runtime.emulation import Ways, pass_time
-from edgewise.runtime.forwarding import LONGEST_S, PASSED, TRIES, Patience, Query, forward, reported, took_s
+from edgewise.runtime.forwarding import (
+    LONGEST_S,
+    PASSED,
+    TRIES,
+    LiveQuery,
+    Patience,
+    forward,
+    reported,
+    took_s,
+)
 from edgewise.runtime.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.session import Session
@@ -113,7 +122,7 @@ class ServiceRequests:
         for target in self._targets.values():
             target.client.close()
 
-    async def infer(self, request: http.Request, name: str) -> http.Response:
+    async def infer(self, request: http.HttpRequest, name: str) -> http.Response:
         """Dispatch a request, and count what becomes of it.
 
         Raises:
@@ -138,14 +147,14 @@ class ServiceRequests:
         finally:
             self.core.ended_with(service, outcome)
 
-    async def _serve(self, request: http.Request, service: int, expires_s: float) -> http.Response:
+    async def _serve(self, request: http.HttpRequest, service: int, expires_s: float) -> http.Response:
         """The answer of a replica, or of another one where it is lost."""
         headers = {name: request.headers[name] for name in (*PASSED, PRIORITY) if name in request.headers}
         core, left = self.core, TRIES
         while True:
             with self.tracing.span("decide"):
                 replica = await self._dispatch(service, expires_s, len(request.body))
-            query = Query(-1, request.body, headers, expires_s, core.clock(), request.received_s)
+            query = LiveQuery(-1, request.body, headers, expires_s, core.clock(), request.received_s)
             back_s = 0.5 * float(core.services.system.delay_s[core.site, replica.station])
             query.reserve_s = float(core.service_s[service]) + back_s
             answer, lost = await self._send(query, replica)
@@ -168,7 +177,7 @@ class ServiceRequests:
         finally:
             self._waiting -= 1
 
-    async def _send(self, query: Query, replica: Replica) -> tuple[http.Response, bool]:
+    async def _send(self, query: LiveQuery, replica: Replica) -> tuple[http.Response, bool]:
         """A replica's answer, over the emulated way there and back; and whether the replica is lost."""
         target, sent_s, alone = self._target(replica), time.monotonic(), replica.held == 0
         worker, total_s = self.cloud.get(replica.name), None

@@ -22,7 +22,7 @@ from edgewise.runtime.admin import with_admin
 from edgewise.runtime.gateway import Gateway
 from edgewise.runtime.pieces import PieceWorker
 from edgewise.runtime.starving import Lag
-from edgewise.runtime.worker import Worker
+from edgewise.runtime.worker import LiveWorker
 
 log = logging.getLogger("edgewise.serving")
 TOLD = (signal.SIGTERM, signal.SIGINT)
@@ -66,10 +66,10 @@ class Listen:
             )
 
     @property
-    def guard(self) -> http.Guard:
+    def guard(self) -> http.AccessGuard:
         """Who may ask."""
         names = tuple(name.lower() for name in (self.host, *self.names))
-        return http.Guard((self.token,) if self.token else (), self.operators, names)
+        return http.AccessGuard((self.token,) if self.token else (), self.operators, names)
 
     @property
     def pair(self) -> tuple[Path, Path] | None:
@@ -124,7 +124,7 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
 
 
 async def run_worker(
-    worker: Worker | PieceWorker, where: Listen, ready: Callable[[Listening], None] | None = None
+    worker: LiveWorker | PieceWorker, where: Listen, ready: Callable[[Listening], None] | None = None
 ) -> None:
     """Serve a worker until the process is told to end; `ready` hears where it listens."""
     listening = await listen(worker.handle, where, at_once=True)

@@ -12,7 +12,7 @@ import numpy as np
 from edgewise.arrays import Bools
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import Bind, Event, StreamOpened, WorkerChanged
-from edgewise.core.guard import Asking
+from edgewise.core.guard import Caller
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.world import World
 from edgewise.model.work import Stream
@@ -38,7 +38,7 @@ class Shadow:
         now_s: float,
         streams: Sequence[Stream],
         up: Bools,
-        asking: Asking,
+        asking: Caller,
     ) -> None:
         self.core = DispatchCore(world, policy, seed, asking=asking)
         self.began_s, self.now_s = now_s, now_s

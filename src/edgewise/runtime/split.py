@@ -21,7 +21,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.policies.split import JobClass, Program, build_program, closed, finish, new_ledger, split_policy
+from edgewise.policies.split import (
+    QueryClass,
+    SplitProgram,
+    build_program,
+    closed,
+    finish,
+    new_ledger,
+    split_policy,
+)
 from edgewise.policies.split.online import RateTracker
 from edgewise.runtime import http
 from edgewise.runtime.headers import AGE, PLAN, PRIORITY, REMAINING, SENT, SERVERS, TOOK, TRACE, remaining_s
@@ -117,7 +125,7 @@ class SplitGroup:
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics = metrics
         program = build_program(
-            [JobClass(cut.graph, cut.rate_qps)], len(members), cut.power_ops, cut.link_bps
+            [QueryClass(cut.graph, cut.rate_qps)], len(members), cut.power_ops, cut.link_bps
         )
         self.policy = split_policy(cut.policy, program)
         self.tracker = RateTracker(program, FOLLOWS[cut.policy]) if cut.policy in FOLLOWS else None
@@ -161,7 +169,7 @@ class SplitGroup:
             asked = decode_request(headers, body) if len(used) > 1 else None
             if asked is not None and self._divisible(asked) and all(self.members[s].up for s in used):
                 try:
-                    run = _Run(self, asked, servers, headers, began_s, timeout_s)
+                    run = _QueryRun(self, asked, servers, headers, began_s, timeout_s)
                     return self._reported(await run.answer(), used, run.sent_bytes, began_s)
                 except ConnectionError:  # a worker was lost on the way; inference may run twice
                     pass
@@ -230,9 +238,9 @@ class SplitGroup:
         self.metrics.plans.labels(self.variant).set(solved)
 
 
-def program_of(cut: Cut, servers: int) -> Program:
+def program_of(cut: Cut, servers: int) -> SplitProgram:
     """The optimisation problem of a cut network on its workers."""
-    return build_program([JobClass(cut.graph, cut.rate_qps)], servers, cut.power_ops, cut.link_bps)
+    return build_program([QueryClass(cut.graph, cut.rate_qps)], servers, cut.power_ops, cut.link_bps)
 
 
 def warm(folders: Sequence[str]) -> None:
@@ -271,7 +279,7 @@ def split_upstreams(
     return groups
 
 
-class _Refused(Exception):
+class _PieceRefused(Exception):
     """A worker's answer that is not 200."""
 
     def __init__(self, answer: http.Response) -> None:
@@ -279,7 +287,7 @@ class _Refused(Exception):
         self.answer = answer
 
 
-class _Run:
+class _QueryRun:
     """One query on its way through the sub-models.
 
     Attributes:
@@ -315,7 +323,7 @@ class _Run:
         parts = [asyncio.ensure_future(self._carry_out(part)) for part in self._parts]
         try:
             await asyncio.gather(*parts)
-        except _Refused as refused:
+        except _PieceRefused as refused:
             return refused.answer
         finally:
             for part in parts:
@@ -331,7 +339,7 @@ class _Run:
         feeds = {name: await self._known[name] for name in part.inputs}
         now_s = time.monotonic()
         if now_s >= self._expires_s:
-            raise _Refused(http.failure(504, f"deadline passed before {part.task}"))
+            raise _PieceRefused(http.failure(504, f"deadline passed before {part.task}"))
         request = InferRequest(feeds, part.outputs, parameters=self._asked.parameters)
         headers, body = encode_request(request)
         headers |= self._passed | {AGE: f"{now_s - self._began_s:.6f}"}
@@ -342,7 +350,7 @@ class _Run:
         if answer.status == 503:
             raise ConnectionError(f"{target.client.url} is draining")
         if answer.status != 200:
-            raise _Refused(answer)
+            raise _PieceRefused(answer)
         try:
             found = decode_response(answer.headers, answer.body).outputs
         except ProtocolError as error:

@@ -49,7 +49,7 @@ from edgewise.runtime.protocol import DTYPES, InferRequest, decode_response, enc
 from edgewise.runtime.split import program_of
 from edgewise.runtime.store import Process
 from edgewise.runtime.tensors import Array
-from edgewise.runtime.worker import Worker
+from edgewise.runtime.worker import LiveWorker
 
 VARIANT, TASK, POWER_OPS = "network", "infer", 1e9
 START_S, DEADLINE_S, WARM = 150.0, 30.0, 5
@@ -141,8 +141,8 @@ def draw_inputs(model: OnnxModel, shapes: Mapping[str, Sequence[int]], seed: int
 async def _calibrated(home: Path, about: Cut, inputs: dict[str, Array]) -> dict[str, float]:
     """Seconds of every task at a worker in this process."""
     line, token = Line(), token_urlsafe()
-    worker = PieceWorker(Worker(OnnxModel(VARIANT, home / WHOLE), line=line), home, about.parts, line)
-    server = await http.serve(http.protect(worker.handle, http.Guard((token,))))
+    worker = PieceWorker(LiveWorker(OnnxModel(VARIANT, home / WHOLE), line=line), home, about.parts, line)
+    server = await http.serve(http.protect(worker.handle, http.AccessGuard((token,))))
     client = http.Client.of_url(server.url, token)
     try:
         return await calibrate(about, client, inputs)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from edgewise.runtime.metrics import DELAYS_S, Tally
+from edgewise.runtime.metrics import DELAYS_S, ThreadHistogram
 from edgewise.runtime.store import Running
 
 PERIOD_S, KEPT = 0.02, 30_000
@@ -38,7 +38,7 @@ class Lag:
 
     def __init__(self, name: str, registry: CollectorRegistry | None = None) -> None:
         what = "How late the event loop came to what was due."
-        self._tally = Tally("edgewise_event_loop_lag_seconds", what, DELAYS_S, "process", [name])
+        self._tally = ThreadHistogram("edgewise_event_loop_lag_seconds", what, DELAYS_S, "process", [name])
         self.late_s: deque[float] = deque(maxlen=KEPT)  # the last ones
         if registry is not None:
             registry.register(self._tally)
@@ -54,7 +54,7 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CpuTotals:
     """Totals since their beginnings: of some processes, and of the machine.
 
     Attributes:
@@ -68,8 +68,8 @@ class Look:
     ticks: float
 
 
-def look(numbers: Sequence[int]) -> Look:
-    """Look at processes by their numbers; zeros where the system does not tell."""
+def look(numbers: Sequence[int]) -> CpuTotals:
+    """CpuTotals at processes by their numbers; zeros where the system does not tell."""
     ran_ns = waited_ns = 0
     for number in numbers:
         for file in Path(f"/proc/{number}/task").glob("*/schedstat"):
@@ -78,7 +78,7 @@ def look(numbers: Sequence[int]) -> Look:
                 ran_ns, waited_ns = ran_ns + ran, waited_ns + waited
     stat = Path("/proc/stat")
     ticks = [float(n) for n in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.is_file() else []
-    return Look(ran_ns / 1e9, waited_ns / 1e9, ticks[7] if len(ticks) > 7 else 0.0, sum(ticks))
+    return CpuTotals(ran_ns / 1e9, waited_ns / 1e9, ticks[7] if len(ticks) > 7 else 0.0, sum(ticks))
 
 
 def numbers_of(rows: Sequence[Running]) -> list[int]:
@@ -105,7 +105,7 @@ async def watched(numbers: Sequence[int]) -> AsyncIterator[Watched]:
         found.busy = starved(before, look(numbers), lag.late_s)
 
 
-def starved(before: Look, after: Look, late_s: Iterable[float]) -> str | None:
+def starved(before: CpuTotals, after: CpuTotals, late_s: Iterable[float]) -> str | None:
     """Why what was measured between two looks says little; None where the processes got their time.
 
     Args:

@@ -34,7 +34,7 @@ log = logging.getLogger("edgewise.gateway")
 MOST_CLOSED = 200  # for want of use, in one pass: each is written down
 
 
-class Streams:
+class LiveStreams:
     """Opens, keeps and closes them.
 
     Args:
@@ -64,7 +64,7 @@ class Streams:
         self._by_key: dict[Key, int] = {}  # those opened by headers
         self._keys: dict[int, Key] = {}
 
-    async def handle(self, request: http.Request, rest: list[str]) -> http.Response:
+    async def handle(self, request: http.HttpRequest, rest: list[str]) -> http.Response:
         """Answer a request below /v1/streams.
 
         Raises:
@@ -89,7 +89,7 @@ class Streams:
                 return http.as_json({"stream": stream_id, "closed": True})
         return not_allowed("/v1/streams/{id} takes GET, PUT and DELETE", "GET", "PUT", "DELETE")
 
-    async def of(self, request: http.Request, task: str, left_s: float) -> int:
+    async def of(self, request: http.HttpRequest, task: str, left_s: float) -> int:
         """The stream a query belongs to, opened now when its headers state new needs.
 
         Args:

@@ -62,7 +62,7 @@ class Switching:
         for row in self.store.get(UNDER_WAY, []):
             self.operations.begin(row["what"], row["policy"], self._switch, row["id"])
 
-    def begin(self, request: http.Request, what: str) -> http.Response:
+    def begin(self, request: http.HttpRequest, what: str) -> http.Response:
         """Answer a request to switch a policy.
 
         Raises:

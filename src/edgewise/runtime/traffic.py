@@ -23,7 +23,7 @@ OK, FAILED, REJECTED = "ok", "failed", "rejected"
 
 
 @dataclass(slots=True)
-class Seen:
+class StreamSeen:
     """What the client of one stream saw.
 
     Attributes:
@@ -63,17 +63,17 @@ class Traffic:
         payload: Callable[[Stream], tuple[dict[str, str], bytes]],
         seed: int = 0,
     ) -> None:
-        self.seen = [Seen(stream) for stream in streams]
+        self.seen = [StreamSeen(stream) for stream in streams]
         self._gateways, self._sites, self._payload, self._seed = gateways, sites, payload, seed
         self._began_s = 0.0
 
-    async def play(self) -> list[Seen]:
+    async def play(self) -> list[StreamSeen]:
         """Play everything to its end; what a refused stream would have sent counts as rejected."""
         self._began_s = time.monotonic()
         await asyncio.gather(*(self._stream(seen) for seen in self.seen))
         return self.seen
 
-    async def _stream(self, seen: Seen) -> None:
+    async def _stream(self, seen: StreamSeen) -> None:
         stream, client = seen.stream, self._gateways[seen.stream.site]
         await self._until(stream.open_s)
         await self._open(seen, client)
@@ -94,7 +94,7 @@ class Traffic:
             await client.request("DELETE", f"/v1/streams/{seen.number}")
         seen.closed = True
 
-    async def _open(self, seen: Seen, client: http.Client) -> None:
+    async def _open(self, seen: StreamSeen, client: http.Client) -> None:
         stream = seen.stream
         needs = {
             "task": stream.task, "application": stream.application, "site": self._sites[stream.site],
@@ -107,7 +107,9 @@ class Traffic:
         seen.number, seen.worker = found.get("stream"), found.get("worker")
         seen.reason = None if seen.worker else found.get("reason", found.get("error"))
 
-    async def _query(self, seen: Seen, client: http.Client, headers: dict[str, str], body: bytes) -> None:
+    async def _query(
+        self, seen: StreamSeen, client: http.Client, headers: dict[str, str], body: bytes
+    ) -> None:
         path, deadline_s = f"/v2/models/{seen.stream.task}/infer", seen.stream.deadline_s
         sent_s = time.monotonic()
         try:

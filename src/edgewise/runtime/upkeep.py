@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 
-from edgewise.runtime.jobs import Jobs
+from edgewise.runtime.jobs import LiveJobs
 from edgewise.runtime.logs import begin_anew
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Store
@@ -30,7 +30,7 @@ class Upkeep:
         jobs: of the system.
     """
 
-    def __init__(self, store: Store, jobs: Jobs) -> None:
+    def __init__(self, store: Store, jobs: LiveJobs) -> None:
         self.store, self.jobs = store, jobs
         self._failed = ""
 

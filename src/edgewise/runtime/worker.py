@@ -35,13 +35,13 @@ from edgewise.runtime.protocol import (
 from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.tracing import OFF, Tracing
 
-__all__ = ["OnnxModel", "Worker"]
+__all__ = ["LiveWorker", "OnnxModel"]
 
 EXTENSIONS = ("binary_tensor_data", *triton.EXTENSIONS)
 LARGE_BYTES = 64 * 2**10  # JSON beyond this is read and written in a thread, so that others are answered
 
 
-class Worker:
+class LiveWorker:
     """Serves one model.
 
     Args:
@@ -93,7 +93,7 @@ class Worker:
         """Queries waiting or running."""
         return self._batcher.queued
 
-    async def handle(self, request: http.Request) -> http.Response:
+    async def handle(self, request: http.HttpRequest) -> http.Response:
         """Answer one HTTP request."""
         if request.path == self._infer_path:  # nearly all of them
             return await self._query(request)
@@ -111,7 +111,7 @@ class Worker:
         """Take no more queries and wait for those accepted."""
         await self._batcher.drain()
 
-    async def _model_request(self, request: http.Request, parts: list[str]) -> http.Response:
+    async def _model_request(self, request: http.HttpRequest, parts: list[str]) -> http.Response:
         name, *rest = parts
         if name != self.model.name:
             return http.failure(404, f"no model {name!r}; this worker serves {self.model.name!r}")
@@ -137,7 +137,7 @@ class Worker:
                 return http.as_json({"model_stats": [self.metrics.statistics.report(name)]})
         return http.as_json(self.model.metadata())
 
-    def _of_all_models(self, request: http.Request, parts: list[str]) -> http.Response | None:
+    def _of_all_models(self, request: http.HttpRequest, parts: list[str]) -> http.Response | None:
         """Statistics, or the index; None for other paths, and for those of a model that is called "stats"."""
         if parts == ["models", "stats"] and self.model.name != "stats":
             stats = {"model_stats": [self.metrics.statistics.report(self.model.name)]}
@@ -149,7 +149,7 @@ class Worker:
             return http.as_json(triton.index(request.body, models))
         return None
 
-    async def _query(self, request: http.Request) -> http.Response:
+    async def _query(self, request: http.HttpRequest) -> http.Response:
         if request.method != "POST":
             return not_allowed("infer needs POST", "POST")
         with self.tracing.serve("infer", request.headers):
@@ -161,7 +161,7 @@ class Worker:
         self.metrics.answered(response.status, time.monotonic() - request.received_s)
         return response
 
-    async def _infer(self, request: http.Request) -> http.Response:
+    async def _infer(self, request: http.HttpRequest) -> http.Response:
         json_bytes = 0 if JSON_LENGTH in request.headers else len(request.body)
         if json_bytes <= LARGE_BYTES:
             tensors = decode_request(request.headers, request.body)

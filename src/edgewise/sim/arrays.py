@@ -12,7 +12,7 @@ from edgewise.arrays import Ints
 from edgewise.errors import ScenarioError
 from edgewise.sim import state as k
 from edgewise.sim.heap import EVENT, Records, records
-from edgewise.sim.network import GraphClass, Network, station_records
+from edgewise.sim.network import GraphClass, StationNetwork, station_records
 
 
 class Sizes(NamedTuple):
@@ -37,19 +37,19 @@ def longer(rows: Any, size: int) -> Any:
     return out.view(type(rows))
 
 
-def sizes_of(w: k.World) -> Sizes:
+def sizes_of(w: k.StationWorld) -> Sizes:
     """The present sizes of a world."""
     return Sizes(w.events.shape[-1], w.items.shape[-1], w.flights.shape[-1], w.log.shape[-1])
 
 
-def sizes_wanted(w: k.World, slack: int) -> Sizes:
+def sizes_wanted(w: k.StationWorld, slack: int) -> Sizes:
     """Twice the size of whatever has no room for one more step."""
     c, now = w.clock[0], sizes_of(w)
     used = Sizes(c.events + slack, c.items + slack, c.flights + 1, (c.logged + slack) * (c.logging != 0))
     return Sizes(*(have if need <= have else 2 * int(need) for need, have in zip(used, now, strict=True)))
 
 
-def enlarged(w: k.World, to: Sizes) -> k.World:
+def enlarged(w: k.StationWorld, to: Sizes) -> k.StationWorld:
     """The same world in larger arrays; what is large enough is kept."""
     c, now = w.clock[0], sizes_of(w)
     if to.events > now.events:
@@ -71,9 +71,9 @@ def enlarged(w: k.World, to: Sizes) -> k.World:
     return w
 
 
-def copied(w: k.World) -> k.World:
+def copied(w: k.StationWorld) -> k.StationWorld:
     """An independent copy."""
-    return k.World(*(part.copy() for part in w))
+    return k.StationWorld(*(part.copy() for part in w))
 
 
 def query_records(
@@ -120,8 +120,14 @@ def placement_rows(
 
 
 def new_world(
-    network: Network, plan: k.Plan, queries: Records, mapped: Ints, tasks: int, seed: int, log: bool
-) -> k.World:
+    network: StationNetwork,
+    plan: k.GraphTables,
+    queries: Records,
+    mapped: Ints,
+    tasks: int,
+    seed: int,
+    log: bool,
+) -> k.StationWorld:
     """A world at time 0."""
     stations, slots = station_records(network)
     clock = records(k.CLOCK, 1)
@@ -130,7 +136,7 @@ def new_world(
     free_list(items, 0, -1)
     free_list(flights, 0, -1)
     table = np.zeros((flights.size, tasks), dtype=np.int64)
-    return k.World(
+    return k.StationWorld(
         clock, records(EVENT, 2 * plan.slack), items, flights, table, table.copy(), queries, mapped,
         stations, slots, records(k.CHANGE, 0), records(k.LOG, 2 * plan.slack if log else 0),
     )  # fmt: skip

@@ -23,13 +23,13 @@ from edgewise.sim.state import (
     TO_RATE,
     TO_UP,
     UP,
-    World,
+    StationWorld,
 )
 from edgewise.sim.stations import drop_line, fail, first_waiting, serve, unlink_head
 
 
 @kernel
-def retime(w: World, s: int, old: float) -> None:
+def retime(w: StationWorld, s: int, old: float) -> None:
     """The speed has changed from `old`: finish what is in service at the new one.
 
     Jobs that share have been brought up to now before the change.
@@ -52,7 +52,7 @@ def retime(w: World, s: int, old: float) -> None:
 
 
 @kernel
-def set_mode(w: World, s: int, mode: int) -> None:
+def set_mode(w: StationWorld, s: int, mode: int) -> None:
     """A station goes down, comes up, or drains (starts nothing new, finishes what is in service)."""
     st = w.stations[s]
     st.mode_stamp += 1
@@ -80,7 +80,7 @@ def set_mode(w: World, s: int, mode: int) -> None:
 
 
 @kernel
-def interrupt(w: World, s: int) -> None:
+def interrupt(w: StationWorld, s: int) -> None:
     """Work in service is lost with its query, or begins again after the repair."""
     st = w.stations[s]
     lose = st.on_down == LOSE
@@ -107,7 +107,7 @@ def interrupt(w: World, s: int) -> None:
 
 
 @kernel
-def interrupt_shared(w: World, s: int, lose: bool) -> None:
+def interrupt_shared(w: StationWorld, s: int, lose: bool) -> None:
     """The same for jobs that share: all leave, and those not lost begin anew."""
     st = w.stations[s]
     again = -1
@@ -130,7 +130,7 @@ def interrupt_shared(w: World, s: int, lose: bool) -> None:
 
 
 @kernel
-def apply_change(w: World, at: int) -> None:
+def apply_change(w: StationWorld, at: int) -> None:
     """Carry out one entry of the timeline."""
     change, c = w.changes[at], w.clock[0]
     s, kind = change.station, change.kind

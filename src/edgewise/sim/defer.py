@@ -20,7 +20,7 @@ from edgewise.errors import PolicyError
 FUTURE, STARTABLE, RUNNING = int(JobState.FUTURE), int(JobState.STARTABLE), int(JobState.RUNNING)
 
 
-class Outcome(NamedTuple):
+class DeferralOutcome(NamedTuple):
     """What a schedule came to, per world; every array is (W,) but `start`.
 
     Attributes:
@@ -124,12 +124,12 @@ class DeferralWorlds:
         reward: Floats = sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
         return reward
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> DeferralOutcome:
         """What the schedule came to so far."""
         revenue, delay, violation = self._sums.T.copy()
         reward = revenue - self.objective.delay * delay - self.objective.violation * violation
         started = (self.start >= 0).sum(axis=1)
-        return Outcome(
+        return DeferralOutcome(
             revenue,
             delay,
             violation,
@@ -149,7 +149,7 @@ def simulate(
     policy: DeferralPolicy,
     objective: Objective = Objective(),  # noqa: B008
     seed: int = 0,
-) -> Outcome:
+) -> DeferralOutcome:
     """Run a policy through every slot of every world.
 
     Args:

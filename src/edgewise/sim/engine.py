@@ -31,7 +31,7 @@ from edgewise.sim.arrays import (
 )
 from edgewise.sim.heap import Records, records
 from edgewise.sim.loop import advance, advance_deciding
-from edgewise.sim.network import GraphClass, Network, compile_plan
+from edgewise.sim.network import GraphClass, StationNetwork, compile_plan
 
 OUTCOMES = ("open", "done", "dropped", "reneged", "lost", "rejected")
 
@@ -62,7 +62,7 @@ class GraphEngine:
 
     def __init__(
         self,
-        network: Network,
+        network: StationNetwork,
         graphs: Sequence[GraphClass | TaskGraph],
         sent_s: ArrayLike,
         graph: ArrayLike = 0,

@@ -18,7 +18,7 @@ from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.network import GraphClass, Station
-from edgewise.sim.network import Network as Stations
+from edgewise.sim.network import StationNetwork as Stations
 
 ROOM = 2  # frames that may wait before a task or a flow
 

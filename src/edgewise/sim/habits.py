@@ -11,7 +11,7 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Key
 from edgewise.core.views import Bound, DispatchView, Rows
-from edgewise.sim.rollout import Plan
+from edgewise.sim.rollout import EstimatedFuture
 
 PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute
 MOST_KINDS = 10_000
@@ -54,7 +54,9 @@ class Habits:
         }
         return np.array([rate[kind] for kind in kinds], dtype=np.float64)
 
-    def plan(self, view: DispatchView, window_s: float, horizon_s: float, key: Key, sample: int = 0) -> Plan:
+    def plan(
+        self, view: DispatchView, window_s: float, horizon_s: float, key: Key, sample: int = 0
+    ) -> EstimatedFuture:
         """A sampled future: the last window's arrivals come again and again, all lengths are drawn.
 
         A stream that opened u seconds ago is seen with probability exp(-h u), so it stands for
@@ -82,7 +84,7 @@ class Habits:
         lasts = -np.log(key.uniform(np.arange(chosen.size), 3 * sample * 64 + 2)) / rate[chosen]
         rows = Rows(*(column[chosen].copy() for column in bound.items))  # type: ignore[arg-type]
         rows = rows._replace(id=np.arange(chosen.size))
-        return Plan(rows, open_s, open_s + lasts)
+        return EstimatedFuture(rows, open_s, open_s + lasts)
 
 
 def _kinds(bound: Bound) -> list[Kind]:

@@ -13,10 +13,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from edgewise.core import compiled
-from edgewise.sim.state import Plan, World
+from edgewise.sim.state import GraphTables, StationWorld
 
 if TYPE_CHECKING or os.environ.get("NUMBA_DISABLE_JIT") == "1":
-    HeldWorld, HeldPlan = World, Plan
+    HeldWorld, HeldPlan = StationWorld, GraphTables
 else:
     from numba.experimental import structref
 
@@ -33,10 +33,10 @@ else:
             return tuple((name, compiled.numba.types.unliteral(kind)) for name, kind in fields)
 
     class HeldWorld(structref.StructRefProxy):
-        """A `World` behind one pointer, made inside kernels only."""
+        """A `StationWorld` behind one pointer, made inside kernels only."""
 
     class HeldPlan(structref.StructRefProxy):
-        """A `Plan` behind one pointer, made inside kernels only."""
+        """A `GraphTables` behind one pointer, made inside kernels only."""
 
-    structref.define_proxy(HeldWorld, _WorldType, list(World._fields))
-    structref.define_proxy(HeldPlan, _PlanType, list(Plan._fields))
+    structref.define_proxy(HeldWorld, _WorldType, list(StationWorld._fields))
+    structref.define_proxy(HeldPlan, _PlanType, list(GraphTables._fields))

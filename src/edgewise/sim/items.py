@@ -12,13 +12,13 @@ import numpy as np
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, exponential_of, normal_of
 from edgewise.sim.heap import Records, push_event
-from edgewise.sim.state import DONE, DOWN, EXPONENTIAL, FIXED, LOGNORMAL, NONE, OPEN, WAKE, World
+from edgewise.sim.state import DONE, DOWN, EXPONENTIAL, FIXED, LOGNORMAL, NONE, OPEN, WAKE, StationWorld
 
 NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
 
 
 @kernel
-def new_item(w: World, flight: int, what: int, hop: int, amount: float) -> int:
+def new_item(w: StationWorld, flight: int, what: int, hop: int, amount: float) -> int:
     """Take an item from the free list; the caller has made sure of room."""
     c = w.clock[0]
     i = c.item_free
@@ -32,7 +32,7 @@ def new_item(w: World, flight: int, what: int, hop: int, amount: float) -> int:
 
 
 @kernel
-def discard(w: World, i: int) -> None:
+def discard(w: StationWorld, i: int) -> None:
     """Give an item back; its query ends with its last item."""
     item, c = w.items[i], w.clock[0]
     item.stamp += 1
@@ -43,7 +43,7 @@ def discard(w: World, i: int) -> None:
 
 
 @kernel
-def release_flight(w: World, f: int) -> None:
+def release_flight(w: StationWorld, f: int) -> None:
     """Drop one reference to a flight; without any the query is done and the flight free."""
     flight = w.flights[f]
     flight.refs -= 1
@@ -56,7 +56,7 @@ def release_flight(w: World, f: int) -> None:
 
 
 @kernel
-def end(w: World, f: int, outcome: int) -> None:
+def end(w: StationWorld, f: int, outcome: int) -> None:
     """Write how and when a query ended; only the first end counts.
 
     Other work of a failed query is thrown away when its turn comes, or runs out if it is in service.
@@ -70,7 +70,7 @@ def end(w: World, f: int, outcome: int) -> None:
 
 
 @kernel
-def write_log(w: World, i: int, start_s: float) -> None:
+def write_log(w: StationWorld, i: int, start_s: float) -> None:
     """Log one service that ends now."""
     c = w.clock[0]
     if c.logging:
@@ -90,7 +90,7 @@ def draw_of(item: Records) -> int:
 
 
 @kernel
-def noise(w: World, s: int, i: int) -> float:
+def noise(w: StationWorld, s: int, i: int) -> float:
     """Factor on the work of an item: mean 1, by the station's law."""
     st = w.stations[s]
     if st.law == FIXED:
@@ -106,7 +106,7 @@ def noise(w: World, s: int, i: int) -> float:
 
 
 @kernel
-def propagation(w: World, s: int, i: int) -> float:
+def propagation(w: StationWorld, s: int, i: int) -> float:
     """Delay of an item after the station has served it: normal, truncated at 0."""
     st = w.stations[s]
     if st.delay_deviation_s == 0.0:
@@ -133,7 +133,7 @@ def speed(st: Records) -> float:
 
 
 @kernel
-def wake(w: World, s: int) -> None:
+def wake(w: StationWorld, s: int) -> None:
     """See to it, in this same instant, that those outside enter if there is room."""
     st = w.stations[s]
     if st.outside_head >= 0 and not st.waking:

@@ -16,9 +16,9 @@ from edgewise.policies.split.tables import Graphs, make_graphs
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.held import HeldPlan, HeldWorld
 from edgewise.sim.loop import advance_held
-from edgewise.sim.network import GraphClass, Network, Station
+from edgewise.sim.network import GraphClass, Station, StationNetwork
 from edgewise.sim.split import SplitRun, follow, poisson_queries
-from edgewise.sim.state import DECISION, Plan, World
+from edgewise.sim.state import DECISION, GraphTables, StationWorld
 
 FIRST_PICK = 1_000  # draws of servers come after those of placements
 
@@ -40,7 +40,7 @@ class Slots(NamedTuple):
     root: Ints
 
 
-class Memory(NamedTuple):
+class LayoutMemory(NamedTuple):
     """What `decide` reads and writes."""
 
     slots: Slots
@@ -54,7 +54,7 @@ class Memory(NamedTuple):
 
 
 @kernel
-def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
+def decide(plan: GraphTables, world: StationWorld, flight: int, m: LayoutMemory) -> None:
     """Bring the ledger up to now; then a server of its group for each slot, and the tasks follow."""
     follow(world, m.ledger, m.seen_s, m.seen)
     query, job = world.flights[flight].query, world.flights[flight].graph
@@ -77,7 +77,7 @@ def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
 
 
 @kernel
-def advance_laid_out(plan: Plan, world: World, until_s: float, memory: Memory) -> int:
+def advance_laid_out(plan: GraphTables, world: StationWorld, until_s: float, memory: LayoutMemory) -> int:
     """`advance_deciding` with `decide` built in, so that its code is kept on disk."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
@@ -145,7 +145,7 @@ def simulate_layout(plan: LayoutPlan, queries: int, seed: int) -> SplitRun:
         for c, d in names
         if b != d
     }
-    network = Network(nodes, [Station(name, bps) for name, bps in layout.links.items()], routes)
+    network = StationNetwork(nodes, [Station(name, bps) for name, bps in layout.links.items()], routes)
     classes = []
     for item in program.classes:
         graph = closed(item.graph)
@@ -155,7 +155,7 @@ def simulate_layout(plan: LayoutPlan, queries: int, seed: int) -> SplitRun:
     rates = np.array([job.rate_qps for job in program.classes])
     sent_s, jobs = poisson_queries(rates, queries, seed)
     power = np.repeat([group.power_ops for group in layout.groups], [g.servers for g in layout.groups])
-    memory = Memory(
+    memory = LayoutMemory(
         draw_slots(plan, jobs, seed),
         np.cumsum([0, *(group.servers for group in layout.groups)]),
         new_ledger(power),

@@ -16,7 +16,7 @@ from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
 from edgewise.policies.registry import dispatch_policy
 from edgewise.sim.habits import Habits
-from edgewise.sim.rollout import Plan, Rollout, Slice, empty_view
+from edgewise.sim.rollout import EstimatedFuture, Rollout, Slice, empty_view
 
 PIECE_S = 0.6
 
@@ -66,7 +66,7 @@ class Lookahead(MetaPolicy):
     def _compile(self) -> None:
         """Roll every candidate over nothing, so that no window of a gateway waits for the compiler."""
         none = np.zeros(0)
-        plan = Plan(Rows.of([]), none, none)
+        plan = EstimatedFuture(Rows.of([]), none, none)
         rollout = Rollout(empty_view(self.world), plan, (Slice(0.0, PIECE_S),), 0)
         for policy in self._policies:
             rollout.success(policy)

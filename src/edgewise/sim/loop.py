@@ -34,8 +34,8 @@ from edgewise.sim.state import (
     SHARED,
     UP,
     WAKE,
-    Plan,
-    World,
+    GraphTables,
+    StationWorld,
 )
 from edgewise.sim.stations import arrive, let_in, release_server, renege, serve, unblock
 
@@ -43,7 +43,7 @@ from edgewise.sim.stations import arrive, let_in, release_server, renege, serve,
 
 
 @kernel
-def send(p: Plan, w: World, f: int, e: int, holder: int) -> None:
+def send(p: GraphTables, w: StationWorld, f: int, e: int, holder: int) -> None:
     """Send the data of edge `e` on its way; between tasks at one place it is there at once."""
     edge, flight = p.edges[e], w.flights[f]
     source = flight.source if edge.source < 0 else w.stations[w.placement[f, edge.source]].place
@@ -63,7 +63,7 @@ def send(p: Plan, w: World, f: int, e: int, holder: int) -> None:
 
 
 @kernel
-def deliver(p: Plan, w: World, f: int, e: int, holder: int) -> None:
+def deliver(p: GraphTables, w: StationWorld, f: int, e: int, holder: int) -> None:
     """Hand the data of edge `e` over; a task with all its inputs arrives at its station."""
     t = p.edges[e].target
     if t < 0:
@@ -74,7 +74,7 @@ def deliver(p: Plan, w: World, f: int, e: int, holder: int) -> None:
 
 
 @kernel
-def submit(p: Plan, w: World, f: int, t: int, holder: int) -> None:
+def submit(p: GraphTables, w: StationWorld, f: int, t: int, holder: int) -> None:
     """Bring task `t` to the station it is placed on."""
     flight = w.flights[f]
     work = p.tasks[p.graphs[flight.graph].task + t].work * flight.scale
@@ -82,7 +82,7 @@ def submit(p: Plan, w: World, f: int, t: int, holder: int) -> None:
 
 
 @kernel
-def onward(p: Plan, w: World, i: int, holder: int) -> None:
+def onward(p: GraphTables, w: StationWorld, i: int, holder: int) -> None:
     """An item has been served: to the next hop, to the next tasks, or away with a failed query."""
     item = w.items[i]
     f = item.flight
@@ -105,7 +105,7 @@ def onward(p: Plan, w: World, i: int, holder: int) -> None:
 
 
 @kernel
-def open_flight(p: Plan, w: World) -> int:
+def open_flight(p: GraphTables, w: StationWorld) -> int:
     """Begin the next query of the run; its placement is copied if it was given in advance."""
     c = w.clock[0]
     q = c.query
@@ -125,7 +125,7 @@ def open_flight(p: Plan, w: World) -> int:
 
 
 @kernel
-def launch(p: Plan, w: World, f: int) -> None:
+def launch(p: GraphTables, w: StationWorld, f: int) -> None:
     """Send a placed query on its way; a first task placed on -1 means it is rejected."""
     flight = w.flights[f]
     graph = p.graphs[flight.graph]
@@ -148,7 +148,7 @@ def launch(p: Plan, w: World, f: int) -> None:
 
 
 @kernel
-def finish(p: Plan, w: World, k: int) -> None:
+def finish(p: GraphTables, w: StationWorld, k: int) -> None:
     """A server finishes its batch; it stays occupied while an output finds no room."""
     slot = w.slots[k]
     s = slot.station
@@ -168,7 +168,7 @@ def finish(p: Plan, w: World, k: int) -> None:
 
 
 @kernel
-def depart(p: Plan, w: World, s: int, i: int, holder: int, start_s: float) -> None:
+def depart(p: GraphTables, w: StationWorld, s: int, i: int, holder: int, start_s: float) -> None:
     """An item leaves a station, if need be over the propagation delay."""
     st = w.stations[s]
     st.served += 1
@@ -181,7 +181,7 @@ def depart(p: Plan, w: World, s: int, i: int, holder: int, start_s: float) -> No
 
 
 @kernel
-def handle(p: Plan, w: World, kind: int, who: int, stamp: int) -> None:
+def handle(p: GraphTables, w: StationWorld, kind: int, who: int, stamp: int) -> None:
     """Carry out one event, unless it is stale."""
     if kind == FINISH:
         if w.slots[who].stamp == stamp and w.slots[who].leader >= 0:
@@ -204,7 +204,7 @@ def handle(p: Plan, w: World, kind: int, who: int, stamp: int) -> None:
 
 
 @kernel
-def short(p: Plan, w: World) -> bool:
+def short(p: GraphTables, w: StationWorld) -> bool:
     """Whether one more step might not fit into the arrays."""
     c = w.clock[0]
     return bool(
@@ -216,7 +216,7 @@ def short(p: Plan, w: World) -> bool:
 
 
 @kernel
-def advance_held(p: Plan, w: World, until_s: float) -> int:
+def advance_held(p: GraphTables, w: StationWorld, until_s: float) -> int:
     """`advance` on a held world; for loops with their own decide function built in."""
     c = w.clock[0]
     if c.pending >= 0:
@@ -255,7 +255,7 @@ def advance_held(p: Plan, w: World, until_s: float) -> int:
 
 
 @kernel
-def advance(plan: Plan, world: World, until_s: float) -> int:
+def advance(plan: GraphTables, world: StationWorld, until_s: float) -> int:
     """Run everything up to and at `until_s`.
 
     Returns:
@@ -265,11 +265,13 @@ def advance(plan: Plan, world: World, until_s: float) -> int:
     return advance_held(HeldPlan(*plan), HeldWorld(*world), until_s)
 
 
-Decide = Callable[[Plan, World, int, Any], None]
+Decide = Callable[[GraphTables, StationWorld, int, Any], None]
 
 
 @kernel
-def advance_deciding(plan: Plan, world: World, until_s: float, decide: Decide, memory: Any) -> int:
+def advance_deciding(
+    plan: GraphTables, world: StationWorld, until_s: float, decide: Decide, memory: Any
+) -> int:
     """`advance`, where a compiled `decide(plan, world, flight, memory)` writes the placements."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:

@@ -93,7 +93,7 @@ class Station:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class StationNetwork:
     """Stations and the ways between their places.
 
     Attributes:
@@ -161,7 +161,7 @@ class GraphClass:
     routes: Mapping[tuple[str | None, str | None], Sequence[str]] = field(default_factory=dict)
 
 
-def station_records(network: Network) -> tuple[Records, Records]:
+def station_records(network: StationNetwork) -> tuple[Records, Records]:
     """Compile stations into (S,) STATION and their servers into SLOT records."""
     stations = network.stations
     places = network.place_names
@@ -194,7 +194,7 @@ def station_records(network: Network) -> tuple[Records, Records]:
 class _Routes:
     """Collects routes, each once."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: StationNetwork) -> None:
         self.network = network
         self.known: dict[tuple[int, ...], int] = {}
 
@@ -203,7 +203,7 @@ class _Routes:
         return self.known.setdefault(hops, len(self.known))
 
 
-def _pair_routes(network: Network, routes: _Routes) -> Ints:
+def _pair_routes(network: StationNetwork, routes: _Routes) -> Ints:
     places = network.place_names
     table = np.full((len(places), len(places)), -1, dtype=np.int64)
     if ("*", "*") in network.routes:
@@ -241,7 +241,7 @@ def _edges(c: GraphClass, routes: _Routes) -> tuple[list[list[tuple[float, int, 
     return out, inputs
 
 
-def compile_plan(network: Network, classes: Sequence[GraphClass]) -> k.Plan:
+def compile_plan(network: StationNetwork, classes: Sequence[GraphClass]) -> k.GraphTables:
     """Compile routes and graph classes into the arrays that kernels read."""
     routes = _Routes(network)
     table = _pair_routes(network, routes)
@@ -266,7 +266,7 @@ def compile_plan(network: Network, classes: Sequence[GraphClass]) -> k.Plan:
     lengths = [len(hops) for hops in routes.known]
     batch = max(s.batch for s in network.stations)
     servers = max(s.servers for s in network.stations)
-    return k.Plan(
+    return k.GraphTables(
         graphs, tasks, table_edges, table,
         np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
         np.array([hop for hops in routes.known for hop in hops], dtype=np.int64),

@@ -30,7 +30,7 @@ from edgewise.sim.replica_state import (
     SENT,
     SLACK,
     WORKED_ON,
-    Worlds,
+    ReplicaBatch,
 )
 
 NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
@@ -43,7 +43,7 @@ def too_late(system: System, request: Any, begin_s: float) -> bool:
 
 
 @inner
-def drop(x: Worlds, w: int, request: Any, now_s: float, frame: int) -> None:
+def drop(x: ReplicaBatch, w: int, request: Any, now_s: float, frame: int) -> None:
     """A request ends without being served."""
     request.state = DROPPED
     request.end_s = now_s
@@ -52,7 +52,7 @@ def drop(x: Worlds, w: int, request: Any, now_s: float, frame: int) -> None:
 
 
 @inner
-def arrive(system: System, x: Worlds, w: int, now_s: float, frame: int) -> None:
+def arrive(system: System, x: ReplicaBatch, w: int, now_s: float, frame: int) -> None:
     """Requests that arrived until now join their site; those that cannot end in time leave it."""
     requests = x.truth.request
     fastest_bps = max(system.lan_bps, system.wan_bps)
@@ -80,7 +80,7 @@ def arrive(system: System, x: Worlds, w: int, now_s: float, frame: int) -> None:
 
 
 @inner
-def show_head(x: Worlds, w: int, b: int) -> None:
+def show_head(x: ReplicaBatch, w: int, b: int) -> None:
     """Put the head of site b into the view."""
     seen, site = x.seen.site[w, b], x.truth.waiting[w, b]
     seen.site_queue = site.end - site.begin
@@ -104,7 +104,7 @@ def show_head(x: Worlds, w: int, b: int) -> None:
 
 
 @inner
-def cloud_noise_s(system: System, x: Worlds, w: int, slot: int) -> float:
+def cloud_noise_s(system: System, x: ReplicaBatch, w: int, slot: int) -> float:
     """What this slot's delay to the cloud differs from its mean."""
     if system.wan_deviation_s == 0.0:
         return 0.0
@@ -112,7 +112,7 @@ def cloud_noise_s(system: System, x: Worlds, w: int, slot: int) -> float:
 
 
 @inner
-def send(system: System, x: Worlds, w: int, b: int, k: int, slot: int) -> None:
+def send(system: System, x: ReplicaBatch, w: int, b: int, k: int, slot: int) -> None:
     """Site b sends its head to station k: link queue (bandwidth), then delay, then the station's queue."""
     site, links, now_s = x.truth.waiting[w, b], x.truth.links[w], slot * system.slot_s
     r = x.truth.request[w, site.begin].order
@@ -136,7 +136,7 @@ def send(system: System, x: Worlds, w: int, b: int, k: int, slot: int) -> None:
 
 
 @inner
-def enqueue(x: Worlds, w: int, k: int, r: int) -> None:
+def enqueue(x: ReplicaBatch, w: int, k: int, r: int) -> None:
     """Insert request r by deadline; the lower id first among equal deadlines."""
     request, places, station = x.truth.request[w, r], x.truth.place[w, k], x.truth.station[w, k]
     at = station.queued
@@ -164,7 +164,7 @@ def leave_queue(replicas: Any, request: Any) -> None:
 
 
 @inner
-def machine_for(system: System, x: Worlds, w: int, k: int, request: Any) -> int:
+def machine_for(system: System, x: ReplicaBatch, w: int, k: int, request: Any) -> int:
     """The first machine of station k on which a request can begin now, or -1."""
     memory_bytes = request.memory_bytes
     replicas = x.seen.replicas[w, k, request.service]
@@ -181,7 +181,7 @@ def machine_for(system: System, x: Worlds, w: int, k: int, request: Any) -> int:
 
 
 @inner
-def begin(system: System, x: Worlds, w: int, k: int, r: int, m: int, now_s: float) -> None:
+def begin(system: System, x: ReplicaBatch, w: int, k: int, r: int, m: int, now_s: float) -> None:
     """Work on request r on machine m from now on."""
     request, station, machine = x.truth.request[w, r], x.truth.station[w, k], x.seen.machine[w, m]
     replicas = x.seen.replicas[w, k, request.service]
@@ -205,7 +205,7 @@ def begin(system: System, x: Worlds, w: int, k: int, r: int, m: int, now_s: floa
 
 
 @inner
-def begin_all(system: System, x: Worlds, w: int, k: int, now_s: float, frame: int) -> None:
+def begin_all(system: System, x: ReplicaBatch, w: int, k: int, now_s: float, frame: int) -> None:
     """Drop what cannot end in time; begin what can begin, by deadline."""
     places, station, kept = x.truth.place[w, k], x.truth.station[w, k], 0
     for i in range(station.queued):
@@ -227,7 +227,7 @@ def begin_all(system: System, x: Worlds, w: int, k: int, now_s: float, frame: in
 
 
 @inner
-def finish(system: System, x: Worlds, w: int, k: int, at: int, frame: int) -> None:
+def finish(system: System, x: ReplicaBatch, w: int, k: int, at: int, frame: int) -> None:
     """The request in a place ends; its replica is idle, or goes if it was to be removed."""
     place, station = x.truth.place[w, k, at], x.truth.station[w, k]
     request, machine = x.truth.request[w, place.run], x.seen.machine[w, place.machine]
@@ -254,7 +254,7 @@ def finish(system: System, x: Worlds, w: int, k: int, at: int, frame: int) -> No
 
 
 @inner
-def wake(system: System, x: Worlds, w: int, k: int, at: int) -> None:
+def wake(system: System, x: ReplicaBatch, w: int, k: int, at: int) -> None:
     """A starting replica is ready, or goes at once if it was to be removed."""
     start, station = x.truth.start[w, k, at], x.truth.station[w, k]
     replicas = x.seen.replicas[w, k, start.service]
@@ -272,7 +272,7 @@ def wake(system: System, x: Worlds, w: int, k: int, at: int) -> None:
 
 
 @inner
-def next_event_s(x: Worlds, w: int, k: int, now_s: float) -> float:
+def next_event_s(x: ReplicaBatch, w: int, k: int, now_s: float) -> float:
     """When something happens next at station k by itself; inf for never."""
     station, soonest_s = x.truth.station[w, k], np.inf
     for i in range(station.running):
@@ -287,7 +287,7 @@ def next_event_s(x: Worlds, w: int, k: int, now_s: float) -> float:
 
 
 @inner
-def work(system: System, x: Worlds, w: int, k: int, begin_s: float, end_s: float, frame: int) -> None:
+def work(system: System, x: ReplicaBatch, w: int, k: int, begin_s: float, end_s: float, frame: int) -> None:
     """Station k works through [begin_s, end_s)."""
     now_s, station = begin_s, x.truth.station[w, k]
     while now_s < end_s:
@@ -302,7 +302,7 @@ def work(system: System, x: Worlds, w: int, k: int, begin_s: float, end_s: float
 
 
 @inner
-def imbalance(system: System, x: Worlds, w: int) -> float:
+def imbalance(system: System, x: ReplicaBatch, w: int) -> float:
     """ξ: standard deviation of CPU and memory use of all nodes, as fractions, pooled."""
     begin_m, total, squares = system.first_machine[1], 0.0, 0.0
     for m in range(begin_m, system.cpu_cores.size):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from edgewise.core.compiled import inner
 from edgewise.model.orchestration import System
-from edgewise.sim.replica_state import IMAGE_BYTES, SLACK, Worlds
+from edgewise.sim.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
 
 
 @inner
-def scale_one(system: System, x: Worlds, w: int, node: int, change: int, slot: int) -> bool:
+def scale_one(system: System, x: ReplicaBatch, w: int, node: int, change: int, slot: int) -> bool:
     """Carry out one command, see `ReplicaPolicy.scale`; False if it was not possible."""
     service = abs(change) - 1
     if change == 0 or node < 0 or node >= system.site_of.size or service >= system.service_memory_bytes.size:
@@ -19,7 +19,7 @@ def scale_one(system: System, x: Worlds, w: int, node: int, change: int, slot: i
 
 
 @inner
-def remove(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
+def remove(system: System, x: ReplicaBatch, w: int, k: int, service: int) -> bool:
     """Delete an idle replica, or mark that one goes when it is idle."""
     replicas = x.seen.replicas[w, k, service]
     if replicas.ready + replicas.starting <= replicas.removing:
@@ -33,7 +33,7 @@ def remove(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
 
 
 @inner
-def add(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> bool:
+def add(system: System, x: ReplicaBatch, w: int, k: int, service: int, slot: int) -> bool:
     """Keep a replica that was to go, or start one: pull the layers that lack, then the start delay."""
     m, station, replicas = system.first_machine[k], x.truth.station[w, k], x.seen.replicas[w, k, service]
     if replicas.removing > 0:
@@ -54,7 +54,7 @@ def add(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> b
 
 
 @inner
-def pull(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> float:
+def pull(system: System, x: ReplicaBatch, w: int, k: int, service: int, slot: int) -> float:
     """Pull the layers that station k lacks over the shared way from the cloud; when the image is there."""
     links, now_s = x.truth.links[w], slot * system.slot_s
     there_s, delay_s = now_s, system.delay_s[system.site_of[k - 1], 0]
@@ -74,7 +74,7 @@ def pull(system: System, x: Worlds, w: int, k: int, service: int, slot: int) -> 
 
 
 @inner
-def make_room(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
+def make_room(system: System, x: ReplicaBatch, w: int, k: int, service: int) -> bool:
     """Delete layers that no replica on station k needs, lowest first, until the image fits on its disk."""
     lack_bytes, idle_bytes, slack_bytes = -x.seen.free_disk_bytes[w, k], 0.0, SLACK * system.disk_bytes[k]
     for i in range(system.layer_bytes.size):
@@ -95,7 +95,7 @@ def make_room(system: System, x: Worlds, w: int, k: int, service: int) -> bool:
 
 
 @inner
-def deletable(system: System, x: Worlds, w: int, k: int, service: int, layer: int) -> bool:
+def deletable(system: System, x: ReplicaBatch, w: int, k: int, service: int, layer: int) -> bool:
     """Whether a layer is on station k, and neither `service` nor any replica there needs it."""
     if x.seen.layer[w, k, layer].on_disk == 0 or system.needs_layer[service, layer]:
         return False

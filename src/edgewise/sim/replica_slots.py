@@ -19,7 +19,7 @@ from edgewise.policies.requests.base import at_sites
 from edgewise.policies.requests.rules import by_rule, rule_at_sites, weights_at_sites
 from edgewise.sim.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
 from edgewise.sim.replica_scaling import scale_one
-from edgewise.sim.replica_state import Truth, Worlds
+from edgewise.sim.replica_state import ReplicaBatch, Truth
 
 
 @inner
@@ -44,7 +44,7 @@ def has_room(truth: Truth, w: int) -> bool:
 
 
 @inner
-def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
+def begin_slot(system: System, x: ReplicaBatch, w: int, slot: int) -> None:
     """What is seen at the start of a slot: arrivals, drops at sites, the measured delay to the cloud."""
     now_s, world = slot * system.slot_s, x.seen.world[w]
     frame = min(slot // system.frame_slots, x.truth.tally.shape[1] - 1)
@@ -58,7 +58,7 @@ def begin_slot(system: System, x: Worlds, w: int, slot: int) -> None:
 
 
 @inner
-def pass_slot(system: System, x: Worlds, w: int, stations: Ints, slot: int) -> None:
+def pass_slot(system: System, x: ReplicaBatch, w: int, stations: Ints, slot: int) -> None:
     """Dispatch (B,) `stations` of world w, work through the slot, and begin the next one."""
     if slot % system.frame_slots == 0:
         x.seen.arrived[w, :] = 0  # orchestration has seen the last frame's
@@ -83,7 +83,7 @@ def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, sl
     Returns:
         w * B + b of the first decision that cannot be carried out, when nothing has changed; or -1.
     """
-    p, x = held(system), held(Worlds(seen, truth))
+    p, x = held(system), held(ReplicaBatch(seen, truth))
     for w in range(stations.shape[0]):
         for b in range(stations.shape[1]):
             if slot >= 0 and not possible(x.seen, w, b, stations[w, b]):
@@ -97,7 +97,7 @@ def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, sl
 
 
 @inner
-def goes_on(system: System, x: Worlds, w: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
+def goes_on(system: System, x: ReplicaBatch, w: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
     """Pass one slot of world w under (B,) stations; False, and `wrong` 1, where they are not possible."""
     for b in range(stations.size):
         if not possible(x.seen, w, b, stations[b]):
@@ -131,7 +131,7 @@ def pass_by_rule(
         stations: (W, B) for its decisions.
         wrong: (W,) 1 where a decision was not possible; that world stops.
     """
-    p, x = held(system), held(Worlds(seen, truth))
+    p, x = held(system), held(ReplicaBatch(seen, truth))
     for w in range(first, end):
         while slots[w] < until and has_room(x.truth, w):
             rule_at_sites(p, x.seen, w, memory, stations[w])
@@ -153,7 +153,7 @@ def pass_by_weights(
     wrong: Ints,
 ) -> None:
     """`passing` for weights, cached on disk; see `pass_by_rule`."""
-    p, x = held(system), held(Worlds(seen, truth))
+    p, x = held(system), held(ReplicaBatch(seen, truth))
     for w in range(first, end):
         while slots[w] < until and has_room(x.truth, w):
             weights_at_sites(p, x.seen, w, memory, stations[w])
@@ -188,7 +188,7 @@ def _passing(decide: Callable[..., int]) -> Callable[..., None]:
         stations: Ints,
         wrong: Ints,
     ) -> None:
-        p, x = held(system), held(Worlds(seen, truth))
+        p, x = held(system), held(ReplicaBatch(seen, truth))
         for w in range(first, end):
             while slots[w] < until and has_room(x.truth, w):
                 decide_at_sites(p, x.seen, w, memory, stations[w])
@@ -203,7 +203,7 @@ def scale_all(
     system: System, seen: ReplicaView, truth: Truth, commands: Ints, slot: int, valid: Bools
 ) -> None:
     """(W, K, 2) commands in order; (W, K) `valid` receives which were carried out."""
-    p, x = held(system), held(Worlds(seen, truth))
+    p, x = held(system), held(ReplicaBatch(seen, truth))
     for w in range(commands.shape[0]):
         for i in range(commands.shape[1]):
             valid[w, i] = scale_one(p, x, w, commands[w, i, 0], commands[w, i, 1], slot)

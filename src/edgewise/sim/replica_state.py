@@ -65,16 +65,16 @@ class Truth(NamedTuple):
     ended: Ints
 
 
-class Worlds(NamedTuple):
+class ReplicaBatch(NamedTuple):
     """All that a kernel needs of a batch."""
 
     seen: ReplicaView
     truth: Truth
 
 
-def new_worlds(system: System, requests: Requests, frames: int, seeds: NDArray[np.uint64]) -> Worlds:
+def new_worlds(system: System, requests: Requests, frames: int, seeds: NDArray[np.uint64]) -> ReplicaBatch:
     """Worlds at slot 0, before anything arrived; initial replicas stand ready."""
-    return Worlds(new_view(system, requests.worlds, seeds), _new_truth(system, requests, frames, seeds))
+    return ReplicaBatch(new_view(system, requests.worlds, seeds), _new_truth(system, requests, frames, seeds))
 
 
 def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[np.uint64]) -> Truth:

@@ -41,7 +41,7 @@ from edgewise.sim.replica_slots import (
 )
 
 
-class Outcome(NamedTuple):
+class ServiceOutcome(NamedTuple):
     """What a run came to; F frames. arrived = in_time + late + dropped + waiting, per world.
 
     Attributes:
@@ -199,14 +199,14 @@ class ReplicaWorlds:
                 )
         self.slot = until
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ServiceOutcome:
         """What it came to so far."""
         t = self.state.truth.tally
         counts = t[:, :, : k.FORWARDED_BYTES].astype(np.int64)
         arrived, in_time, late, dropped = (counts[:, :, column] for column in range(4))
         waiting = (arrived - in_time - late - dropped).sum(axis=1)
         forwarded, local, image = (t[:, :, column].copy() for column in range(k.FORWARDED_BYTES, k.COLUMNS))
-        return Outcome(arrived, in_time, late, dropped, waiting, forwarded, local, image)
+        return ServiceOutcome(arrived, in_time, late, dropped, waiting, forwarded, local, image)
 
     def _refuse_end(self) -> None:
         if self.done:
@@ -240,7 +240,7 @@ class ReplicaWorlds:
 
 def simulate(
     worlds: ReplicaWorlds, dispatch: RequestPolicy, orchestrate: ReplicaPolicy | None = None
-) -> Outcome:
+) -> ServiceOutcome:
     """Run two policies through every slot; a dispatcher with a kernel `decide` runs compiled.
 
     Raises:

@@ -23,7 +23,7 @@ from edgewise.sim import tables
 from edgewise.sim.streams import STREAM
 
 
-class Plan(NamedTuple):
+class EstimatedFuture(NamedTuple):
     """An estimated future; times count from the view's now. N = bound streams, then those to come.
 
     rows: (N,) what they need. open_s, close_s: (N,) when they open (0: bound already) and close.
@@ -68,7 +68,9 @@ class Rollout:
         RunError: the view does not list its bound streams.
     """
 
-    def __init__(self, view: DispatchView, plan: Plan, slices: tuple[Slice, ...], seed: int) -> None:
+    def __init__(
+        self, view: DispatchView, plan: EstimatedFuture, slices: tuple[Slice, ...], seed: int
+    ) -> None:
         if view.bound is None:
             raise RunError("rollout: the view lists no bound streams; use the view that `tick` gets")
         self._view, self._plan, self._slices = view, plan, slices

@@ -18,7 +18,7 @@ from edgewise.core.world import World
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.meta import ALL
-from edgewise.sim.rollout import Bindings, Plan, Rollout, Slice, empty_view
+from edgewise.sim.rollout import Bindings, EstimatedFuture, Rollout, Slice, empty_view
 from edgewise.workloads.generate import generate_streams
 
 PIECE_S = 0.6  # queries are simulated for so long in the middle of each window
@@ -74,7 +74,7 @@ def _whole(scenario: Scenario, seed: int, slices: tuple[Slice, ...]) -> Rollout:
     world = World.build(scenario.catalog, scenario.topology)
     streams = list(generate_streams(scenario, seed))
     open_s, close_s = (np.array([getattr(s, name) for s in streams]) for name in ("open_s", "close_s"))
-    plan = Plan(Rows.of(Items.of(world, streams).rows), open_s, close_s)
+    plan = EstimatedFuture(Rows.of(Items.of(world, streams).rows), open_s, close_s)
     return Rollout(empty_view(world), plan, slices, seed)
 
 

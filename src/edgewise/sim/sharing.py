@@ -10,7 +10,7 @@ from __future__ import annotations
 from edgewise.core.compiled import kernel
 from edgewise.sim.heap import Records, merge, push_event, without_root
 from edgewise.sim.items import account, noise, speed, wake
-from edgewise.sim.state import SHARED, World
+from edgewise.sim.state import SHARED, StationWorld
 
 
 @kernel
@@ -20,7 +20,7 @@ def share_of(st: Records, rate: float) -> float:
 
 
 @kernel
-def progress(w: World, s: int, rate: float) -> None:
+def progress(w: StationWorld, s: int, rate: float) -> None:
     """Bring the service that every job has attained up to now."""
     st, now_s = w.stations[s], w.clock[0].now_s
     if now_s > st.attained_s:
@@ -29,7 +29,7 @@ def progress(w: World, s: int, rate: float) -> None:
 
 
 @kernel
-def schedule(w: World, s: int) -> None:
+def schedule(w: StationWorld, s: int) -> None:
     """Announce the next completion of a processor-sharing station; older announcements are stale."""
     st = w.stations[s]
     st.stamp += 1
@@ -40,7 +40,7 @@ def schedule(w: World, s: int) -> None:
 
 
 @kernel
-def join(w: World, i: int, s: int) -> None:
+def join(w: StationWorld, i: int, s: int) -> None:
     """A job joins those that share the station; it leaves when it has attained its amount.
 
     The next completion is to be announced by `schedule`.
@@ -60,7 +60,7 @@ def join(w: World, i: int, s: int) -> None:
 
 
 @kernel
-def leave_shared(w: World, s: int) -> int:
+def leave_shared(w: StationWorld, s: int) -> int:
     """Take out the job that completes now; returns its item."""
     st = w.stations[s]
     account(st, w.clock[0].now_s)

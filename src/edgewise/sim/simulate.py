@@ -46,7 +46,7 @@ CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(6)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RunInputs:
     """What a run needs of a scenario once its world and streams are there."""
 
     duration_s: float
@@ -75,7 +75,7 @@ class Simulation:
 
     def __init__(
         self,
-        scenario: Scenario | Setting,
+        scenario: Scenario | RunInputs,
         policy: DispatchPolicy,
         seed: int,
         streams: Sequence[Stream] | None = None,

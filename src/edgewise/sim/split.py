@@ -18,20 +18,20 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.policies.split.policy import SplitPolicy, split_policy
-from edgewise.policies.split.program import Program
-from edgewise.policies.split.schedule import Ledger, Rule, new_ledger, place_query
+from edgewise.policies.split.program import SplitProgram
+from edgewise.policies.split.schedule import Ledger, ServerChoice, new_ledger, place_query
 from edgewise.policies.split.subgraphs import closed
 from edgewise.policies.split.tables import Graphs, Table
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.held import HeldPlan, HeldWorld
 from edgewise.sim.loop import advance_held
-from edgewise.sim.network import GraphClass, Network, Station
-from edgewise.sim.state import DECISION, Plan, World
+from edgewise.sim.network import GraphClass, Station, StationNetwork
+from edgewise.sim.state import DECISION, GraphTables, StationWorld
 
 NOTHING_S = 1e-9  # less outstanding work than this is rounding
 
 
-class Memory(NamedTuple):
+class SplitMemory(NamedTuple):
     """What `decide` reads and writes: the policy in arrays, and of each server what it has worked off."""
 
     table: Table
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 @kernel
-def follow(world: World, ledger: Ledger, seen_s: Floats, seen: Ints) -> None:
+def follow(world: StationWorld, ledger: Ledger, seen_s: Floats, seen: Ints) -> None:
     """Take off the ledger what each server has worked off since it was seen last."""
     now = world.clock[0].now_s
     for s in range(seen.size):
@@ -59,7 +59,7 @@ def follow(world: World, ledger: Ledger, seen_s: Floats, seen: Ints) -> None:
 
 
 @kernel
-def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
+def decide(plan: GraphTables, world: StationWorld, flight: int, m: SplitMemory) -> None:
     """Bring the ledger up to now and place the tasks of a query."""
     follow(world, m.ledger, m.seen_s, m.seen)
     query, job = world.flights[flight].query, world.flights[flight].graph
@@ -68,7 +68,7 @@ def decide(plan: Plan, world: World, flight: int, m: Memory) -> None:
 
 
 @kernel
-def advance_splitting(plan: Plan, world: World, until_s: float, memory: Memory) -> int:
+def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
     """`advance_deciding` with `decide` built in, so that its code is kept on disk."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
@@ -110,10 +110,10 @@ def poisson_queries(rates_qps: Sequence[float] | Floats, queries: int, seed: int
     return np.cumsum(gaps), job.astype(np.int64)
 
 
-def simulate_split(policy: SplitPolicy, program: Program, queries: int, seed: int) -> SplitRun:
+def simulate_split(policy: SplitPolicy, program: SplitProgram, queries: int, seed: int) -> SplitRun:
     """Send Poisson queries of the program's classes through its servers and link."""
     nodes = [Station(f"server{i}", program.power_ops, discipline="oldest") for i in range(program.servers)]
-    network = Network(nodes, [Station("link", program.link_bps)], {("*", "*"): ["link"]})
+    network = StationNetwork(nodes, [Station("link", program.link_bps)], {("*", "*"): ["link"]})
     classes = []
     for item in program.classes:
         graph = closed(item.graph)
@@ -121,7 +121,7 @@ def simulate_split(policy: SplitPolicy, program: Program, queries: int, seed: in
             (edge.source, edge.target): [] for edge in graph.edges if edge.size_bytes == 0
         }
         classes.append(GraphClass(graph, routes=free))
-    memory = Memory(
+    memory = SplitMemory(
         policy.table,
         policy.graphs,
         new_ledger(np.full(program.servers, program.power_ops)),
@@ -160,12 +160,12 @@ class SplitRow:
 
 
 def compare_split(
-    program: Program,
+    program: SplitProgram,
     names: Sequence[str],
     loads: Sequence[float],
     queries: int,
     seeds: Sequence[int],
-    rule: Rule = Rule.LEAST_LOADED,
+    rule: ServerChoice = ServerChoice.LEAST_LOADED,
 ) -> list[SplitRow]:
     """Policies at several loads; every policy meets the same queries.
 
@@ -198,11 +198,11 @@ SHARES = (0.0, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
 def tune_share(
-    program: Program,
+    program: SplitProgram,
     queries: int,
     seeds: Sequence[int],
     shares: Sequence[float] = SHARES,
-    rule: Rule = Rule.LEAST_LOADED,
+    rule: ServerChoice = ServerChoice.LEAST_LOADED,
 ) -> float:
     """The share of `nona-free` with the smallest simulated mean; seeds must not be those of a test.
 

@@ -1,4 +1,4 @@
-"""The arrays of an event-driven world: what changes (`World`) and what does not (`Plan`).
+"""The arrays of an event-driven world: what changes (`StationWorld`) and what does not (`GraphTables`).
 
 Everything is a numpy record array or a plain array, so a world is copied, stacked and advanced
 inside compiled code without a Python object in sight. Counters live in `clock`, one record.
@@ -116,7 +116,7 @@ TASK = np.dtype([("work", "f8"), ("inputs", "i8"), ("out", "i8"), ("outs", "i8")
 EDGE = np.dtype([("amount", "f8"), ("source", "i8"), ("target", "i8"), ("route", "i8")], align=True)
 
 
-class World(NamedTuple):
+class StationWorld(NamedTuple):
     """All that changes, and this world's own queries.
 
     clock (1,) CLOCK; events EVENT; items ITEM; flights FLIGHT; placement and missing (flights, most
@@ -138,7 +138,7 @@ class World(NamedTuple):
     log: Records
 
 
-class Plan(NamedTuple):
+class GraphTables(NamedTuple):
     """What never changes: graphs, tasks, edges, routes.
 
     `route_of` (places, places) is the route between two places or -1; the stations of route r are

@@ -28,7 +28,7 @@ from edgewise.sim.state import (
     RENEGE,
     RENEGED,
     UP,
-    World,
+    StationWorld,
 )
 
 MOST_LET_IN = 16  # per event, so that a step makes few events
@@ -41,7 +41,7 @@ def ordered(st: Records) -> bool:
 
 
 @kernel
-def enqueue(w: World, s: int, i: int) -> None:
+def enqueue(w: StationWorld, s: int, i: int) -> None:
     """Put an item into the line: at the end, or by its deadline or the age of its query."""
     st, item, c = w.stations[s], w.items[i], w.clock[0]
     item.order = c.order
@@ -61,7 +61,7 @@ def enqueue(w: World, s: int, i: int) -> None:
 
 
 @kernel
-def unlink_head(w: World, s: int) -> int:
+def unlink_head(w: StationWorld, s: int) -> int:
     """Remove the first of the line."""
     st = w.stations[s]
     i = st.head
@@ -70,7 +70,7 @@ def unlink_head(w: World, s: int) -> int:
 
 
 @kernel
-def first_waiting(w: World, s: int) -> int:
+def first_waiting(w: StationWorld, s: int) -> int:
     """The first of the line, or -1; those who have left or whose query failed are removed on the way."""
     st = w.stations[s]
     while st.head >= 0:
@@ -87,7 +87,7 @@ def first_waiting(w: World, s: int) -> int:
 
 
 @kernel
-def fail(w: World, s: int, i: int, outcome: int) -> None:
+def fail(w: StationWorld, s: int, i: int, outcome: int) -> None:
     """Fail an item's query and give the item back."""
     w.stations[s].failed += 1
     end(w, w.items[i].flight, outcome)
@@ -95,7 +95,7 @@ def fail(w: World, s: int, i: int, outcome: int) -> None:
 
 
 @kernel
-def drop_line(w: World, s: int) -> None:
+def drop_line(w: StationWorld, s: int) -> None:
     """Fail everything that waits."""
     st = w.stations[s]
     account(st, w.clock[0].now_s)
@@ -107,7 +107,7 @@ def drop_line(w: World, s: int) -> None:
 
 
 @kernel
-def renege(w: World, i: int, stamp: int) -> None:
+def renege(w: StationWorld, i: int, stamp: int) -> None:
     """An item leaves the line at its deadline, unless it has started or left before."""
     item = w.items[i]
     if item.stamp != stamp or item.gone:
@@ -124,7 +124,7 @@ def renege(w: World, i: int, stamp: int) -> None:
 
 
 @kernel
-def has_room(w: World, s: int) -> bool:
+def has_room(w: StationWorld, s: int) -> bool:
     """Whether one more may enter: into the line, or straight to a free server."""
     st = w.stations[s]
     if st.discipline == PS:
@@ -133,7 +133,7 @@ def has_room(w: World, s: int) -> bool:
 
 
 @kernel
-def arrive(w: World, i: int, s: int, holder: int) -> None:
+def arrive(w: StationWorld, i: int, s: int, holder: int) -> None:
     """An item arrives at station `s`; until there is room it keeps the server `holder` (-1: none).
 
     Work sent back to the station that holds it always enters: it would wait for itself.
@@ -172,7 +172,7 @@ def arrive(w: World, i: int, s: int, holder: int) -> None:
 
 
 @kernel
-def admit(w: World, i: int, s: int) -> None:
+def admit(w: StationWorld, i: int, s: int) -> None:
     """Let an item in: into the line or among those that share."""
     st, item, now_s = w.stations[s], w.items[i], w.clock[0].now_s
     account(st, now_s)
@@ -196,7 +196,7 @@ def admit(w: World, i: int, s: int) -> None:
 
 
 @kernel
-def let_in(w: World, s: int) -> None:
+def let_in(w: StationWorld, s: int) -> None:
     """Admit those outside, in order, while there is room; free the servers they held."""
     st = w.stations[s]
     st.waking = 0
@@ -219,7 +219,7 @@ def let_in(w: World, s: int) -> None:
 
 
 @kernel
-def unblock(w: World, holder: int) -> None:
+def unblock(w: StationWorld, holder: int) -> None:
     """One output of a server (-1: of none) is out of its way; without any it is free again."""
     if holder >= 0:
         w.slots[holder].blocked -= 1
@@ -228,7 +228,7 @@ def unblock(w: World, holder: int) -> None:
 
 
 @kernel
-def serve(w: World, s: int) -> None:
+def serve(w: StationWorld, s: int) -> None:
     """Start work on every free server, as far as the line and the batch rule allow."""
     st = w.stations[s]
     account(st, w.clock[0].now_s)
@@ -252,7 +252,7 @@ def serve(w: World, s: int) -> None:
 
 
 @kernel
-def gathered(w: World, s: int) -> bool:
+def gathered(w: StationWorld, s: int) -> bool:
     """Whether a batch may start: it is full, or its first item has waited for the timeout."""
     st = w.stations[s]
     if st.waiting >= st.batch:
@@ -267,7 +267,7 @@ def gathered(w: World, s: int) -> bool:
 
 
 @kernel
-def start(w: World, s: int, leader: int, count: int, largest: float) -> None:
+def start(w: StationWorld, s: int, leader: int, count: int, largest: float) -> None:
     """Start a batch of `count` items on a free server.
 
     Work = largest amount · (1 + slope (count - 1)) · noise of the first item.
@@ -292,7 +292,7 @@ def start(w: World, s: int, leader: int, count: int, largest: float) -> None:
 
 
 @kernel
-def release_server(w: World, k: int) -> None:
+def release_server(w: StationWorld, k: int) -> None:
     """A server is free again: it takes the next of the line."""
     slot = w.slots[k]
     s = slot.station

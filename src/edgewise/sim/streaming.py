@@ -15,8 +15,8 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.placement import (
-    JobArrays,
     NetworkView,
+    PipelineArrays,
     Placement,
     PlacementPolicy,
     arrays_of,
@@ -25,14 +25,14 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.errors import PolicyError
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 
 DONE = 1e-9  # relative; a job this near its end is at its end
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class PipelineRecord:
     """What became of one job.
 
     Attributes:
@@ -73,7 +73,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingRun:
+class PipelineRun:
     """The outcome of one run.
 
     Attributes:
@@ -84,7 +84,7 @@ class StreamingRun:
     """
 
     policy: str
-    jobs: tuple[JobRecord, ...]
+    jobs: tuple[PipelineRecord, ...]
     end_s: float
     decision_s: tuple[float, ...] = field(compare=False)
 
@@ -112,12 +112,12 @@ class StreamingRun:
 
 def simulate_streaming(
     network: Network,
-    jobs: Sequence[StreamingJob],
+    jobs: Sequence[Pipeline],
     policy: PlacementPolicy,
     seed: int = 0,
     share_cpu: bool = False,
     migration_s: float = 2.0,
-) -> StreamingRun:
+) -> PipelineRun:
     """Run jobs under a policy until none is left that can still make progress.
 
     Args:
@@ -141,7 +141,7 @@ class _Run:
     def __init__(
         self,
         network: Network,
-        jobs: Sequence[StreamingJob],
+        jobs: Sequence[Pipeline],
         policy: PlacementPolicy,
         share_cpu: bool,
         migration_s: float,
@@ -156,12 +156,12 @@ class _Run:
         self.frames, self.rate, self.resume_s = np.zeros(count), np.zeros(count), np.zeros(count)
         self.start_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
         self.migrations = np.zeros(count, dtype=np.int64)
-        self.waiting: list[JobArrays] = []
+        self.waiting: list[PipelineArrays] = []
         self.running: dict[int, Placement] = {}
         self.decision_s: list[float] = []
         self.now_s = 0.0
 
-    def finish(self) -> StreamingRun:
+    def finish(self) -> PipelineRun:
         """Event by event to the end."""
         arrived = 0
         while True:
@@ -169,7 +169,7 @@ class _Run:
             arrival_s = self.jobs[self.arrivals[arrived]].arrival_s if arrived < len(self.jobs) else np.inf
             next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
             if not np.isfinite(next_s):
-                return StreamingRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
+                return PipelineRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
             self._advance(next_s, end_s)
             while arrived < len(self.jobs) and self.jobs[self.arrivals[arrived]].arrival_s <= next_s:
                 self.waiting.append(self.arrays[self.arrivals[arrived]])
@@ -223,9 +223,9 @@ class _Run:
         validate(self.network, now)
         self.rate[self._active()] = throughput(self.network, now, self.share_cpu)
 
-    def _records(self) -> tuple[JobRecord, ...]:
+    def _records(self) -> tuple[PipelineRecord, ...]:
         return tuple(
-            JobRecord(
+            PipelineRecord(
                 job.name,
                 job.arrival_s,
                 None if np.isnan(self.start_s[i]) else float(self.start_s[i]),

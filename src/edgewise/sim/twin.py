@@ -17,7 +17,7 @@ from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.errors import RunError
 from edgewise.model.work import Stream
-from edgewise.sim.simulate import Setting, Simulation
+from edgewise.sim.simulate import RunInputs, Simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Future:
     streams: Sequence[Stream]
 
 
-class Shares(NamedTuple):
+class TwinShares(NamedTuple):
     """What became of a twin's queries."""
 
     queries: int
@@ -65,7 +65,7 @@ class Twin:
                 f"{view.bound.worker.size} bound streams"
             )
         self._view, self._bound = view, view.bound
-        self._setting = Setting(horizon_s, horizon_s, telemetry_period_s, telemetry_lag_s=0.0)
+        self._setting = RunInputs(horizon_s, horizon_s, telemetry_period_s, telemetry_lag_s=0.0)
         old = _streams(view.bound, view.world.task_names, future.remaining_s, horizon_s)
         new = [
             replace(stream, id=len(old) + k, close_s=min(stream.close_s, horizon_s))
@@ -73,7 +73,7 @@ class Twin:
         ]
         self._streams = [*old, *new]
 
-    def run(self, policy: DispatchPolicy, seed: int) -> Shares:
+    def run(self, policy: DispatchPolicy, seed: int) -> TwinShares:
         """Shares of the queries sent within the horizon if `policy` decided.
 
         Args:
@@ -87,7 +87,7 @@ class Twin:
         twin.serve_rest()
         ok, failed, rejected = twin.tally.queries.sum(axis=1).tolist()
         total = ok + failed + rejected
-        return Shares(total, *(count / max(total, 1) for count in (ok, failed, rejected)))
+        return TwinShares(total, *(count / max(total, 1) for count in (ok, failed, rejected)))
 
 
 def _streams(bound: Bound, tasks: tuple[str, ...], remaining_s: Floats, horizon_s: float) -> list[Stream]:

@@ -20,13 +20,13 @@ from edgewise.sim import state as k
 from edgewise.sim.arrays import copied, enlarged, longer, sizes_of, sizes_wanted
 from edgewise.sim.engine import GraphEngine
 from edgewise.sim.loop import advance, advance_deciding
-from edgewise.sim.state import Plan, World
+from edgewise.sim.state import GraphTables, StationWorld
 
 
 @kernel
-def world_of(batch: World, b: int) -> World:
+def world_of(batch: StationWorld, b: int) -> StationWorld:
     """World `b` of a stack, as views."""
-    return World(
+    return StationWorld(
         batch.clock[b],
         batch.events[b],
         batch.items[b],
@@ -43,7 +43,7 @@ def world_of(batch: World, b: int) -> World:
 
 
 @kernel(parallel=True)
-def advance_all(plan: Plan, batch: World, until_s: float, status: Ints) -> None:
+def advance_all(plan: GraphTables, batch: StationWorld, until_s: float, status: Ints) -> None:
     """`advance` every world; (B,) `status` receives what each returned."""
     for b in numba.prange(status.size):
         status[b] = advance(plan, world_of(batch, b), until_s)
@@ -51,22 +51,27 @@ def advance_all(plan: Plan, batch: World, until_s: float, status: Ints) -> None:
 
 @kernel(parallel=True)
 def advance_all_deciding(
-    plan: Plan, batch: World, until_s: float, status: Ints, decide: Callable[..., None], memory: Any
+    plan: GraphTables,
+    batch: StationWorld,
+    until_s: float,
+    status: Ints,
+    decide: Callable[..., None],
+    memory: Any,
 ) -> None:
     """`advance_deciding` every world; world b's decisions see `memory[b]`."""
     for b in numba.prange(status.size):
         status[b] = advance_deciding(plan, world_of(batch, b), until_s, decide, memory[b])
 
 
-def stacked(worlds: Sequence[World]) -> World:
+def stacked(worlds: Sequence[StationWorld]) -> StationWorld:
     """Stack worlds along a new leading axis; shorter arrays are padded with what never happens."""
     sizes = type(sizes_of(worlds[0]))(*np.max([sizes_of(w) for w in worlds], axis=0).tolist())
     alike = [_padded(enlarged(copied(w), sizes), worlds) for w in worlds]
     parts = zip(*alike, strict=True)
-    return World(*(np.stack(part).view(type(part[0])) for part in parts))
+    return StationWorld(*(np.stack(part).view(type(part[0])) for part in parts))
 
 
-def _padded(w: World, worlds: Sequence[World]) -> World:
+def _padded(w: StationWorld, worlds: Sequence[StationWorld]) -> StationWorld:
     queries = longer(w.queries, max(other.queries.size for other in worlds))
     queries.sent_s[w.queries.size :] = np.inf
     changes = longer(w.changes, max(other.changes.size for other in worlds))
@@ -135,8 +140,8 @@ class Worlds:
                 return np.asarray(status == k.REACHED)
             self._grow()
 
-    def _view(self, b: int) -> World:
-        return World(*(part[b] for part in self.world))
+    def _view(self, b: int) -> StationWorld:
+        return StationWorld(*(part[b] for part in self.world))
 
     def _grow(self) -> None:
         worlds = [self._view(b) for b in range(len(self))]

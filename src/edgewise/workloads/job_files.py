@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import JobDescription, parse_description
+from edgewise.model.jobs import PipelineDescription, parse_description
 from edgewise.model.problems import nearest
 
 
-def load_description(path: str | Path) -> JobDescription:
+def load_description(path: str | Path) -> PipelineDescription:
     """Read and check a job description.
 
     JSON holds the list itself; TOML, which has no list at its top, holds it as `[[job]]` tables.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import JobDescription, StreamingJob
+from edgewise.model.jobs import Pipeline, PipelineDescription
 from edgewise.workloads.job_files import task_functions
 from edgewise.workloads.payload import encode
 
@@ -38,7 +38,7 @@ class TaskProfile:
 
 
 def profile_job(
-    description: JobDescription,
+    description: PipelineDescription,
     code: str | Path,
     frame: bytes,
     cores: Mapping[str, float],
@@ -75,13 +75,13 @@ def profile_job(
 
 
 def profiled_job(
-    description: JobDescription,
+    description: PipelineDescription,
     profile: tuple[TaskProfile, ...],
     speed_ops: float,
     source: str | None = None,
     frames: float | None = None,
     duration_s: float | None = None,
-) -> StreamingJob:
+) -> Pipeline:
     """The job with work C_i = time x speed of the kind of node that was measured.
 
     Args:
@@ -96,7 +96,7 @@ def profiled_job(
 
 
 def _on_kind(
-    description: JobDescription,
+    description: PipelineDescription,
     code: Path,
     functions: tuple[str, ...],
     frame: bytes,

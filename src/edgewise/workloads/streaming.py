@@ -24,7 +24,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core import keyed
 from edgewise.core.keyed import Purpose
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
 
@@ -161,7 +161,7 @@ def streaming_jobs(
     frames: float | None = None,
     duration_s: float | None = None,
     kind: str = "recognition",
-) -> tuple[StreamingJob, ...]:
+) -> tuple[Pipeline, ...]:
     """Jobs that arrive as a Poisson process, each at a random node.
 
     Args:
@@ -181,7 +181,7 @@ def streaming_jobs(
     sources = (keyed.uniform(seed, Purpose.STREAM, number, 0) * len(network.names)).astype(np.int64)
     shared = recognition_graph()
     return tuple(
-        StreamingJob(
+        Pipeline(
             f"job{i}",
             shared if kind == "recognition" else random_graph(seed, i),
             network.names[int(sources[i])],

@@ -52,7 +52,7 @@ def export(agent: Agent, folder: Path, name: str, about: Mapping[str, Any]) -> P
 
     from edgewise.learn.defer.networks import Auxiliary
 
-    class Scorer(torch.nn.Module):
+    class ExportedScorer(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network, self.auxiliary = agent.network, agent.auxiliary
@@ -69,7 +69,7 @@ def export(agent: Agent, folder: Path, name: str, about: Mapping[str, Any]) -> P
     example = tuple(map(torch.from_numpy, _examples(Auxiliary.memory)))
     names = {"jobs": {0: "worlds", 1: "jobs"}, "summary": {0: "worlds"}, "memory": {0: "worlds"}}
     torch.onnx.export(
-        Scorer().eval(),
+        ExportedScorer().eval(),
         example,
         str(path),
         input_names=list(names),

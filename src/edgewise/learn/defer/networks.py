@@ -129,7 +129,7 @@ class Auxiliary(nn.Module):
         return low, high, self.predict(high), memory
 
 
-class Network(nn.Module):
+class PolicyNetwork(nn.Module):
     """Body and heads: μ through tanh, σ through softplus, the value a mean over jobs.
 
     Args:

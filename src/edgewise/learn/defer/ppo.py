@@ -19,12 +19,12 @@ from torch import Tensor
 from edgewise.arrays import Floats, Floats32
 from edgewise.core.deferral import CapacityView, Objective
 from edgewise.core.keyed import Key
-from edgewise.learn.defer.networks import Auxiliary, Network
+from edgewise.learn.defer.networks import Auxiliary, PolicyNetwork
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import TARGETS, job_features, summary_features
 from edgewise.policies.defer.learned import LearnedDeferral
-from edgewise.sim.defer import DeferralWorlds, Outcome, simulate
+from edgewise.sim.defer import DeferralOutcome, DeferralWorlds, simulate
 from edgewise.workloads.deferrable import generate
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
@@ -32,7 +32,7 @@ SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class PpoConfig:
     """Switches and hyper-parameters; the paper's (table 3) unless marked as ours.
 
     Attributes:
@@ -75,18 +75,18 @@ class Config:
 
 
 VARIANTS = {
-    "reinforce": Config(algorithm="reinforce"),
-    "ppo-mlp": Config(body="fixed"),
-    "pointer-net": Config(body="pointer"),
-    "ppo-att": Config(),
-    "ppo-att-auxh": Config(high=True),
-    "ppo-att-auxl": Config(low=True),
-    "osdec": Config(high=True, low=True),
-    "osdec-skip": Config(high=True, low=True, skip=True),
+    "reinforce": PpoConfig(algorithm="reinforce"),
+    "ppo-mlp": PpoConfig(body="fixed"),
+    "pointer-net": PpoConfig(body="pointer"),
+    "ppo-att": PpoConfig(),
+    "ppo-att-auxh": PpoConfig(high=True),
+    "ppo-att-auxl": PpoConfig(low=True),
+    "osdec": PpoConfig(high=True, low=True),
+    "osdec-skip": PpoConfig(high=True, low=True, skip=True),
 }
 
 
-def tuned(config: Config) -> Config:
+def tuned(config: PpoConfig) -> PpoConfig:
     """The same method with our recipe: learns in a minute what the paper's rates do not in ten.
 
     Larger rates, less exploration, four workers on each world, revenue paid while jobs run, a discount that
@@ -106,7 +106,7 @@ def tuned(config: Config) -> Config:
     )
 
 
-class Batch(NamedTuple):
+class Steps(NamedTuple):
     """Steps of one iteration; (T, W, …) arrays, flattened for the update."""
 
     jobs: Tensor
@@ -127,11 +127,11 @@ class Agent:
         seed: of the weights and of exploration.
     """
 
-    def __init__(self, config: Config, seed: int) -> None:
+    def __init__(self, config: PpoConfig, seed: int) -> None:
         torch.manual_seed(seed)
         self.config = config
         self.auxiliary = Auxiliary() if config.high or config.low else None
-        self.network = Network(config.body, 5 * (config.high + config.low), deviation=config.deviation)
+        self.network = PolicyNetwork(config.body, 5 * (config.high + config.low), deviation=config.deviation)
 
     def extra(self, summary: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Auxiliary information (B, 0, 5 or 10) and the new memory (B, H)."""
@@ -153,7 +153,7 @@ class Agent:
         return LearnedDeferral(name, infer, Auxiliary.memory, self.config.skip)
 
 
-def rollout(agent: Agent, loop: DeferralWorlds) -> Batch:
+def rollout(agent: Agent, loop: DeferralWorlds) -> Steps:
     """Go through worlds with exploration: scores are drawn from N(μ, σ)                  (OSDEC eq. 5)."""
     steps: list[tuple[Tensor, ...]] = []
     config, owed = agent.config, np.zeros(loop.worlds.worlds)
@@ -175,7 +175,7 @@ def rollout(agent: Agent, loop: DeferralWorlds) -> Batch:
             reward = reward + before - config.gamma * owed
         rewards = torch.from_numpy(reward / config.reward_unit).float()
         steps.append((jobs, extra, startable, action, chance, value, rewards, summary))
-    return Batch(*(torch.stack(column) for column in zip(*steps, strict=True)))
+    return Steps(*(torch.stack(column) for column in zip(*steps, strict=True)))
 
 
 def work_left(view: CapacityView) -> Floats:
@@ -196,7 +196,7 @@ def log_chance(mean: Tensor, deviation: Tensor, action: Tensor, startable: Tenso
     return total
 
 
-def advantages(batch: Batch, gamma: float, trace: float) -> tuple[Tensor, Tensor]:
+def advantages(batch: Steps, gamma: float, trace: float) -> tuple[Tensor, Tensor]:
     """(T, W) generalised advantages and value targets.
 
     A_t = Σ_k (γλ)^k δ_{t+k}, δ_t = r_t + γ V_{t+1} - V_t       (Schulman et al. 2016, eq. 16)
@@ -246,7 +246,7 @@ def minibatches(jobs: Tensor, size: int) -> Iterator[Callable[[Tensor], Tensor]]
             yield rows
 
 
-class Trainer:
+class PpoTrainer:
     """Optimisers of one run.
 
     Args:
@@ -270,7 +270,7 @@ class Trainer:
             else torch.optim.Adam([{"params": agent.auxiliary.parameters(), "rates": config.auxiliary_rate}])
         )
 
-    def update(self, batch: Batch, iteration: int) -> None:
+    def update(self, batch: Steps, iteration: int) -> None:
         """One iteration's updates."""
         for adam in (self.adam, self.auxiliary_adam):
             for group in adam.param_groups if adam else ():
@@ -283,7 +283,7 @@ class Trainer:
         if self.auxiliary_adam is not None:
             self._predict(batch)
 
-    def _ppo(self, batch: Batch) -> None:
+    def _ppo(self, batch: Steps) -> None:
         config = self.agent.config
         gain, target = advantages(batch, config.gamma, config.trace)
         gain = normalised(less_luck(gain, config.copies))
@@ -297,7 +297,7 @@ class Trainer:
                 policy = -torch.minimum(ratio * gains, clipped * gains).mean()  # OSDEC eq. 8
                 self._descend(policy + (value - targets).square().mean())  # eq. 9
 
-    def _reinforce(self, batch: Batch) -> None:
+    def _reinforce(self, batch: Steps) -> None:
         """Monte-Carlo returns, less their mean over the worlds in the same slot (Williams 1992)."""
         gain, _ = advantages(
             batch._replace(value=torch.zeros_like(batch.value)), self.agent.config.gamma, 1.0
@@ -315,7 +315,7 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(self.agent.network.parameters(), 0.5)
         self.adam.step()
 
-    def _predict(self, batch: Batch) -> None:
+    def _predict(self, batch: Steps) -> None:
         """Mean squared error of the next slot's summary, through the whole sequence."""
         assert self.agent.auxiliary is not None and self.auxiliary_adam is not None
         memory = torch.zeros(batch.summary.shape[1], Auxiliary.memory)
@@ -338,7 +338,7 @@ class Progress(NamedTuple):
 
 
 def train(
-    config: Config,
+    config: PpoConfig,
     pattern: DeferralPattern,
     seed: int,
     iterations: int,
@@ -358,7 +358,7 @@ def train(
             f"seed {seed}, {iterations} iterations: need seed 0 … 19 and at most 1250 iterations"
         )
     started, agent = time.perf_counter(), Agent(config, seed)
-    trainer, curve = Trainer(agent, iterations), []
+    trainer, curve = PpoTrainer(agent, iterations), []
     for iteration in range(iterations):
         first = seed * SEEDS_OF_A_RUN + iteration * config.workers
         drawn = [first + worker // config.copies for worker in range(config.workers)]
@@ -376,7 +376,7 @@ def evaluate(
     pattern: DeferralPattern,
     seeds: range,
     objective: Objective = Objective(),  # noqa: B008
-) -> Outcome:
+) -> DeferralOutcome:
     """Mean scores, without exploration noise, on each seed."""
     policy = agent.policy("learned")
     policy.reset(Key(0))

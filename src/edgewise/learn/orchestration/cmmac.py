@@ -35,7 +35,7 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
 from edgewise.model.orchestration import System
-from edgewise.policies.kais.features import Rows, local_state, squash, station_rows
+from edgewise.policies.kais.features import StationRows, local_state, squash, station_rows
 from edgewise.policies.kais.stations import STATION_FEATURES
 
 SETTLING_ROUNDS = 5
@@ -88,7 +88,7 @@ IMPROVED = DispatchConfig(
 )
 
 
-class Seen(NamedTuple):
+class SlotInputs(NamedTuple):
     """What a slot's decision was made from.
 
     Attributes:
@@ -103,7 +103,7 @@ class Seen(NamedTuple):
     cloud: Tensor
     allowed: Tensor
     present: Tensor
-    rows: Rows | None
+    rows: StationRows | None
 
 
 def reward_of(config: DispatchConfig, result: SlotResult, forwarded: Floats, expected: float) -> Floats:
@@ -149,19 +149,19 @@ class Dispatcher:
         self.fate = layers(self.state, (32,), 1)  # log-odds that a request ends in time
         learned = [*self.actor.parameters(), *self.critic.parameters(), *self.fate.parameters()]
         self.adam = torch.optim.Adam(learned, lr=config.rate)
-        self.memory = Memory()
+        self.memory = SlotMemory()
 
     def refresh(self) -> None:
         """V' becomes V."""
         self.target.load_state_dict(self.critic.state_dict())
 
-    def see(self, view: ReplicaView) -> Seen:
+    def see(self, view: ReplicaView) -> SlotInputs:
         """Features of a slot."""
         system = self.system
         allowed = (context_mask if self.config.context == "resources" else hosts)(view)
         rows = station_rows(system, view, allowed) if self.config.scored else None
         cloud = squash((view.waiting[:, 0] + view.busy[:, 0]).astype(np.float64))
-        return Seen(
+        return SlotInputs(
             torch.from_numpy(local_state(system, view)),
             torch.from_numpy(cloud.astype(np.float32)),
             torch.from_numpy(allowed.reshape(-1, system.stations)),
@@ -169,7 +169,7 @@ class Dispatcher:
             rows,
         )
 
-    def chances(self, seen: list[Seen]) -> Tensor:
+    def chances(self, seen: list[SlotInputs]) -> Tensor:
         """(n · W · B, N + 1) log π of n slots; masked stations have about -1e9."""
         allowed = torch.cat([each.allowed for each in seen])
         if isinstance(self.actor, Scorer):
@@ -211,7 +211,7 @@ class Dispatcher:
             fates: (W, R) 1 for requests that ended in time, 0 for those that did not, nan for others.
         """
         memory, config = self.memory, self.config
-        self.memory = Memory()
+        self.memory = SlotMemory()
         states = [*memory.seen, self.see(view)]
         gain, aim = self._advantages(states, torch.stack(memory.reward))
         used = torch.stack([each.present for each in memory.seen]).view(gain.shape)
@@ -234,7 +234,7 @@ class Dispatcher:
         A V that sees a few slots ahead tells the actor to send everything to the cloud: nodes' use costs at
         once, and a request that is late there costs when it ends.
         """
-        memory, self.memory = self.memory, Memory()
+        memory, self.memory = self.memory, SlotMemory()
         states, reward = [*memory.seen, self.see(view)], torch.stack(memory.reward)
         for _ in range(SETTLING_ROUNDS):
             _, aim = self._advantages(states, reward)
@@ -246,7 +246,7 @@ class Dispatcher:
     def _minibatches(self, slots: int) -> tuple[Tensor, ...]:
         return torch.randperm(slots).chunk(math.ceil(slots / self.config.minibatch))
 
-    def _error(self, seen: list[Seen], aim: Tensor) -> Tensor:
+    def _error(self, seen: list[SlotInputs], aim: Tensor) -> Tensor:
         value = self.critic(torch.cat([s.local for s in seen]), torch.cat([s.cloud for s in seen]))
         error: Tensor = (value - aim.flatten(0, 1)).square().mean()
         return error
@@ -257,7 +257,7 @@ class Dispatcher:
         torch.nn.utils.clip_grad_norm_([*self.actor.parameters(), *self.critic.parameters()], 1.0)
         self.adam.step()
 
-    def _advantages(self, states: list[Seen], reward: Tensor) -> tuple[Tensor, Tensor]:
+    def _advantages(self, states: list[SlotInputs], reward: Tensor) -> tuple[Tensor, Tensor]:
         """(T, W, B) advantages and targets of V; with gae = 0 the paper's, of one step."""
         with torch.no_grad():
             local, cloud = torch.cat([s.local for s in states]), torch.cat([s.cloud for s in states])
@@ -269,7 +269,7 @@ class Dispatcher:
                 gain[t] += self.config.gamma * self.config.gae * gain[t + 1]
             return gain, (gain + value[:-1] if self.config.gae > 0.0 else aim)
 
-    def _own_gain(self, memory: Memory, fates: Floats) -> Tensor:
+    def _own_gain(self, memory: SlotMemory, fates: Floats) -> Tensor:
         """(T · W, B) fate of each dispatched request less its chance, 0 if unknown; learns the chance."""
         world = np.arange(fates.shape[0])[:, None]
         known = np.concatenate(
@@ -285,7 +285,7 @@ class Dispatcher:
             self.adam.step()
         return torch.where(here, fate - torch.sigmoid(odds.detach()), torch.zeros(()))
 
-    def _descend(self, memory: Memory, chosen: Tensor, gain: Tensor, aim: Tensor) -> tuple[float, float]:
+    def _descend(self, memory: SlotMemory, chosen: Tensor, gain: Tensor, aim: Tensor) -> tuple[float, float]:
         config, seen = self.config, [memory.seen[i] for i in chosen]
         chances = self.chances(seen)
         action = torch.cat([memory.action[i] for i in chosen])
@@ -304,7 +304,7 @@ class Dispatcher:
         self._step(policy + error)
         return float(policy.detach()), float(error.detach())
 
-    def imitate(self, seen: list[Seen], stations: Ints) -> float:
+    def imitate(self, seen: list[SlotInputs], stations: Ints) -> float:
         """One step towards another policy's stations (n · W, B): cross entropy; returns it."""
         aim = torch.from_numpy(stations).flatten()
         chances = self.chances(seen)
@@ -319,16 +319,16 @@ class Dispatcher:
 
 
 @dataclass
-class Memory:
+class SlotMemory:
     """Slots since the last update."""
 
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[SlotInputs] = field(default_factory=list)
     action: list[Tensor] = field(default_factory=list)
     chance: list[Tensor] = field(default_factory=list)
     reward: list[Tensor] = field(default_factory=list)
     head: list[Ints] = field(default_factory=list)
 
-    def add(self, seen: Seen, action: Tensor, chance: Tensor, head: Ints) -> None:
+    def add(self, seen: SlotInputs, action: Tensor, chance: Tensor, head: Ints) -> None:
         """A decision on these heads; its reward follows."""
         self.head.append(head)
         self.seen.append(seen)

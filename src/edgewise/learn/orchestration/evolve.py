@@ -25,13 +25,13 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import RunError
-from edgewise.learn.orchestration.settings import Setting
+from edgewise.learn.orchestration.settings import TrainingSetting
 from edgewise.policies import orchestrate
 from edgewise.policies.kais.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
 from edgewise.policies.requests.rules import Weighted
 from edgewise.report.records import write_whole
-from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
+from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 SEEDS_OF_A_RUN = 20_000
 WEIGHTS = len(STATION_FEATURES) + 1
@@ -79,21 +79,21 @@ class Generation(NamedTuple):
     elapsed_s: float
 
 
-class Known(NamedTuple):
+class Demand(NamedTuple):
     """(S,) arrivals per second and mean service time of each service, from training worlds."""
 
     rate_qps: Floats
     time_s: Floats
 
 
-def known_beforehand(setting: Setting, seeds: Sequence[int]) -> Known:
+def known_beforehand(setting: TrainingSetting, seeds: Sequence[int]) -> Demand:
     """What worlds of these seeds say of the setting's services."""
     drawn, services = setting.draw(seeds), setting.system.services
     real = np.arange(drawn.arrival_s.shape[1]) < drawn.count[:, None]
     number = np.bincount(drawn.service[real], minlength=services)
     total_s = np.bincount(drawn.service[real], weights=drawn.service_s()[real], minlength=services)
     horizon_s = setting.slots * setting.system.slot_s * len(seeds)
-    return Known(number / horizon_s, np.where(number > 0, total_s / np.maximum(number, 1), 1.0))
+    return Demand(number / horizon_s, np.where(number > 0, total_s / np.maximum(number, 1), 1.0))
 
 
 def first_vector() -> Floats:
@@ -102,13 +102,13 @@ def first_vector() -> Floats:
     return np.concatenate([weights, np.log(Terms().vector())])
 
 
-def policies_of_vector(vector: Floats, known: Known, name: str) -> tuple[Weighted, MarginalValue]:
+def policies_of_vector(vector: Floats, known: Demand, name: str) -> tuple[Weighted, MarginalValue]:
     """Dispatch and orchestration of a vector."""
     terms = Terms(*np.exp(vector[WEIGHTS:]).tolist())
     return Weighted(vector[:WEIGHTS], name), MarginalValue(terms, known.rate_qps, known.time_s, name)
 
 
-def goal_of(outcome: Outcome, price: float) -> float:
+def goal_of(outcome: ServiceOutcome, price: float) -> float:
     """See the module."""
     payload = float(outcome.forwarded_bytes.sum() + outcome.local_bytes.sum())
     rate = float(np.nanmean(outcome.throughput_rate))
@@ -128,7 +128,7 @@ class Search:
         RunError: the seed is not 0 … 19, or the search would need more seeds than one has.
     """
 
-    def __init__(self, setting: Setting, config: EvolveConfig) -> None:
+    def __init__(self, setting: TrainingSetting, config: EvolveConfig) -> None:
         if not 0 <= config.seed < 20 or config.worlds * config.generations > SEEDS_OF_A_RUN:
             raise RunError(
                 f"seed {config.seed}, {config.generations} generations of {config.worlds} worlds: need seed "

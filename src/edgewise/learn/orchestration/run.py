@@ -22,8 +22,8 @@ from edgewise.learn.orchestration.evolve import (
     first_vector,
 )
 from edgewise.learn.orchestration.export import export, export_search, load_dispatch, load_scale
-from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, Setting
-from edgewise.learn.orchestration.train import Config, Fixed, Line, Training, evaluate
+from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, TrainingSetting
+from edgewise.learn.orchestration.train import EpisodeLine, Fixed, Training, TrainingConfig, evaluate
 from edgewise.learn.run import events
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
@@ -37,9 +37,9 @@ BASELINES = (
     ("greedy", "marginal"),
 )
 METHODS = {
-    "paper": Config(copies=2),
-    "stacked": Config(scale=gpg.ScaleConfig(body="stacked"), copies=2),
-    "improved": Config(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
+    "paper": TrainingConfig(copies=2),
+    "stacked": TrainingConfig(scale=gpg.ScaleConfig(body="stacked"), copies=2),
+    "improved": TrainingConfig(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
 }
 
 
@@ -53,7 +53,7 @@ class Choice(NamedTuple):
     seed: int
 
 
-class Output(NamedTuple):
+class TrainingOutput(NamedTuple):
     """Where a training goes, and who hears of it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Output(NamedTuple):
 
 def carried_out(
     choice: Choice,
-    where: Setting,
+    where: TrainingSetting,
     folder: Path,
     name: str,
     *,
@@ -86,24 +86,24 @@ def carried_out(
     """Train, or search for the method "evolved", or go on with what the folder holds; the card.
 
     Args:
-        command, validation, step: see `Output`.
+        command, validation, step: see `TrainingOutput`.
         tensorboard: write events into the folder.
     Raises:
         EdgewiseError: no such method or half.
         RunError: the folder holds another training of that name, or tensorboard is not installed.
     """
     method, half, episodes, worlds, seed = choice
-    run: Callable[[Output], Path]
+    run: Callable[[TrainingOutput], Path]
     if method == "evolved":
         _check_half(half)
         run = partial(_evolved, where, EvolveConfig(half, episodes, worlds=worlds, seed=seed))
     else:
         run = partial(_trained, where, config_of(method, half, worlds, episodes, seed))
     write = events(folder / name) if tensorboard else lambda figures: None
-    return run(Output(folder, name, command, validation, write, step))
+    return run(TrainingOutput(folder, name, command, validation, write, step))
 
 
-def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> Config:
+def config_of(method: str, half: str, worlds: int, episodes: int, seed: int) -> TrainingConfig:
     """Of the command line.
 
     Args:
@@ -127,14 +127,14 @@ def _check_half(half: str) -> None:
         raise EdgewiseError(f"--half {half!r}: use both, dispatch or scale")
 
 
-def _trained(where: Setting, config: Config, to: Output) -> Path:
+def _trained(where: TrainingSetting, config: TrainingConfig, to: TrainingOutput) -> Path:
     """Train as configured, or go on with NAME.pt in the folder; the card."""
     saved = to.folder / f"{to.name}.pt"
     training = Training(where, config, fixed())
     if saved.exists():
         training.load(saved)
 
-    def tell(line: Line) -> None:
+    def tell(line: EpisodeLine) -> None:
         to.step(
             f"episode {line.episode + 1} of {config.episodes}, {100 * line.rate:.1f} % in time, "
             f"{line.elapsed_s:.0f} s"
@@ -152,7 +152,7 @@ def fixed() -> Fixed:
     return Fixed(Weighted(first_vector()[:WEIGHTS]), orchestrate.load("marginal"))
 
 
-def _exported(training: Training, to: Output) -> Path:
+def _exported(training: Training, to: TrainingOutput) -> Path:
     """The networks and their card, with their scores and those of baselines on validation seeds."""
     about: dict[str, Any] = {
         "command": to.command,
@@ -166,7 +166,7 @@ def _exported(training: Training, to: Output) -> Path:
     return export(training, to.folder, to.name, about | {"scores": scores})
 
 
-def _evolved(where: Setting, config: EvolveConfig, to: Output) -> Path:
+def _evolved(where: TrainingSetting, config: EvolveConfig, to: TrainingOutput) -> Path:
     """Search, or go on with NAME.search.json in the folder; what was found and its card, with scores."""
     saved = to.folder / f"{to.name}.search.json"
     search = Search(where, config)
@@ -197,7 +197,9 @@ def _baselines() -> dict[str, tuple[RequestPolicy, ReplicaPolicy]]:
     return {f"{a} + {b}": (requests.load(a), tuned.get(b) or orchestrate.load(b)) for a, b in BASELINES}
 
 
-def _scores(where: Setting, ours: tuple[RequestPolicy, ReplicaPolicy], to: Output) -> dict[str, list[float]]:
+def _scores(
+    where: TrainingSetting, ours: tuple[RequestPolicy, ReplicaPolicy], to: TrainingOutput
+) -> dict[str, list[float]]:
     """By name: throughput rate and bytes of a world, of what was trained and of baselines."""
     scores = {}
     for who, (dispatch, scale) in ({to.name: ours} | _baselines()).items():

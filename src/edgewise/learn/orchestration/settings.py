@@ -42,7 +42,7 @@ GENEROUS_BYTES, SCARCE_BYTES = 1e9, 1.92e9  # of one unit of plan_mem
 Draw = Callable[[Sequence[int]], Requests]
 
 
-class Terms(NamedTuple):
+class SettingTerms(NamedTuple):
     """What sets settings of one size apart.
 
     Attributes:
@@ -67,19 +67,19 @@ class Terms(NamedTuple):
 
 
 SETTINGS = {
-    "edge-cloud": Terms("edge-cloud", 12.0),
-    "edge-cloud-complex": Terms("edge-cloud-complex", 28.0),
-    "edge-cloud-small": Terms("edge-cloud-small", 2.0),
-    "scarce": Terms("edge-cloud", 8.0, 100e6, 3e6, SCARCE_BYTES, 6.0, True),
-    "scarce-complex": Terms("edge-cloud-complex", 20.0, 250e6, 3e6, SCARCE_BYTES, 6.0, True),
-    "scarce-small": Terms("edge-cloud-small", 1.5, 20e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "edge-cloud": SettingTerms("edge-cloud", 12.0),
+    "edge-cloud-complex": SettingTerms("edge-cloud-complex", 28.0),
+    "edge-cloud-small": SettingTerms("edge-cloud-small", 2.0),
+    "scarce": SettingTerms("edge-cloud", 8.0, 100e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "scarce-complex": SettingTerms("edge-cloud-complex", 20.0, 250e6, 3e6, SCARCE_BYTES, 6.0, True),
+    "scarce-small": SettingTerms("edge-cloud-small", 1.5, 20e6, 3e6, SCARCE_BYTES, 6.0, True),
 }
 AUTOSCALER_TARGET = 4.0  # the best of 0.3, 0.6, 1.2, 2 and 4 on training seeds of "scarce", greedy and flow
 FIRST = ("edge-cloud", "edge-cloud-complex", "edge-cloud-small")  # frozen as "kais"
 SCARCE = ("scarce", "scarce-complex", "scarce-small")  # frozen as "kais-scarce"
 
 
-class Setting(NamedTuple):
+class TrainingSetting(NamedTuple):
     """What is trained on.
 
     Attributes:
@@ -97,7 +97,7 @@ class Setting(NamedTuple):
 
 def setting(
     name: str, kind: str = "P4", frames: int = FRAMES, slot_s: float = 0.25, frame_slots: int = 100
-) -> Setting:
+) -> TrainingSetting:
     """A setting with a pattern of arrivals.
 
     Args:
@@ -119,7 +119,7 @@ def setting(
     def draw(seeds: Sequence[int]) -> Requests:
         return generate(what, seeds, model)
 
-    return Setting(name, _with_services(spec, what, model, terms), draw, frames * frame_slots)
+    return TrainingSetting(name, _with_services(spec, what, model, terms), draw, frames * frame_slots)
 
 
 def request_pattern(name: str, kind: str, horizon_s: float) -> RequestPattern:
@@ -173,7 +173,9 @@ def _spec(name: str) -> OrchestrationSpec:
     return load_orchestration("edge-cloud").model_copy(update={"sites": sites})
 
 
-def _with_services(spec: OrchestrationSpec, what: RequestPattern, model: BatchModel, terms: Terms) -> System:
+def _with_services(
+    spec: OrchestrationSpec, what: RequestPattern, model: BatchModel, terms: SettingTerms
+) -> System:
     """The scenario's system with the trace's services in place of its own."""
     system = build_system(spec)
     cores, memory_bytes = service_needs(what, model)

@@ -27,16 +27,16 @@ from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, RequestPolic
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
-from edgewise.learn.orchestration.settings import Setting
+from edgewise.learn.orchestration.settings import TrainingSetting
 from edgewise.policies.requests import KernelDispatch
 from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
-from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
+from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class TrainingConfig:
     """Of one training.
 
     Attributes:
@@ -66,7 +66,7 @@ class Fixed(NamedTuple):
     scale: ReplicaPolicy
 
 
-class Line(NamedTuple):
+class EpisodeLine(NamedTuple):
     """One episode: throughput rate with exploration, bytes of dispatch and images a world, seconds so far."""
 
     episode: int
@@ -87,7 +87,7 @@ class Training:
             divide worlds.
     """
 
-    def __init__(self, setting: Setting, config: Config, fixed: Fixed) -> None:
+    def __init__(self, setting: TrainingSetting, config: TrainingConfig, fixed: Fixed) -> None:
         if config.copies < 1 or config.worlds % config.copies:
             raise RunError(f"copies {config.copies}: must divide the {config.worlds} worlds of an episode")
         if not 0 <= config.seed < 20 or config.worlds * config.episodes > SEEDS_OF_A_RUN:
@@ -100,7 +100,7 @@ class Training:
         system = setting.system
         self.dispatcher = Dispatcher(system, config.dispatch, config.seed) if config.dispatch else None
         self.scaler = Scaler(system, config.scale, config.seed) if config.scale else None
-        self.curve: list[Line] = []
+        self.curve: list[EpisodeLine] = []
         torch.manual_seed(config.seed)
 
     def seeds(self, episode: int) -> range:
@@ -109,18 +109,18 @@ class Training:
         first = self.config.seed * SEEDS_OF_A_RUN + episode * distinct
         return range(first, first + distinct)
 
-    def train(self, tell: Callable[[Line], None] = lambda line: None) -> list[Line]:
+    def train(self, tell: Callable[[EpisodeLine], None] = lambda line: None) -> list[EpisodeLine]:
         """All episodes that are left; `tell` hears of each."""
         started = time.perf_counter() - (self.curve[-1].elapsed_s if self.curve else 0.0)
         while len(self.curve) < self.config.episodes:
             episode = len(self.curve)
             outcome = self._episode(episode)
             rate, cost = float(outcome.throughput_rate.mean()), float(outcome.cost_bytes.sum(axis=1).mean())
-            self.curve.append(Line(episode, rate, cost, time.perf_counter() - started))
+            self.curve.append(EpisodeLine(episode, rate, cost, time.perf_counter() - started))
             tell(self.curve[-1])
         return self.curve
 
-    def _episode(self, episode: int) -> Outcome:
+    def _episode(self, episode: int) -> ServiceOutcome:
         setting, seeds = self.setting, np.repeat(self.seeds(episode), self.config.copies).tolist()
         worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
         for policy in self.fixed:
@@ -178,7 +178,7 @@ class Training:
                 self.scaler.imitate(*self.scaler.inputs(view), commands)
         return commands
 
-    def _judge(self, view: ReplicaView, before: Outcome, after: Outcome) -> None:
+    def _judge(self, view: ReplicaView, before: ServiceOutcome, after: ServiceOutcome) -> None:
         def grown(name: str) -> Floats:
             total: Floats = getattr(after, name).sum(axis=1) - getattr(before, name).sum(axis=1)
             return total
@@ -216,7 +216,7 @@ class Training:
         mine = asdict(self.config) | {"episodes": 0}
         if state["config"] | {"episodes": 0} != mine or state["scenario"] != self.setting.name:
             raise RunError(f"{path}: was made by another configuration; remove it, or use another --name")
-        self.curve = [Line(*line) for line in state["curve"]]
+        self.curve = [EpisodeLine(*line) for line in state["curve"]]
         for name, half in (("dispatch", self.dispatcher), ("scale", self.scaler)):
             if half is not None:
                 for part, values in state[name].items():
@@ -242,8 +242,8 @@ def _state_of(half: Dispatcher | Scaler) -> dict[str, Any]:
 
 
 def evaluate(
-    setting: Setting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
-) -> Outcome:
+    setting: TrainingSetting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
+) -> ServiceOutcome:
     """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
     drawn = setting.draw(seeds)
     for policy in (dispatch, scale):

@@ -9,7 +9,7 @@ from edgewise.core.deferral import CapacityView, Objective
 from edgewise.core.keyed import Key
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.forecast import Forecast
-from edgewise.policies.defer.program import Known, solve
+from edgewise.policies.defer.program import KnownJobs, solve
 from edgewise.policies.defer.rules import ScoreDeferral
 
 AHEAD = 12  # slots that "horizon" plans
@@ -97,7 +97,7 @@ class Horizon:
             )
             jobs = np.flatnonzero(soon)[: self._most_jobs]
             earliest = view.earliest[world, jobs] - view.now
-            known = Known(
+            known = KnownJobs(
                 view.demand[world, jobs],
                 view.duration[world, jobs],
                 earliest,

@@ -29,7 +29,7 @@ from edgewise.errors import PolicyError
 MOST_NODES = 10_000  # of a search: a limit in seconds would let a busy machine decide otherwise
 
 
-class Known(NamedTuple):
+class KnownJobs(NamedTuple):
     """Jobs and capacity as the program takes them; slots count from the first one of `room`.
 
     Attributes:
@@ -64,7 +64,12 @@ class Schedule(NamedTuple):
 
 
 def solve(
-    known: Known, objective: Objective, *, whole: bool = True, most_nodes: int = MOST_NODES, gap: float = 1e-6
+    known: KnownJobs,
+    objective: Objective,
+    *,
+    whole: bool = True,
+    most_nodes: int = MOST_NODES,
+    gap: float = 1e-6,
 ) -> Schedule:
     """The best schedule, or with `whole=False` only the bound of the linear relaxation.
 
@@ -132,11 +137,11 @@ def hindsight(
     first, last = worlds.earliest[world, jobs], np.minimum(worlds.latest[world, jobs], worlds.slots - 1)
     share = worlds.total[0] / worlds.total
     demand, duration = worlds.demand[world, jobs], worlds.duration[world, jobs]
-    known = Known(demand, duration, first, first, last, worlds.left_over[world], share)
+    known = KnownJobs(demand, duration, first, first, last, worlds.left_over[world], share)
     return solve(known, objective, whole=whole, most_nodes=most_nodes, gap=gap)
 
 
-def _starts(known: Known) -> tuple[Ints, Ints]:
+def _starts(known: KnownJobs) -> tuple[Ints, Ints]:
     """Job and slot of every variable x."""
     last = np.minimum(known.last, known.room.shape[0] - 1)
     count = np.maximum(last - known.first + 1, 0)
@@ -145,13 +150,13 @@ def _starts(known: Known) -> tuple[Ints, Ints]:
     return jobs, slots
 
 
-def _once(jobs: Ints, known: Known, violations: int) -> LinearConstraint:
+def _once(jobs: Ints, known: KnownJobs, violations: int) -> LinearConstraint:
     columns = np.arange(jobs.size)
     shape = (known.duration.size, jobs.size + violations)
     return LinearConstraint(csr_array((np.ones(jobs.size), (jobs, columns)), shape=shape), ub=1.0)
 
 
-def _capacity(jobs: Ints, slots: Ints, known: Known) -> LinearConstraint:
+def _capacity(jobs: Ints, slots: Ints, known: KnownJobs) -> LinearConstraint:
     horizon, kinds = known.room.shape
     runs = np.minimum(known.duration[jobs], horizon - slots)  # slots of each variable inside the horizon
     column = np.repeat(np.arange(jobs.size), runs)

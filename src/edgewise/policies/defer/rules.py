@@ -135,7 +135,7 @@ class BestFit(ScoreDeferral):
 
 
 @deferral_policy("random")
-class Random(ScoreDeferral):
+class RandomOrder(ScoreDeferral):
     """A random order, keyed by world, place in the pool and slot."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ PAIR_FEATURES = (
 )
 
 
-class Rows(NamedTuple):
+class StationRows(NamedTuple):
     """Features of some stations, and where they belong.
 
     Attributes:
@@ -135,7 +135,7 @@ def local_state(system: System, view: ReplicaView) -> Floats32:
     return np.concatenate([service, own, mine.reshape(w, b, -1)], axis=2).astype(np.float32)
 
 
-def station_rows(system: System, view: ReplicaView, allowed: Bools) -> Rows:
+def station_rows(system: System, view: ReplicaView, allowed: Bools) -> StationRows:
     """Features of every allowed (world, site, station); see STATION_FEATURES.
 
     Args:
@@ -145,7 +145,7 @@ def station_rows(system: System, view: ReplicaView, allowed: Bools) -> Rows:
     cell = np.flatnonzero(here)
     values = np.empty((cell.size, len(STATION_FEATURES)))
     fill_rows(system, view, here, values)
-    return Rows(cell, values.astype(np.float32))
+    return StationRows(cell, values.astype(np.float32))
 
 
 def node_state(system: System, view: ReplicaView) -> Floats32:

@@ -110,13 +110,13 @@ class MarginalValue:
             most = max(most, plan(self.system, view, w, x._replace(load=load[w]), commands[w]))
         return commands[:, :most]
 
-    def _empty(self, time_s: Floats) -> Plan:
+    def _empty(self, time_s: Floats) -> Draft:
         """Made here, since a kernel that makes arrays of four kinds compiles for a second longer."""
         system, nodes, services = self.system, self.system.site_of.size, self.system.services
         there, total = np.zeros((nodes, services), dtype=np.int64), np.zeros(services, dtype=np.int64)
         planned = np.zeros((nodes, system.layer_bytes.size), dtype=np.bool_)
         used, room = np.zeros(nodes), np.zeros(nodes)
-        return Plan(time_s, time_s, self._terms, there, total, used, room, planned)
+        return Draft(time_s, time_s, self._terms, there, total, used, room, planned)
 
     def _rate_qps(self, view: ReplicaView) -> Floats:
         """(W, S) arrivals per second: known beforehand and seen since."""
@@ -143,7 +143,7 @@ def at_least(count: int, mean: float, dispersion: float) -> float:
     return max(0.0, 1.0 - below)
 
 
-class Plan(NamedTuple):
+class Draft(NamedTuple):
     """What a world has while it is planned.
 
     Attributes:
@@ -165,7 +165,7 @@ class Plan(NamedTuple):
 
 
 @kernel(allocates=False)
-def plan(system: System, view: ReplicaView, w: int, empty: Plan, commands: Any) -> int:
+def plan(system: System, view: ReplicaView, w: int, empty: Draft, commands: Any) -> int:
     """Fill (MOST, 2) commands of world w, with load, times and terms of a plan; how many."""
     p, v, x = held(system), held(view), held(empty)
     as_it_is(p, v, w, x)
@@ -191,7 +191,7 @@ def plan(system: System, view: ReplicaView, w: int, empty: Plan, commands: Any) 
 
 
 @inner
-def as_it_is(system: System, view: ReplicaView, w: int, x: Plan) -> None:
+def as_it_is(system: System, view: ReplicaView, w: int, x: Draft) -> None:
     """Make the plan that of world w before any command."""
     nodes, services, first = system.site_of.size, x.load.size, system.first_machine[1]
     for s in range(services):
@@ -211,7 +211,7 @@ def as_it_is(system: System, view: ReplicaView, w: int, x: Plan) -> None:
 
 
 @inner
-def note(system: System, x: Plan, n: int, change: int) -> None:
+def note(system: System, x: Draft, n: int, change: int) -> None:
     """Count a command in."""
     s, sign = abs(change) - 1, 1 if change > 0 else -1
     x.there[n, s] += sign
@@ -226,13 +226,13 @@ def note(system: System, x: Plan, n: int, change: int) -> None:
 
 
 @inner
-def worth(s: int, x: Plan, more: int) -> float:
+def worth(s: int, x: Draft, more: int) -> float:
     """Value of the last replica of service s, or with more = 1 of the next."""
     return float(at_least(x.total[s] + more, x.terms[0] * x.load[s], x.terms[1]) / x.time_s[s])
 
 
 @inner
-def least_worth(view: ReplicaView, w: int, n: int, x: Plan) -> int:
+def least_worth(view: ReplicaView, w: int, n: int, x: Draft) -> int:
     """The service with an idle replica on node n whose last one is worth least; -1 for none."""
     found, least = -1, np.inf
     for s in range(x.load.size):
@@ -254,7 +254,7 @@ def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, pla
 
 
 @inner
-def best_addition(system: System, view: ReplicaView, w: int, x: Plan, budget: float) -> Any:
+def best_addition(system: System, view: ReplicaView, w: int, x: Draft, budget: float) -> Any:
     """(node, service, bytes to pull) of the largest positive score; node -1 for none."""
     found, service, lacking, most = -1, -1, 0.0, 0.0
     first = system.first_machine[1]

@@ -8,12 +8,12 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.placement import JobArrays
-from edgewise.policies.place.paths import PathTable, Rows
+from edgewise.core.placement import PipelineArrays
+from edgewise.policies.place.paths import PathRows, PathTable
 
 
 def allocate(
-    job: JobArrays,
+    job: PipelineArrays,
     table: PathTable,
     free_memory_bytes: Floats,
     bandwidth_bps: Floats,
@@ -33,7 +33,7 @@ def allocate(
     table.need(job.source)
     while True:
         node, missing = _greedy(
-            Graph(job.source, job.work_ops, job.memory_bytes, job.tail, job.head, job.volume_bits),
+            PipelineGraph(job.source, job.work_ops, job.memory_bytes, job.tail, job.head, job.volume_bits),
             table.network.speed_ops,
             free_memory_bytes,
             bandwidth_bps,
@@ -44,8 +44,8 @@ def allocate(
         table.need(missing)
 
 
-class Graph(NamedTuple):
-    """The part of a job that kernels read; see `JobArrays`."""
+class PipelineGraph(NamedTuple):
+    """The part of a job that kernels read; see `PipelineArrays`."""
 
     source: int
     work: Floats
@@ -56,7 +56,7 @@ class Graph(NamedTuple):
 
 
 @kernel
-def _mean_bps(rows: Rows, source: int, bandwidth: Floats, out: Floats) -> None:
+def _mean_bps(rows: PathRows, source: int, bandwidth: Floats, out: Floats) -> None:
     """Mean bandwidth over the links of the paths from `source` to each node; 0 when there is none."""
     for target in range(out.size):
         a, b = rows.start[source, target * rows.k], rows.start[source, target * rows.k + rows.k]
@@ -69,11 +69,11 @@ def _mean_bps(rows: Rows, source: int, bandwidth: Floats, out: Floats) -> None:
 
 @kernel
 def _greedy(
-    graph: Graph,
+    graph: PipelineGraph,
     speed: Floats,
     free: Floats,
     bandwidth: Floats,
-    rows: Rows,
+    rows: PathRows,
 ) -> tuple[Ints, int]:
     """The nodes, the last -1 if nothing fits, and the node whose row of paths is missing (-1: none)."""
     tasks = graph.work.size
@@ -110,7 +110,7 @@ def _greedy(
 
 
 def whole_job(
-    job: JobArrays,
+    job: PipelineArrays,
     speed_ops: Floats,
     memory_bytes: Floats,
     free_memory_bytes: Floats,

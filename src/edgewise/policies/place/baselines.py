@@ -8,7 +8,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.placement import JobArrays, NetworkView, Placement
+from edgewise.core.placement import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate, whole_job
 from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
@@ -40,7 +40,7 @@ class _Sharing:
         return shared_equally(flows, self.table, shortest(flows), view.network.bandwidth_bps)
 
     def _nodes(
-        self, view: NetworkView, job: JobArrays, free: Floats, jobs: Sequence[Assigned]
+        self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
     ) -> Ints | None:
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class TaskPartition(_Sharing):
     name = "tp"
 
     def _nodes(
-        self, view: NetworkView, job: JobArrays, free: Floats, jobs: Sequence[Assigned]
+        self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
     ) -> Ints | None:
         return allocate(job, self.table, free, view.network.bandwidth_bps)
 
@@ -63,7 +63,7 @@ class LeastRequested(_Sharing):
     balanced = False
 
     def _nodes(
-        self, view: NetworkView, job: JobArrays, free: Floats, jobs: Sequence[Assigned]
+        self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
     ) -> Ints | None:
         load = np.zeros(len(free))
         for other, node in jobs:

@@ -23,7 +23,7 @@ import highspy
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.placement import JobArrays, Placement
+from edgewise.core.placement import PipelineArrays, Placement
 from edgewise.errors import PolicyError
 from edgewise.model.network import Network
 from edgewise.policies.place.paths import PathTable
@@ -57,7 +57,7 @@ class _Route(NamedTuple):
 
 def optimum(
     network: Network,
-    jobs: Sequence[JobArrays],
+    jobs: Sequence[PipelineArrays],
     candidates: int = 4,
     share_cpu: bool = False,
     most_nodes: int = 10_000,
@@ -75,12 +75,12 @@ def optimum(
     Raises:
         PolicyError: nothing was found within `most_nodes`.
     """
-    return _Model(network, jobs, PathTable(network, candidates), share_cpu).solve(most_nodes, gap)
+    return _ExactModel(network, jobs, PathTable(network, candidates), share_cpu).solve(most_nodes, gap)
 
 
-class _Model:
+class _ExactModel:
     def __init__(
-        self, network: Network, jobs: Sequence[JobArrays], table: PathTable, share_cpu: bool
+        self, network: Network, jobs: Sequence[PipelineArrays], table: PathTable, share_cpu: bool
     ) -> None:
         self.network, self.jobs = network, jobs
         self.solver = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ class _Model:
         if terms:
             self._row(terms, -highspy.kHighsInf, upper)
 
-    def _job(self, job: JobArrays, share_cpu: bool) -> tuple[int, Ints, list[list[tuple[int, int]]]]:
+    def _job(self, job: PipelineArrays, share_cpu: bool) -> tuple[int, Ints, list[list[tuple[int, int]]]]:
         """Columns of a job: x, X (T, N), and (y, b) of each route of each edge."""
         nodes = range(len(self.network.names))
         hardest = float(job.work_ops.max())
@@ -154,7 +154,7 @@ class _Model:
             self.cpu_rows[u].append((used, 1.0))
 
     def _edge(
-        self, job: JobArrays, e: int, rate: int, runs: int, on: Ints, most: float
+        self, job: PipelineArrays, e: int, rate: int, runs: int, on: Ints, most: float
     ) -> list[tuple[int, int]]:
         volume, tail, head = float(job.volume_bits[e]) / MBIT, int(job.tail[e]), int(job.head[e])
         made = []
@@ -196,7 +196,7 @@ class _Model:
 
     def _placement(
         self,
-        job: JobArrays,
+        job: PipelineArrays,
         value: Floats,
         on: Ints,
         edges: list[list[tuple[int, int]]],

@@ -9,11 +9,11 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.placement import JobArrays, Placement
-from edgewise.policies.place.paths import PathTable, Rows
+from edgewise.core.placement import PipelineArrays, Placement
+from edgewise.policies.place.paths import PathRows, PathTable
 from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
 
-Assigned = tuple[JobArrays, Ints]  # a job and the node of each of its tasks
+Assigned = tuple[PipelineArrays, Ints]  # a job and the node of each of its tasks
 
 
 class Flows(NamedTuple):
@@ -75,7 +75,7 @@ def jrba_paths(flows: Flows, program: FlowProgram, bandwidth_bps: Floats) -> Int
 
 
 @kernel
-def _all_open(rows: Rows, source: Ints, target: Ints, bandwidth: Floats) -> bool:
+def _all_open(rows: PathRows, source: Ints, target: Ints, bandwidth: Floats) -> bool:
     """Whether each pair has a candidate path all of whose links have bandwidth left."""
     for i in range(source.size):
         some = False
@@ -124,7 +124,7 @@ def shared_equally(flows: Flows, table: PathTable, chosen: Ints, bandwidth_bps: 
     return placements_of(flows, start, links, rate)
 
 
-def compute_cap(job: JobArrays, node: Ints, speed_ops: Floats) -> float:
+def compute_cap(job: PipelineArrays, node: Ints, speed_ops: Floats) -> float:
     """Frames per second that the nodes of the tasks allow, each task having its whole node."""
     slowest_s = float((job.work_ops / speed_ops[node]).max())
     return 1.0 / slowest_s if slowest_s > 0 else np.inf

@@ -17,12 +17,12 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
-from edgewise.core.placement import JobArrays, NetworkView, Placement
+from edgewise.core.placement import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
-from edgewise.policies.place.paths import FAR, PathTable, Rows
-from edgewise.policies.place.search import Limits, Plan, fill, improve, measure, seed_job
+from edgewise.policies.place.paths import FAR, PathRows, PathTable
+from edgewise.policies.place.search import PlacementPlan, SearchInput, fill, improve, measure, seed_job
 
 SEEDING, LEAST_HOSTS = 5.0, 4
 ROUND = 1.0 - 1e-9  # bandwidth stays below capacity by rounding
@@ -84,19 +84,19 @@ class Joint:
         improve(plan, limits, rows, len(jobs), hosts, np.uint64(self.key.seed), self.calls, self.effort)
         return self._decided(plan, limits, jobs)
 
-    def _limits(self, view: NetworkView) -> Limits:
+    def _limits(self, view: NetworkView) -> SearchInput:
         net = view.network
         capacity = np.concatenate([net.bandwidth_bps, net.speed_ops])
-        return Limits(
+        return SearchInput(
             capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
         )
 
-    def _rows(self, nodes: Ints) -> Rows:
+    def _rows(self, nodes: Ints) -> PathRows:
         for node in np.unique(nodes).tolist():
             self.table.need(node)
         return self.table.rows()
 
-    def _hosts(self, view: NetworkView, plan: Plan) -> Ints:
+    def _hosts(self, view: NetworkView, plan: PlacementPlan) -> Ints:
         """Nodes with memory to spare: the nearest to the new jobs' sources, then the fastest."""
         room = view.free_memory_bytes >= plan.memory.min()
         distance = np.full(len(room), FAR)
@@ -108,7 +108,7 @@ class Joint:
         _, first = np.unique(both, return_index=True)
         return both[np.sort(first)][: self.hosts].astype(np.int64)
 
-    def _few(self, plan: Plan, running: int) -> int:
+    def _few(self, plan: PlacementPlan, running: int) -> int:
         """Hosts that a new job may try, so that placing it looks at about SEEDING times `effort` entries."""
         entries = int(plan.uses[:running].sum()) + 4 * running + 1
         cuts = int(np.diff(plan.task_begin).max()) + 1
@@ -118,7 +118,9 @@ class Joint:
         """(E,) candidate path of each edge of each running job, as decided last time."""
         return [self.paths.get(p.job.id, np.zeros(len(p.job.head), dtype=np.int64)) for p in view.running]
 
-    def _decided(self, plan: Plan, limits: Limits, jobs: Sequence[JobArrays]) -> Sequence[Placement]:
+    def _decided(
+        self, plan: PlacementPlan, limits: SearchInput, jobs: Sequence[PipelineArrays]
+    ) -> Sequence[Placement]:
         rate = fill(plan, limits, len(jobs)) * ROUND
         placed = [j for j in range(len(jobs)) if plan.cap[j] > 0.0]
         task = [slice(plan.task_begin[j], plan.task_begin[j + 1]) for j in placed]
@@ -135,7 +137,7 @@ class Joint:
         return placements_of(flows, start, links, bandwidth)
 
 
-def make_plan(view: NetworkView, jobs: Sequence[JobArrays], paths: Sequence[Ints]) -> Plan:
+def make_plan(view: NetworkView, jobs: Sequence[PipelineArrays], paths: Sequence[Ints]) -> PlacementPlan:
     """The plan of all jobs, running ones first; waiting ones are not yet placed."""
     task_begin = np.cumsum([0, *(len(job.work_ops) for job in jobs)])
     edge_begin = np.cumsum([0, *(len(job.head) for job in jobs)])
@@ -147,7 +149,7 @@ def make_plan(view: NetworkView, jobs: Sequence[JobArrays], paths: Sequence[Ints
     shift = np.repeat(task_begin[:-1], np.diff(edge_begin))
     tail = np.concatenate([job.tail for job in jobs])
     resources = len(view.free_bps) + len(view.free_memory_bytes)
-    return Plan(
+    return PlacementPlan(
         task_begin=task_begin,
         edge_begin=edge_begin,
         source=np.array([job.source for job in jobs]),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.core.keyed import Key
-from edgewise.core.placement import JobArrays, NetworkView, Placement
+from edgewise.core.placement import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume, shortest
@@ -65,7 +65,7 @@ class Otfs(_Reserving):
         return started
 
     def _one(
-        self, view: NetworkView, job: JobArrays, memory: np.ndarray, link: np.ndarray
+        self, view: NetworkView, job: PipelineArrays, memory: np.ndarray, link: np.ndarray
     ) -> Placement | None:
         node = allocate(job, self.table, memory, link)
         if node is None and not self.wait:
@@ -107,7 +107,7 @@ class Otfa(_Reserving):
         made = shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps)
         return capped(made, view.network.speed_ops) if self.cap else made
 
-    def _joined_up(self, job: JobArrays, node: np.ndarray, view: NetworkView) -> bool:
+    def _joined_up(self, job: PipelineArrays, node: np.ndarray, view: NetworkView) -> bool:
         """Whether each flow of the job has a path whose links all have bandwidth."""
         flows = flows_of([(job, node)], self.table)
         where = flows.moving

@@ -23,7 +23,7 @@ FAR = 1 << 20  # hops to a node that cannot be reached
 DETOUR = 32  # candidates may be this much longer than the longest shortest path
 
 
-class Rows(NamedTuple):
+class PathRows(NamedTuple):
     """The part of a path table that kernels read; see `PathTable`."""
 
     start: NDArray[np.int32]
@@ -77,9 +77,9 @@ class PathTable:
         self.offset[source] = self._used
         self._used += links.size
 
-    def rows(self) -> Rows:
+    def rows(self) -> PathRows:
         """What is known now, for kernels; rows found later are not in it."""
-        return Rows(self.start, self.offset, self.links, self.k)
+        return PathRows(self.start, self.offset, self.links, self.k)
 
     def warm(self) -> None:
         """Find all paths now."""

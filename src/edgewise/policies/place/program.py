@@ -25,7 +25,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.policies.place.paths import PathTable, Rows
+from edgewise.policies.place.paths import PathRows, PathTable
 
 UNIT = 1e6  # volumes in Mbit and bandwidths in Mbit/s keep the coefficients near one
 SLACK = 1e-7  # relative, of TH in the second program; its solution is the feasible one of the first
@@ -211,7 +211,7 @@ def proportional(
 
 
 @kernel
-def gather(rows: Rows, source: Ints, target: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+def gather(rows: PathRows, source: Ints, target: Ints, chosen: Ints) -> tuple[Ints, Ints]:
     """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
     start = np.zeros(source.size + 1, dtype=np.int64)
     for i in range(source.size):

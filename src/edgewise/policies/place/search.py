@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.policies.place.paths import Rows
+from edgewise.policies.place.paths import PathRows
 
 HUGE = 1e9
 GAIN = 1e-6  # least relative improvement that counts
@@ -24,7 +24,7 @@ SPREAD, LEAST_SHARE = 0.5, 0.1
 POLICY = int(Purpose.POLICY)
 
 
-class Plan(NamedTuple):
+class PlacementPlan(NamedTuple):
     """Jobs, their present decision, and what they use; kernels change the decision in place.
 
     Attributes:
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
     free: Floats
 
 
-class Limits(NamedTuple):
+class SearchInput(NamedTuple):
     """What there is, and how the search values it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Limits(NamedTuple):
 
 
 @kernel
-def measure(plan: Plan, limits: Limits, rows: Rows, job: int) -> bool:
+def measure(plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int) -> bool:
     """Set use and cap of one job from its nodes and paths; False when a flow has no path."""
     count, slowest_s = 0, 0.0
     used, amount = plan.used[job], plan.amount[job]
@@ -120,7 +120,7 @@ def _add(used: NDArray[np.int32], amount: Floats, count: int, resource: int, mor
 
 
 @kernel
-def fill(plan: Plan, limits: Limits, jobs: int) -> Floats:
+def fill(plan: PlacementPlan, limits: SearchInput, jobs: int) -> Floats:
     """(jobs,) throughput of the first `jobs` jobs: a floor for each, then the cheapest first.
 
     First every job gets `floor` times the rate at which all users of its tightest resource would run alike
@@ -156,7 +156,7 @@ def fill(plan: Plan, limits: Limits, jobs: int) -> Floats:
 
 
 @kernel
-def value(plan: Plan, limits: Limits, jobs: int) -> float:
+def value(plan: PlacementPlan, limits: SearchInput, jobs: int) -> float:
     """Sum of the throughput of the first `jobs` jobs, less what it costs to move those that move."""
     rate = fill(plan, limits, jobs)
     worth = 0.0
@@ -169,7 +169,9 @@ def value(plan: Plan, limits: Limits, jobs: int) -> float:
 
 
 @kernel
-def seed_job(plan: Plan, limits: Limits, rows: Rows, job: int, hosts: Ints, given: Ints) -> bool:
+def seed_job(
+    plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int, hosts: Ints, given: Ints
+) -> bool:
     """Place a new job as the best of `given` nodes (-1: none) and of all cuts between source and one host.
 
     A cut leaves the first tasks in topological order at the source, as far as its memory goes, and puts the
@@ -206,7 +208,7 @@ def seed_job(plan: Plan, limits: Limits, rows: Rows, job: int, hosts: Ints, give
 
 
 @kernel
-def _put(plan: Plan, job: int, nodes: Ints) -> bool:
+def _put(plan: PlacementPlan, job: int, nodes: Ints) -> bool:
     """Put a whole job on nodes if their memory allows, on the shortest paths."""
     a = plan.task_begin[job]
     for i in range(nodes.size):
@@ -221,16 +223,16 @@ def _put(plan: Plan, job: int, nodes: Ints) -> bool:
 
 
 @kernel
-def _lift(plan: Plan, job: int) -> None:
+def _lift(plan: PlacementPlan, job: int) -> None:
     for t in range(plan.task_begin[job], plan.task_begin[job + 1]):
         plan.free[plan.node[t]] += plan.memory[t]
 
 
 @kernel
 def improve(
-    plan: Plan,
-    limits: Limits,
-    rows: Rows,
+    plan: PlacementPlan,
+    limits: SearchInput,
+    rows: PathRows,
     jobs: int,
     hosts: Ints,
     seed: np.uint64,
@@ -273,7 +275,9 @@ def improve(
 
 
 @kernel
-def _change(plan: Plan, rows: Rows, job: int, hosts: Ints, seed: np.uint64, call: int, counter: int) -> bool:
+def _change(
+    plan: PlacementPlan, rows: PathRows, job: int, hosts: Ints, seed: np.uint64, call: int, counter: int
+) -> bool:
     """Make one random move; False when it changes nothing or its memory is not there."""
     draw = uniform_of(seed, POLICY, call, counter + 1)
     where = uniform_of(seed, POLICY, call, counter + 2)
@@ -284,7 +288,7 @@ def _change(plan: Plan, rows: Rows, job: int, hosts: Ints, seed: np.uint64, call
 
 
 @kernel
-def _state(plan: Plan, limits: Limits, jobs: int) -> tuple[Floats, Floats]:
+def _state(plan: PlacementPlan, limits: SearchInput, jobs: int) -> tuple[Floats, Floats]:
     """(jobs,) throughput of each job, and (R,) what they leave of each resource."""
     rate, left = fill(plan, limits, jobs), limits.capacity.copy()
     for j in range(jobs):
@@ -294,7 +298,9 @@ def _state(plan: Plan, limits: Limits, jobs: int) -> tuple[Floats, Floats]:
 
 
 @kernel
-def _spread(plan: Plan, limits: Limits, rows: Rows, job: int, rate: Floats, left: Floats) -> int:
+def _spread(
+    plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int, rate: Floats, left: Floats
+) -> int:
     """Route a job's flows, largest first, over what others leave (at least LEAST_SHARE); links looked at."""
     a, b = plan.edge_begin[job], plan.edge_begin[job + 1]
     own = np.zeros(limits.links)
@@ -327,7 +333,7 @@ def _spread(plan: Plan, limits: Limits, rows: Rows, job: int, rate: Floats, left
 
 
 @kernel
-def _keep(plan: Plan, job: int, node: Ints, path: Ints) -> None:
+def _keep(plan: PlacementPlan, job: int, node: Ints, path: Ints) -> None:
     """Remember the decision on a job."""
     a, b = plan.task_begin[job], plan.task_begin[job + 1]
     c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
@@ -336,7 +342,7 @@ def _keep(plan: Plan, job: int, node: Ints, path: Ints) -> None:
 
 
 @kernel
-def _undo(plan: Plan, job: int, node: Ints, path: Ints) -> None:
+def _undo(plan: PlacementPlan, job: int, node: Ints, path: Ints) -> None:
     """Go back to the decision that is remembered."""
     a, b = plan.task_begin[job], plan.task_begin[job + 1]
     c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
@@ -348,7 +354,7 @@ def _undo(plan: Plan, job: int, node: Ints, path: Ints) -> None:
 
 
 @kernel
-def _reroute(plan: Plan, rows: Rows, job: int, draw: float, where: float) -> bool:
+def _reroute(plan: PlacementPlan, rows: PathRows, job: int, draw: float, where: float) -> bool:
     a, b = plan.edge_begin[job], plan.edge_begin[job + 1]
     e = a + int(draw * (b - a))
     u = plan.source[job] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
@@ -365,7 +371,7 @@ def _reroute(plan: Plan, rows: Rows, job: int, draw: float, where: float) -> boo
 
 
 @kernel
-def _move(plan: Plan, job: int, draw: float, where: float, hosts: Ints, block: bool) -> bool:
+def _move(plan: PlacementPlan, job: int, draw: float, where: float, hosts: Ints, block: bool) -> bool:
     a, b = plan.task_begin[job], plan.task_begin[job + 1]
     task = a + int(draw * (b - a))
     at = plan.node[task]

@@ -228,7 +228,7 @@ def _weights_in_worlds(system: System, view: ReplicaView, memory: Any, stations:
         weights_at_sites(held(system), held(view), w, memory, stations[w])
 
 
-class Rule(KernelDispatch):
+class RequestRule(KernelDispatch):
     """Base of the shipped rules."""
 
     decide: Any = staticmethod(by_rule)
@@ -245,36 +245,36 @@ class Rule(KernelDispatch):
 
 
 @request_policy("cloud-only")
-class CloudOnly(Rule):
+class CloudOnly(RequestRule):
     """Everything goes to the cloud."""
 
 
 @request_policy("closest")
-class Closest(Rule):
+class NearestReplica(RequestRule):
     """The nearest node that hosts the service and has cores and memory now, else the cloud."""
 
 
 @request_policy("greedy")
-class Greedy(Rule):
+class Greedy(RequestRule):
     """The least used node that hosts the service and has cores and memory now, else the cloud (KaiS, V)."""
 
 
 @request_policy("two-choices")
-class TwoChoices(Rule):
+class TwoChoices(RequestRule):
     """Of two random nodes that host the service, where the request begins first (Mitzenmacher)."""
 
 
 @request_policy("random")
-class Random(Rule):
+class RandomStation(RequestRule):
     """A random station of the context mask."""
 
 
 @request_policy("deadline-queue")
-class DeadlineQueue(Rule):
+class DeadlineQueue(RequestRule):
     """The nearest station that ends the request in time by its queue; where none does, the soonest."""
 
 
-class Weighted(Rule):
+class Weighted(RequestRule):
     """The station with the largest linear score of its features; see `edgewise.policies.kais.stations`.
 
     Args:

@@ -5,23 +5,23 @@ contract → build_program → optimise → split_policy; see docs/split.md.
 
 from edgewise.policies.split.contract import Contraction, contract, limit_branches
 from edgewise.policies.split.free import by_free
-from edgewise.policies.split.optimum import Plan, blind, optimise
+from edgewise.policies.split.optimum import SplitPlan, blind, optimise
 from edgewise.policies.split.placements import count_placements
 from edgewise.policies.split.policy import NAMES, SplitPolicy, equal, local, split_policy
-from edgewise.policies.split.program import Forecast, JobClass, Program, build_program, free_chances
-from edgewise.policies.split.schedule import Ledger, Rule, finish, new_ledger
+from edgewise.policies.split.program import Prediction, QueryClass, SplitProgram, build_program, free_chances
+from edgewise.policies.split.schedule import Ledger, ServerChoice, finish, new_ledger
 from edgewise.policies.split.subgraphs import closed, subgraphs
 
 __all__ = [
     "NAMES",
     "Contraction",
-    "Forecast",
-    "JobClass",
     "Ledger",
-    "Plan",
-    "Program",
-    "Rule",
+    "Prediction",
+    "QueryClass",
+    "ServerChoice",
+    "SplitPlan",
     "SplitPolicy",
+    "SplitProgram",
     "blind",
     "build_program",
     "by_free",

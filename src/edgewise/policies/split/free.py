@@ -23,25 +23,25 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.policies.split.placements import Lines
-from edgewise.policies.split.program import Group, Program, assemble, free_chances
+from edgewise.policies.split.program import Group, SplitProgram, assemble, free_chances
 
 SHARE = 0.3
 HALF_DONE = 0.5  # of the mean work of a query: outstanding work that counts as one busy server
 RARE = 1e-6  # rates of 0 are refused
 
 
-def mean_work_s(program: Program) -> float:
+def mean_work_s(program: SplitProgram) -> float:
     """Mean time that a query needs on one server."""
     work = [sum(task.work_ops for task in job.graph.tasks) for job in program.classes]
     return float(program.rates_qps @ np.array(work)) / program.power_ops / float(program.rates_qps.sum())
 
 
-def useful_servers(program: Program) -> int:
+def useful_servers(program: SplitProgram) -> int:
     """More servers than this no placement uses."""
     return max([1, *(int(group.lines.part.max()) + 1 for group in program.groups)])
 
 
-def levels(program: Program, share: float = SHARE) -> Ints:
+def levels(program: SplitProgram, share: float = SHARE) -> Ints:
     """(servers + 1,) which plan is drawn from when so many servers are free: that for level + 1 servers.
 
     Raises:
@@ -53,7 +53,7 @@ def levels(program: Program, share: float = SHARE) -> Ints:
     return np.asarray(np.clip(used, 1, useful_servers(program)).astype(np.int64) - 1)
 
 
-def by_free(program: Program, share: float = SHARE, chances: Floats | None = None) -> Program:
+def by_free(program: SplitProgram, share: float = SHARE, chances: Floats | None = None) -> SplitProgram:
     """The program whose class j * L + l is class j while the plan for l + 1 servers applies.
 
     Args:

@@ -32,8 +32,8 @@ from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split.placements import placements
-from edgewise.policies.split.program import JobClass
-from edgewise.policies.split.schedule import Rule
+from edgewise.policies.split.program import QueryClass
+from edgewise.policies.split.schedule import ServerChoice
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
 MOST = 20_000
@@ -56,7 +56,7 @@ class Layout:
     groups: tuple[ServerGroup, ...]
     links: Mapping[str, float]
     routes: Mapping[tuple[str, str], tuple[str, ...]]
-    rule: Rule = Rule.UNIFORM
+    rule: ServerChoice = ServerChoice.UNIFORM
 
     def __post_init__(self) -> None:
         for group in self.groups:
@@ -80,7 +80,9 @@ class Layout:
 
 
 def joined(
-    groups: Sequence[ServerGroup], links: Mapping[tuple[str, str], float], rule: Rule = Rule.LEAST_LOADED
+    groups: Sequence[ServerGroup],
+    links: Mapping[tuple[str, str], float],
+    rule: ServerChoice = ServerChoice.LEAST_LOADED,
 ) -> Layout:
     """The layout of a topology: a link joins two groups, messages take a path with the fewest links.
 
@@ -139,7 +141,7 @@ class LayoutProgram:
         pooled: (R,) servers that share one queue: 1 for a link, and for a group with a uniform rule.
     """
 
-    classes: tuple[JobClass, ...]
+    classes: tuple[QueryClass, ...]
     layout: Layout
     stages: tuple[Stage, ...]
     capacity: Floats
@@ -176,7 +178,7 @@ class LayoutProgram:
         )
 
 
-def layout_program(classes: Sequence[JobClass], layout: Layout, limit: int = MOST) -> LayoutProgram:
+def layout_program(classes: Sequence[QueryClass], layout: Layout, limit: int = MOST) -> LayoutProgram:
     """Enumerate the placements of all classes on a layout.
 
     Raises:
@@ -196,7 +198,7 @@ def layout_program(classes: Sequence[JobClass], layout: Layout, limit: int = MOS
                     "contract further with limit_branches(…)"
                 )
     capacity = np.array([1.0] * len(layout.links) + [float(g.servers) for g in layout.groups])
-    pooled = np.ones_like(capacity) if layout.rule is Rule.UNIFORM else capacity
+    pooled = np.ones_like(capacity) if layout.rule is ServerChoice.UNIFORM else capacity
     return LayoutProgram(tuple(classes), layout, tuple(stages), capacity, pooled)
 
 

@@ -8,17 +8,17 @@ from edgewise.errors import ScenarioError
 from edgewise.model.graphs import group_links, server_groups
 from edgewise.model.topology import Topology
 from edgewise.policies.split.layout import LayoutProgram, joined, layout_program
-from edgewise.policies.split.program import JobClass, Program, build_program
+from edgewise.policies.split.program import QueryClass, SplitProgram, build_program
 
 
 def program_of(
-    topology: Topology, classes: Sequence[JobClass], queues: bool = False
-) -> Program | LayoutProgram:
-    """What is to be planned: a `Program` where all servers are in one cluster, else a `LayoutProgram`.
+    topology: Topology, classes: Sequence[QueryClass], queues: bool = False
+) -> SplitProgram | LayoutProgram:
+    """What is to be planned: a `SplitProgram` where all servers are in one cluster, else a `LayoutProgram`.
 
     Args:
         classes: contract their graphs first.
-        queues: of a `Program`: add bursts and waiting for servers to Nona's formula.
+        queues: of a `SplitProgram`: add bursts and waiting for servers to Nona's formula.
     Raises:
         ScenarioError: servers or links cannot be seen this way.
         PolicyError: there are too many placements.

@@ -17,8 +17,8 @@ from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
 from edgewise.policies.split.optimum import GAP, optimise
 from edgewise.policies.split.policy import SplitPolicy, split_policy
-from edgewise.policies.split.program import Program
-from edgewise.policies.split.schedule import Rule
+from edgewise.policies.split.program import SplitProgram
+from edgewise.policies.split.schedule import ServerChoice
 from edgewise.policies.split.tables import make_table
 
 LEAST_QPS = 1e-6  # a class that nobody asks for keeps a plan
@@ -42,11 +42,11 @@ class RateTracker:
 
     def __init__(
         self,
-        program: Program,
+        program: SplitProgram,
         queues: bool = True,
         memory_s: float = 60.0,
         tolerance: float = 0.2,
-        rule: Rule = Rule.LEAST_LOADED,
+        rule: ServerChoice = ServerChoice.LEAST_LOADED,
     ) -> None:
         for name, value in (("memory_s", memory_s), ("tolerance", tolerance)):
             if not value > 0:

@@ -20,13 +20,13 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.errors import PolicyError
 from edgewise.policies.split.choice import choose
-from edgewise.policies.split.program import Arrays, Forecast, Program
+from edgewise.policies.split.program import Arrays, Prediction, SplitProgram
 
 GAP = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SplitPlan:
     """How queries are split.
 
     Attributes:
@@ -37,9 +37,9 @@ class Plan:
         intervals: intervals of φ looked at.
     """
 
-    program: Program
+    program: SplitProgram
     theta: Floats
-    forecast: Forecast
+    forecast: Prediction
     bound: float
     intervals: int
 
@@ -50,7 +50,7 @@ class Plan:
         return max(total - self.bound, 0.0) / total if total > 0 else 0.0
 
 
-def optimise(program: Program, gap: float = GAP, most: int = 200_000) -> Plan:
+def optimise(program: SplitProgram, gap: float = GAP, most: int = 200_000) -> SplitPlan:
     """The probabilities that minimise Σ β_j τ_j.
 
     Args:
@@ -63,13 +63,13 @@ def optimise(program: Program, gap: float = GAP, most: int = 200_000) -> Plan:
         raise PolicyError(f"gap must be above 0, got {gap}")
     fixed = float(program.rates_qps @ (program.fixed_s + program.server_wait_s))
     theta, bound, count = _search(program.arrays, fixed, program.longest_s, gap, most)
-    plan = Plan(program, theta, program.forecast(theta), bound, count)
+    plan = SplitPlan(program, theta, program.forecast(theta), bound, count)
     if plan.gap > gap * (1 + 1e-6):
         raise PolicyError(f"the gap is {plan.gap:.2g} after {count} intervals; allow more than most={most}")
     return plan
 
 
-def blind(program: Program) -> Plan:
+def blind(program: SplitProgram) -> SplitPlan:
     """The congestion-blind plan: messages cost S alone, and nothing limits the link's load."""
     theta = np.zeros(program.variables)
     cost = program.costs_s(0.0)
@@ -78,9 +78,9 @@ def blind(program: Program) -> Plan:
     return fixed_plan(program, theta)
 
 
-def fixed_plan(program: Program, theta: Floats) -> Plan:
+def fixed_plan(program: SplitProgram, theta: Floats) -> SplitPlan:
     """A plan that was not optimised; its bound is 0."""
-    return Plan(program, theta, program.forecast(theta), 0.0, 0)
+    return SplitPlan(program, theta, program.forecast(theta), 0.0, 0)
 
 
 @kernel

@@ -10,17 +10,17 @@ from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
-from edgewise.policies.split.optimum import GAP, Plan, blind, fixed_plan, optimise
-from edgewise.policies.split.program import Program
-from edgewise.policies.split.schedule import Ledger, Method, Rule, place_queries
+from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
+from edgewise.policies.split.program import SplitProgram
+from edgewise.policies.split.schedule import Ledger, Method, ServerChoice, place_queries
 from edgewise.policies.split.tables import Graphs, Table, make_graphs, make_table
 
 WHOLE = {
-    "whole-random": Rule.UNIFORM,
-    "whole-round-robin": Rule.ROUND_ROBIN,
-    "whole-shortest-queue": Rule.SHORTEST_QUEUE,
-    "whole-least-loaded": Rule.LEAST_LOADED,
-    "whole-two-choices": Rule.TWO_CHOICES,
+    "whole-random": ServerChoice.UNIFORM,
+    "whole-round-robin": ServerChoice.ROUND_ROBIN,
+    "whole-shortest-queue": ServerChoice.SHORTEST_QUEUE,
+    "whole-least-loaded": ServerChoice.LEAST_LOADED,
+    "whole-two-choices": ServerChoice.TWO_CHOICES,
 }
 KEEP = ("nona-queues", "nona-free")  # their queries keep to as few servers as their plan needs
 NAMES = ("nona", "nona-queues", "nona-free", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
@@ -40,11 +40,11 @@ class SplitPolicy:
 
     name: str
     method: Method
-    rule: Rule
+    rule: ServerChoice
     table: Table
     graphs: Graphs
     link_bps: float
-    plan: Plan | None
+    plan: SplitPlan | None
 
     def place(self, jobs: Ints, ledger: Ledger, key: Key, first: int = 0) -> Ints:
         """Server of every task of some queries, placed one after the other.
@@ -75,9 +75,9 @@ class SplitPolicy:
 
 def split_policy(
     name: str,
-    program: Program,
-    rule: Rule = Rule.LEAST_LOADED,
-    plan: Plan | None = None,
+    program: SplitProgram,
+    rule: ServerChoice = ServerChoice.LEAST_LOADED,
+    plan: SplitPlan | None = None,
     gap: float = GAP,
     share: float = SHARE,
 ) -> SplitPolicy:
@@ -121,14 +121,14 @@ def split_policy(
     )
 
 
-def local(program: Program) -> Plan:
+def local(program: SplitProgram) -> SplitPlan:
     """Every query whole on one server."""
     theta = np.zeros(program.variables)
     theta[program.arrays.start[:-1]] = 1.0
     return fixed_plan(program, theta)
 
 
-def equal(program: Program) -> Plan:
+def equal(program: SplitProgram) -> SplitPlan:
     """As many servers as possible in each sub-graph, as evenly loaded as possible; sink at the root's.
 
     Among the placements that keep the sink with the root, the one with the least largest part, then the

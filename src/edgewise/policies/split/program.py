@@ -34,7 +34,7 @@ from edgewise.policies.split.subgraphs import closed, subgraphs
 
 
 @dataclass(frozen=True, slots=True)
-class JobClass:
+class QueryClass:
     """Queries of one kind.
 
     Attributes:
@@ -79,7 +79,7 @@ class Arrays(NamedTuple):
     weight_qps: Floats
 
 
-class Forecast(NamedTuple):
+class Prediction(NamedTuple):
     """What the formula predicts for given probabilities.
 
     Attributes:
@@ -98,7 +98,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class SplitProgram:
     """The optimisation problem of some job classes on some servers and a link.
 
     Attributes:
@@ -114,7 +114,7 @@ class Program:
         longest_s: waiting longer than this, no split pays: the largest interior work of a sub-graph / ν.
     """
 
-    classes: tuple[JobClass, ...]
+    classes: tuple[QueryClass, ...]
     servers: int
     power_ops: float
     link_bps: float
@@ -135,7 +135,7 @@ class Program:
         """Number of probabilities."""
         return int(self.arrays.load_s.size)
 
-    def forecast(self, theta: Floats) -> Forecast:
+    def forecast(self, theta: Floats) -> Prediction:
         """The formula's prediction (eqs. 1-11). `theta`: (N,) probabilities, 1 in each group."""
         a = self.arrays
         weight = np.repeat(a.weight_qps, np.diff(a.start))
@@ -146,13 +146,13 @@ class Program:
         for group, first, last in zip(self.groups, a.start, a.start[1:], strict=False):
             times[group.job] += len(group.subgraphs) * spent[first:last].sum()
         total = float(self.rates_qps @ times)
-        return Forecast(times, wait, load, total, total / float(self.rates_qps.sum()))
+        return Prediction(times, wait, load, total, total / float(self.rates_qps.sum()))
 
     def costs_s(self, wait_s: float) -> Floats:
         """(N,) time between root and sink of each placement when a message waits `wait_s`."""
         return np.asarray((self.arrays.base_s + self.arrays.slope * wait_s).max(axis=1))
 
-    def with_rates(self, rates_qps: Sequence[float]) -> Program:
+    def with_rates(self, rates_qps: Sequence[float]) -> SplitProgram:
         """The same problem at other rates; placements are not enumerated again."""
         if len(rates_qps) != len(self.classes):
             raise PolicyError(f"{len(rates_qps)} rates for {len(self.classes)} job classes; give one each")
@@ -163,13 +163,13 @@ class Program:
             classes, self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s, self.queues
         )
 
-    def with_link(self, link_bps: float) -> Program:
+    def with_link(self, link_bps: float) -> SplitProgram:
         """The same problem on another link."""
         return assemble(
             self.classes, self.servers, self.power_ops, link_bps, self.groups, self.fixed_s, self.queues
         )
 
-    def with_queues(self) -> Program:
+    def with_queues(self) -> SplitProgram:
         """The same problem with bursts and waiting for servers in the formula; itself where they are."""
         if self.queues:
             return self
@@ -178,13 +178,13 @@ class Program:
 
 
 def build_program(
-    classes: Sequence[JobClass],
+    classes: Sequence[QueryClass],
     servers: int,
     power_ops: float,
     link_bps: float,
     limit: int = LIMIT,
     queues: bool = False,
-) -> Program:
+) -> SplitProgram:
     """Enumerate the placements of all classes.
 
     Args:
@@ -221,15 +221,15 @@ def _check_positive(name: str, value: float) -> None:
 
 
 def assemble(
-    classes: tuple[JobClass, ...],
+    classes: tuple[QueryClass, ...],
     servers: int,
     power_ops: float,
     link_bps: float,
     groups: tuple[Group, ...],
     fixed_s: Floats,
     queues: bool,
-) -> Program:
-    """The program of groups whose placements are known; arguments as in `Program`."""
+) -> SplitProgram:
+    """The program of groups whose placements are known; arguments as in `SplitProgram`."""
     _check_positive("link_bps", link_bps)
     for job in classes:
         _check_positive(f"rate_qps of {job.graph.name!r}", job.rate_qps)
@@ -255,10 +255,10 @@ def assemble(
         weight_qps=np.array([classes[group.job].rate_qps * len(group.subgraphs) for group in groups]),
     )
     longest = float(work.sum(axis=1).max(initial=0.0)) / power_ops
-    return Program(classes, servers, power_ops, link_bps, groups, arrays, fixed_s, queues, wait, longest)
+    return SplitProgram(classes, servers, power_ops, link_bps, groups, arrays, fixed_s, queues, wait, longest)
 
 
-def task_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> float:
+def task_wait_s(classes: Sequence[QueryClass], servers: int, power_ops: float) -> float:
     """Mean wait of a task for a server that was chosen long before: one M/G/1 queue of tasks.
 
     W = ρ E[s²] / (2 E[s] (1 - ρ)) over the tasks s (Pollaczek-Khinchine). What the scheduler knew of the
@@ -290,7 +290,7 @@ def free_chances(busy: float, servers: int) -> Floats:
     return np.asarray((chance / chance.sum())[::-1])
 
 
-def _offered(classes: Sequence[JobClass], servers: int, power_ops: float) -> tuple[float, float, Floats]:
+def _offered(classes: Sequence[QueryClass], servers: int, power_ops: float) -> tuple[float, float, Floats]:
     """Servers that whole queries keep busy; E[s²] / E[s] of their service times; `free_chances`."""
     rates = np.array([job.rate_qps for job in classes])
     work_s = np.array([sum(task.work_ops for task in job.graph.tasks) for job in classes]) / power_ops
@@ -298,7 +298,7 @@ def _offered(classes: Sequence[JobClass], servers: int, power_ops: float) -> tup
     return busy, float(rates @ work_s**2) / busy if busy else 0.0, free_chances(busy, servers)
 
 
-def servers_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> Floats:
+def servers_wait_s(classes: Sequence[QueryClass], servers: int, power_ops: float) -> Floats:
     """(servers + 1,) mean wait of a query until 0, 1, … servers are rid of older queries, beyond the first's.
 
     A server takes the oldest query first, so whoever uses k servers waits on each until those who came
@@ -315,7 +315,7 @@ def servers_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) 
     return np.asarray(longest_s * (np.maximum(missing, 0) / (servers - free + 1)) @ chance)
 
 
-def server_wait_s(classes: Sequence[JobClass], servers: int, power_ops: float) -> float:
+def server_wait_s(classes: Sequence[QueryClass], servers: int, power_ops: float) -> float:
     """Mean wait of whole queries for the first of `servers` servers to be free (Allen and Cunneen).
 
     W = C(c, a) E[s²] / (2 E[s] (c - a)) with a = Σ β E[s] and Erlang's C, the chance that none is free.

@@ -17,7 +17,7 @@ from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.policies.split.tables import Graphs, Table
 
 
-class Rule(IntEnum):
+class ServerChoice(IntEnum):
     """Which of the servers that a query has not used in this sub-graph is taken."""
 
     UNIFORM = 0
@@ -59,8 +59,12 @@ def new_ledger(power_ops: Floats) -> Ledger:
     return Ledger(np.zeros(power.size), np.zeros(power.size, np.int64), power, np.zeros(1, np.int64))
 
 
-UNIFORM, ROUND_ROBIN, LEAST_LOADED = int(Rule.UNIFORM), int(Rule.ROUND_ROBIN), int(Rule.LEAST_LOADED)
-SHORTEST_QUEUE, TWO_CHOICES = int(Rule.SHORTEST_QUEUE), int(Rule.TWO_CHOICES)
+UNIFORM, ROUND_ROBIN, LEAST_LOADED = (
+    int(ServerChoice.UNIFORM),
+    int(ServerChoice.ROUND_ROBIN),
+    int(ServerChoice.LEAST_LOADED),
+)
+SHORTEST_QUEUE, TWO_CHOICES = int(ServerChoice.SHORTEST_QUEUE), int(ServerChoice.TWO_CHOICES)
 DRAW, SCATTER = int(Method.DRAW), int(Method.SCATTER)
 POLICY = int(Purpose.POLICY)
 

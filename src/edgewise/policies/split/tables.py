@@ -10,7 +10,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.model.work import TaskGraph
-from edgewise.policies.split.program import Program
+from edgewise.policies.split.program import SplitProgram
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
 
@@ -63,9 +63,9 @@ class Graphs(NamedTuple):
 
 
 def make_table(
-    program: Program, theta: Floats, level: Ints | None = None, unit_s: float = 1.0, keep: bool = False
+    program: SplitProgram, theta: Floats, level: Ints | None = None, unit_s: float = 1.0, keep: bool = False
 ) -> Table:
-    """The placements that `theta` ((N,), see `Program`) gives a positive probability.
+    """The placements that `theta` ((N,), see `SplitProgram`) gives a positive probability.
 
     `level`, `unit_s`: see `Table`; None: one plan. `keep`: queries keep to as many servers as the largest of
     their placements has parts.

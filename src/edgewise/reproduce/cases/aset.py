@@ -30,7 +30,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.aset import SHIPPED
 from edgewise.policies.dispatch.meta import ALL, PAPER
 from edgewise.report.figures import legend_below, new_axes
-from edgewise.report.statistics import Comparison, compare
+from edgewise.report.statistics import PairedComparison, compare
 from edgewise.reproduce.claims import (
     Finding,
     at_least,
@@ -162,7 +162,7 @@ def strongest(topology: str, count: int = 3) -> list[str]:
     return sorted(found["actions"], key=found["scores"].__getitem__, reverse=True)[:count]
 
 
-def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> Comparison:
+def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> PairedComparison:
     """One policy against one rival, paired by seed."""
     values = success(found)
     (row,) = compare({policy: values[policy], rival: values[rival]}, rival, POINT)

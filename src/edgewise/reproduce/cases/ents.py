@@ -37,7 +37,7 @@ PROCESSES = 2
 SMALL_NODES, SMALL_JOBS, SMALL_GRAPHS = 5, 2, (3, 5)
 
 
-class Point(NamedTuple):
+class FigurePoint(NamedTuple):
     """One setting of the paper's figures."""
 
     nodes: int
@@ -45,21 +45,21 @@ class Point(NamedTuple):
     jobs: int
 
 
-BASE = Point(30, 1, 50)
-TEN = Point(30, 10, 50)
+BASE = FigurePoint(30, 1, 50)
+TEN = FigurePoint(30, 10, 50)
 AT_1 = "1 Mbit/s, 30 nodes"
 BASELINES = ("lr", "br", "tp")  # of the paper
 BEST = "the best of them on validation seeds"
 VALIDATED = VALIDATION[:10]
 SERVED_POINT = 0.01  # share of the jobs
-E1 = tuple(Point(n, 1, 50) for n in NODES)
-E2 = tuple(Point(n, 10, 50) for n in NODES_FAST)
-E4 = tuple(Point(30, 1, j) for j in JOBS)
-E6 = tuple(Point(30, m, 50) for m in MEGABITS)
-QUICK = [Point(30, m, 50) for m in (1, 5, 10)]
+E1 = tuple(FigurePoint(n, 1, 50) for n in NODES)
+E2 = tuple(FigurePoint(n, 10, 50) for n in NODES_FAST)
+E4 = tuple(FigurePoint(30, 1, j) for j in JOBS)
+E6 = tuple(FigurePoint(30, m, 50) for m in MEGABITS)
+QUICK = [FigurePoint(30, m, 50) for m in (1, 5, 10)]
 
 
-class Outcome(NamedTuple):
+class PlacementResult(NamedTuple):
     """What one policy did at one point with one seed; `unserved` is a share of the submitted jobs."""
 
     fps: float
@@ -72,7 +72,7 @@ class Against(NamedTuple):
     """A policy compared with another at a point: in throughput, and in the share of jobs that it serves."""
 
     statement: str
-    point: Point
+    point: FigurePoint
     policy: str
     rival: str
     criterion: Criterion
@@ -105,25 +105,25 @@ def make(policy: str) -> PlacementPolicy:
     return Otfs(wait=False) if policy == AT_ONCE else load_placement(policy)
 
 
-def one(point: Point, policy: str, seed: int) -> Outcome:
+def one(point: FigurePoint, policy: str, seed: int) -> PlacementResult:
     """Simulate a policy at a point."""
     network = edge_network(seed, point.nodes, 1e6 * point.megabits)
     run = simulate_streaming(network, streaming_jobs(seed, network, point.jobs), make(policy), seed)
-    return Outcome(
+    return PlacementResult(
         run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, run.unserved / point.jobs
     )
 
 
-def _row(task: tuple[Point, int, Sequence[str]]) -> dict[str, Outcome]:
+def _row(task: tuple[FigurePoint, int, Sequence[str]]) -> dict[str, PlacementResult]:
     point, seed, policies = task
     return {policy: one(point, policy, seed) for policy in policies}
 
 
 def at_points(
-    points: Sequence[Point], seeds: Sequence[int], run: Run
-) -> dict[Point, dict[str, list[Outcome]]]:
+    points: Sequence[FigurePoint], seeds: Sequence[int], run: Run
+) -> dict[FigurePoint, dict[str, list[PlacementResult]]]:
     """Outcomes of every policy at every point, in the order of the seeds."""
-    found: dict[Point, dict[str, list[Outcome]]] = {}
+    found: dict[FigurePoint, dict[str, list[PlacementResult]]] = {}
     with ProcessPoolExecutor(PROCESSES) as pool:
         for point in points:
             run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.jobs} jobs")
@@ -161,12 +161,12 @@ def small_case(seed: int) -> Small:
     return Small(found[0], found[1], best.bound_fps <= best.total_fps * (1 + 1e-4))
 
 
-def values(outcomes: dict[str, list[Outcome]], field: str) -> dict[str, Floats]:
+def values(outcomes: dict[str, list[PlacementResult]], field: str) -> dict[str, Floats]:
     """(seeds,) one figure of every policy."""
     return {policy: np.array([getattr(o, field) for o in rows]) for policy, rows in outcomes.items()}
 
 
-def against(outcomes: dict[str, list[Outcome]], policy: str, rival: str) -> Finding:
+def against(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> Finding:
     """Relative gain in mean throughput over all submitted jobs, paired by seed."""
     fps = values(outcomes, "fps")
     (row,) = compare({policy: fps[policy], rival: fps[rival]}, rival=rival, ratio=True)
@@ -175,14 +175,14 @@ def against(outcomes: dict[str, list[Outcome]], policy: str, rival: str) -> Find
     return compared(row, f"{detail}; {unserved_words(outcomes, policy, rival)}")
 
 
-def serves_more(outcomes: dict[str, list[Outcome]], policy: str, rival: str) -> Finding:
+def serves_more(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> Finding:
     """Share of the submitted jobs that the policy serves and the rival does not, paired by seed."""
     unserved = values(outcomes, "unserved")
     words = f"share of the submitted jobs; {unserved_words(outcomes, policy, rival)}"
     return measured(unserved[rival] - unserved[policy], words)
 
 
-def unserved_words(outcomes: dict[str, list[Outcome]], policy: str, rival: str) -> str:
+def unserved_words(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> str:
     """How many jobs two policies leave unserved."""
     unserved = values(outcomes, "unserved")
     return (
@@ -206,10 +206,10 @@ COMPARED = {
     "E2-otfa-tp": Against(
         "10 Mbit/s, 30 nodes: OTFA has a higher average throughput than TP", TEN, "otfa", "tp", AHEAD
     ),
-    "E6-low": Against("2 Mbit/s: OTFA is ahead of TP", Point(30, 2, 50), "otfa", "tp", AHEAD),
-    "E6-five": Against("5 Mbit/s: OTFA is ahead of TP", Point(30, 5, 50), "otfa", "tp", AHEAD),
+    "E6-low": Against("2 Mbit/s: OTFA is ahead of TP", FigurePoint(30, 2, 50), "otfa", "tp", AHEAD),
+    "E6-five": Against("5 Mbit/s: OTFA is ahead of TP", FigurePoint(30, 5, 50), "otfa", "tp", AHEAD),
     "E6-alike": Against(
-        "20 Mbit/s: OTFA within 10 % of TP, the advantage is gone", Point(30, 20, 50), "otfa", "tp",
+        "20 Mbit/s: OTFA within 10 % of TP, the advantage is gone", FigurePoint(30, 20, 50), "otfa", "tp",
         at_most(0.10),
     ),
     "E7-43": Against(
@@ -283,7 +283,7 @@ def rival_of(run: Run) -> str:
     return run.rival({name: [row[name].fps for row in rows] for name in BASELINES}, VALIDATED)
 
 
-def _compared(run: Run, found: dict[Point, dict[str, list[Outcome]]], best: str) -> None:
+def _compared(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]]], best: str) -> None:
     """Every comparison at the points that were measured: who is ahead, and whether by leaving jobs out."""
     for id, what in COMPARED.items():
         if what.point not in found:
@@ -294,31 +294,31 @@ def _compared(run: Run, found: dict[Point, dict[str, list[Outcome]]], best: str)
             run.claim(SERVED[id], serves_more(outcomes, what.policy, rival), at_least(-SERVED_POINT))
 
 
-def _base(run: Run, base: dict[str, list[Outcome]]) -> None:
+def _base(run: Run, base: dict[str, list[PlacementResult]]) -> None:
     run.claim("E1-lr-low", measured(values(base, "fps")["lr"]), at_most(1.0))
     run.claim("E1-otfa-serves", measured(values(base, "unserved")["otfa"]), at_most(0.10))
     waits = values(base, "waiting_s")["otfa"]
     run.claim("E3-wait", measured(waits, "simulated; decisions take ms"), at_most(1.0))
 
 
-def _waiting_and_growth(run: Run, found: dict[Point, dict[str, list[Outcome]]]) -> None:
+def _waiting_and_growth(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]]]) -> None:
     """A job that never starts counts as waiting to the end of the run, so none is left out of a mean."""
 
-    def waits(point: Point, policy: str) -> Floats:
+    def waits(point: FigurePoint, policy: str) -> Floats:
         return values(found[point], "waiting_s")[policy]
 
-    def gain(point: Point) -> Floats:
+    def gain(point: FigurePoint) -> Floats:
         fps = values(found[point], "fps")
         return fps["otfa"] / fps["lr"]
 
-    ends = [values(found[Point(n, 10, 50)], "fps")["otfa"] for n in (10, 70)]
+    ends = [values(found[FigurePoint(n, 10, 50)], "fps")["otfa"] for n in (10, 70)]
     run.claim("E2-growth", measured(ends[1] / ends[0] - 1.0), at_least(0.5))
-    few = Point(20, 1, 50)
+    few = FigurePoint(20, 1, 50)
     run.claim("E3-few", measured(waits(few, "lr") - waits(few, "otfa"), "seconds more"), better_by(0.1))
-    run.claim("E3-many", measured(waits(Point(70, 1, 50), "otfa")), at_most(2.5))
-    larger = gain(Point(30, 1, 100)) - gain(Point(30, 1, 10))
+    run.claim("E3-many", measured(waits(FigurePoint(70, 1, 50), "otfa")), at_most(2.5))
+    larger = gain(FigurePoint(30, 1, 100)) - gain(FigurePoint(30, 1, 10))
     run.claim("E4-margin", measured(larger, "difference of the ratios OTFA / LR"), better_by(0.01))
-    many = Point(30, 1, 100)
+    many = FigurePoint(30, 1, 100)
     run.claim("E5-wait", measured(waits(many, "lr") - waits(many, "otfa"), "seconds more"), better_by(0.1))
 
 
@@ -344,7 +344,10 @@ _STYLE = (("#999999", "v"), ("#B8A800", "^"), ("#E69F00", "s"), ("#56B4E9", "D")
 
 
 def curves(
-    found: dict[Point, dict[str, list[Outcome]]], points: Sequence[Point], axis: str, field: str
+    found: dict[FigurePoint, dict[str, list[PlacementResult]]],
+    points: Sequence[FigurePoint],
+    axis: str,
+    field: str,
 ) -> Figure:
     """One curve for each policy with its 95 % intervals, as in the paper's fig. 11."""
     drawn, axes = new_axes(6.4, 4.4, f"{_WHAT[field]} over {_LABELS[axis]}")

@@ -20,7 +20,7 @@ from edgewise.learn.orchestration.export import export_scale, load_dispatch, loa
 from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
     SCARCE,
-    Setting,
+    TrainingSetting,
     setting,
     whole_description,
 )
@@ -33,7 +33,7 @@ from edgewise.reproduce.claims import at_least, at_most, exact, measured
 from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
-from edgewise.sim.replicas import Outcome, ReplicaWorlds, simulate
+from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 SHIPPED = "kais-scarce"
 OURS = "edgewise (evolved)"
@@ -109,8 +109,8 @@ def scale_named(name: str) -> ReplicaPolicy:
 
 
 def carried_out(
-    where: Setting, seeds: Sequence[int], dispatch: RequestPolicy, scale: ReplicaPolicy
-) -> Outcome:
+    where: TrainingSetting, seeds: Sequence[int], dispatch: RequestPolicy, scale: ReplicaPolicy
+) -> ServiceOutcome:
     """Worlds of these seeds; GSP-SS is told the arrival rates, as the paper assumes."""
     drawn = where.draw(seeds)
     for policy in (dispatch, scale):
@@ -119,7 +119,7 @@ def carried_out(
     return simulate(ReplicaWorlds(where.system, drawn, where.slots, seeds), dispatch, scale)
 
 
-def mean_frame_rate(outcome: Outcome) -> Floats:
+def mean_frame_rate(outcome: ServiceOutcome) -> Floats:
     """(W,) mean of Φ_f, each frame weighed by its arrivals, which is Φ'.
 
     Unweighed, a frame in which three requests arrive and sixty earlier ones end would count twenty.
@@ -127,7 +127,7 @@ def mean_frame_rate(outcome: Outcome) -> Floats:
     return outcome.throughput_rate
 
 
-def cost(outcome: Outcome) -> Floats:
+def cost(outcome: ServiceOutcome) -> Floats:
     """(W,) Φ_c of a world, bytes."""
     total: Floats = outcome.cost_bytes.sum(axis=1)
     return total
@@ -160,7 +160,7 @@ def _sequences(run: Run) -> None:
     run.figure("k7-cost", _figure({n: cost(o) / 1e9 for n, o in shown.items()}, "Φ_c of a sequence, GB"))
 
 
-def _unlimited(where: Setting) -> Setting:
+def _unlimited(where: TrainingSetting) -> TrainingSetting:
     """The setting with idle replicas of every service on every node: what sites' queues alone let through."""
     system = where.system
     return where._replace(
@@ -172,11 +172,11 @@ def _unlimited(where: Setting) -> Setting:
     )
 
 
-def _pair(where: Setting, seeds: Sequence[int], pair: tuple[str, str]) -> Outcome:
+def _pair(where: TrainingSetting, seeds: Sequence[int], pair: tuple[str, str]) -> ServiceOutcome:
     return carried_out(where, seeds, dispatch_named(pair[0]), scale_named(pair[1]))
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: ServiceOutcome) -> str:
     return f"{mean_frame_rate(outcome).mean():.4f} at {cost(outcome).mean() / 1e9:.2f} GB"
 
 

@@ -18,17 +18,17 @@ from edgewise.learn.orchestration.cmmac import DispatchConfig
 from edgewise.learn.orchestration.export import export
 from edgewise.learn.orchestration.gpg import ScaleConfig
 from edgewise.learn.orchestration.settings import setting
-from edgewise.learn.orchestration.train import Config, Fixed, Training, evaluate
+from edgewise.learn.orchestration.train import Fixed, Training, TrainingConfig, evaluate
 from edgewise.policies import orchestrate, requests
 from edgewise.report.figures import new_axes
 from edgewise.reproduce.claims import at_least, measured, within
 from edgewise.reproduce.run import Run
 from edgewise.workloads.requests import KINDS
 
-BOTH = Config(worlds=16, copies=2, episodes=40)  # K1, K4
+BOTH = TrainingConfig(worlds=16, copies=2, episodes=40)  # K1, K4
 BOTH_ON, FRAMES_BOTH, FRAMES_GPG = "scarce", 5, 10
 SMOOTHING, STEADY = 5, 20  # episodes
-GPG = Config(dispatch=None, worlds=8, copies=8, episodes=160)  # K3, K6
+GPG = TrainingConfig(dispatch=None, worlds=8, copies=8, episodes=160)  # K3, K6
 GPG_RATE = 3e-4  # of Adam; with 1e-3 and 5e-4 some trainings lose again what they had learned
 PATTERN_SEEDS, GRAPH_SEEDS, OTHER_SEEDS = 3, 3, 2
 HELD_OUT = 10  # test worlds
@@ -42,7 +42,7 @@ def trained_claims(run: Run) -> None:
     _chosen(run)
 
 
-def _trained(run: Run, name: str, where: str, config: Config, kind: str = "P4") -> Training:
+def _trained(run: Run, name: str, where: str, config: TrainingConfig, kind: str = "P4") -> Training:
     frames = FRAMES_BOTH if config.dispatch else FRAMES_GPG
     teachers = Fixed(requests.load("greedy"), orchestrate.load("none"))
     training = Training(setting(where, kind, frames), config, teachers)
@@ -69,7 +69,7 @@ def is_best(rates: Floats) -> bool:
     return means.size == 0 or bool(means[-1] >= means.max())
 
 
-def _rates(run: Run, where: str, stem: str, config: Config, seeds: int = OTHER_SEEDS) -> Floats:
+def _rates(run: Run, where: str, stem: str, config: TrainingConfig, seeds: int = OTHER_SEEDS) -> Floats:
     """(HELD_OUT,) rate of test worlds, mean over trainings; stations, nodes and changes are drawn from π."""
     trainings = [_trained(run, f"{stem}-{seed}", where, replace(config, seed=seed)) for seed in range(seeds)]
     rates: Floats = np.mean([_judged(run, training, stem) for training in trainings], axis=0)
@@ -86,7 +86,7 @@ def _judged(run: Run, training: Training, stem: str) -> Floats:
     return rate
 
 
-def _size(config: Config, seeds: int) -> str:
+def _size(config: TrainingConfig, seeds: int) -> str:
     return f"{seeds} trainings of {config.episodes} episodes of {config.worlds} worlds"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.policies.split import JobClass, Program, blind, build_program, contract, equal, optimise
+from edgewise.policies.split import QueryClass, SplitProgram, blind, build_program, contract, equal, optimise
 from edgewise.policies.split.free import mean_work_s
 from edgewise.policies.split.policy import split_policy
 from edgewise.profiling.dags import light_file, task_graph
@@ -62,21 +62,21 @@ MANY = 20  # times as many servers: nobody waits for one
 
 
 @cache
-def contracted(name: str) -> JobClass:
+def contracted(name: str) -> QueryClass:
     """A network, contracted, one query a second."""
     graph = task_graph(gpt2(), name) if name == "gpt2" else task_graph(light_file(name), name)
-    return JobClass(contract(graph).graph, 1.0)
+    return QueryClass(contract(graph).graph, 1.0)
 
 
 @cache
-def one_qps(workload: str, servers: int, queues: bool) -> Program:
+def one_qps(workload: str, servers: int, queues: bool) -> SplitProgram:
     """A workload with one query of each class a second; enumerated once."""
     what = SETTING["workloads"][workload]
     classes = [contracted(name) for name in what["models"]]
     return build_program(classes, servers, SETTING["power_ops"], what["link_bps"], queues=queues)
 
 
-def program_of(workload: str, load: float, servers: int | None = None, queues: bool = False) -> Program:
+def program_of(workload: str, load: float, servers: int | None = None, queues: bool = False) -> SplitProgram:
     """Classes of equal rates that keep the servers of the setting busy to `load`."""
     count = servers or SETTING["servers"]
     rate_qps = load * full_rate_qps(one_qps(workload, count, False))
@@ -84,7 +84,7 @@ def program_of(workload: str, load: float, servers: int | None = None, queues: b
     return base.with_rates([rate_qps] * len(base.classes))
 
 
-def full_rate_qps(program: Program) -> float:
+def full_rate_qps(program: SplitProgram) -> float:
     """Rate of each class, all equal, at which the setting's servers are just busy."""
     work = sum(task.work_ops for job in program.classes for task in job.graph.tasks)
     return float(SETTING["servers"] * program.power_ops / work)
@@ -246,23 +246,23 @@ def n2(run: Run) -> None:
     run.figure("n2-links", link_figure(links, value / alone_s, sent, chosen, simulated))
 
 
-def _local(program: Program) -> Floats:
+def _local(program: SplitProgram) -> Floats:
     theta = np.zeros(program.variables)
     theta[program.arrays.start[:-1]] = 1.0
     return theta
 
 
-def at_power(program: Program, factor: float) -> Program:
+def at_power(program: SplitProgram, factor: float) -> SplitProgram:
     """The same rates on servers `factor` times as fast."""
     return build_program(program.classes, program.servers, program.power_ops * factor, program.link_bps)
 
 
-def _bits(program: Program, theta: Floats) -> float:
+def _bits(program: SplitProgram, theta: Floats) -> float:
     """Data sent per query on average."""
     return program.forecast(theta).load * program.link_bps / float(program.rates_qps.sum())
 
 
-def _over_links(base: Program, links: Floats, seeds: Sequence[int], queries: int) -> list[Floats]:
+def _over_links(base: SplitProgram, links: Floats, seeds: Sequence[int], queries: int) -> list[Floats]:
     """For each capacity (seeds,) simulated means of nona-free over whole-least-loaded."""
     found, queued = [], base.with_queues()
     for link in links:

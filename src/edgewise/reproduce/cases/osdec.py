@@ -31,7 +31,7 @@ from edgewise.reproduce.claims import Finding, at_least, at_most, exact, measure
 from edgewise.reproduce.frozen import read_frozen
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import TRAINING
-from edgewise.sim.defer import Outcome, simulate
+from edgewise.sim.defer import DeferralOutcome, simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate
 
 FROZEN = "osdec-paper"
@@ -129,19 +129,19 @@ def _runs(
     seeds: Sequence[int],
     policies: Sequence[DeferralPolicy],
     objective: Objective = Objective(),  # noqa: B008
-) -> list[Outcome]:
+) -> list[DeferralOutcome]:
     """What each world came to under each policy (the training runs of one method)."""
     worlds = generate(pattern, seeds)
     return [simulate(worlds, policy, objective) for policy in policies]
 
 
-def _mean(runs: Sequence[Outcome]) -> Outcome:
+def _mean(runs: Sequence[DeferralOutcome]) -> DeferralOutcome:
     """Over the training runs of a method, for each world."""
     figures = {name: np.mean([getattr(part, name) for part in runs], axis=0) for name in FIGURES}
     return runs[0]._replace(**figures)
 
 
-def _totals_of(runs: Sequence[Outcome]) -> str:
+def _totals_of(runs: Sequence[DeferralOutcome]) -> str:
     """Mean total reward, and where there are several runs that of each."""
     each = [f"{part.reward.mean():.0f}" for part in runs]
     return f"{_mean(runs).reward.mean():.0f}" + (f" ({', '.join(each)})" if len(each) > 1 else "")
@@ -169,7 +169,7 @@ def _curve(training: Path, method: str) -> Floats:
     return np.array([card["curve"] for card in found])
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: DeferralOutcome) -> str:
     objective = Objective()
     return (
         f"utilisation {outcome.revenue.mean():.0f}, delay {-objective.delay * outcome.delay.mean():.0f}, "
@@ -177,7 +177,7 @@ def _words(outcome: Outcome) -> str:
     )
 
 
-def _table_1(run: Run, outcomes: Mapping[str, Outcome]) -> None:
+def _table_1(run: Run, outcomes: Mapping[str, DeferralOutcome]) -> None:
     fifo = outcomes["fifo"]
     delay = 2.0 * fifo.delay
     run.claim("fifo-utilisation", measured(fifo.revenue / 3602.45, _words(fifo)), within(0.98, 1.02))
@@ -190,7 +190,9 @@ def _table_1(run: Run, outcomes: Mapping[str, Outcome]) -> None:
         run.claim(f"osdec-{rival}", _ratio(ours.reward, outcomes[rival].reward, ours), at_least(least))
 
 
-def _ablation(run: Run, outcomes: Mapping[str, Outcome], runs: Mapping[str, Sequence[Outcome]]) -> None:
+def _ablation(
+    run: Run, outcomes: Mapping[str, DeferralOutcome], runs: Mapping[str, Sequence[DeferralOutcome]]
+) -> None:
     """The pair of neighbours in the paper's order that contradicts it most, or agrees least."""
     pairs = [*pairwise(("osdec", "ppo-att-auxl", "ppo-att-auxh", "ppo-att")), *PLAIN]
     ratios = {pair: outcomes[pair[0]].reward / outcomes[pair[1]].reward for pair in pairs}
@@ -200,7 +202,7 @@ def _ablation(run: Run, outcomes: Mapping[str, Outcome], runs: Mapping[str, Sequ
     run.claim("ablation", measured(ratios[least], detail), at_least(1.0))
 
 
-def _ratio(ours: Floats, theirs: Floats, outcome: Outcome) -> Finding:
+def _ratio(ours: Floats, theirs: Floats, outcome: DeferralOutcome) -> Finding:
     """Mean over seeds of the ratio, paired by seed."""
     return measured(ours / theirs, _words(outcome))
 
@@ -223,7 +225,7 @@ def _table_2(run: Run) -> None:
 
 def _six_cases(run: Run) -> None:
     """Where two cases are the paper's own distributions, the policies trained on those are used."""
-    known: dict[DeferralPattern, dict[str, list[Outcome]]] = {}
+    known: dict[DeferralPattern, dict[str, list[DeferralOutcome]]] = {}
     tetris, ours, words = [], [], []
     for name, pattern in cases().items():
         run.step(f"six distributions: {name}")
@@ -242,7 +244,7 @@ def _six_cases(run: Run) -> None:
         run.claim("osdec-cases", measured(sorted(ours, key=_level)[-4], detail), at_least(1.0))
 
 
-def _case_runs(run: Run, pattern: DeferralPattern, situation: str) -> dict[str, list[Outcome]]:
+def _case_runs(run: Run, pattern: DeferralPattern, situation: str) -> dict[str, list[DeferralOutcome]]:
     policies: dict[str, list[DeferralPolicy]] = {rule: [defer.load(rule)] for rule in RULES}
     if run.training is not None:
         policies |= {method: _trained(run, method, situation) for method in ("ppo-att", "osdec")}
@@ -253,7 +255,7 @@ def _level(values: Floats) -> float:
     return float(values.mean())
 
 
-def _curves(run: Run, training: Path, runs: Mapping[str, Sequence[Outcome]]) -> None:
+def _curves(run: Run, training: Path, runs: Mapping[str, Sequence[DeferralOutcome]]) -> None:
     """Curves are on validation worlds, as the cards have them; results on the seeds of this run."""
     curves = {name: _curve(training, name) for name in METHODS}
     ends = {name: float(curve[:, -1, 1].mean()) for name, curve in curves.items()}
@@ -270,7 +272,7 @@ def _curves(run: Run, training: Path, runs: Mapping[str, Sequence[Outcome]]) -> 
     run.figure("runs", _run_figure(levels))
 
 
-def _recipes(run: Run, outcomes: Mapping[str, Outcome]) -> None:
+def _recipes(run: Run, outcomes: Mapping[str, DeferralOutcome]) -> None:
     ours = outcomes["osdec"]
     skip = _runs(PAPER, run.seeds, _trained(run, "osdec-skip"))
     run.claim("skip-osdec", _against(skip, _mean(skip).reward / ours.reward), at_least(1.01))
@@ -279,11 +281,11 @@ def _recipes(run: Run, outcomes: Mapping[str, Outcome]) -> None:
         run.claim("recipe", _against(paper, ours.reward / _mean(paper).reward), at_least(1.01))
 
 
-def _against(runs: Sequence[Outcome], ratio: Floats) -> Finding:
+def _against(runs: Sequence[DeferralOutcome], ratio: Floats) -> Finding:
     return measured(ratio, f"{_words(_mean(runs))}, of runs {_totals_of(runs)}")
 
 
-def _beyond(run: Run, outcomes: dict[str, Outcome]) -> None:
+def _beyond(run: Run, outcomes: dict[str, DeferralOutcome]) -> None:
     worlds = generate(PAPER, run.seeds)
     bounds = np.array([hindsight(worlds, w).bound for w in range(len(run.seeds))])
     optimum = f"optimum {bounds.mean():.0f}"
@@ -301,11 +303,11 @@ def _beyond(run: Run, outcomes: dict[str, Outcome]) -> None:
     outcomes["horizon"] = horizon
 
 
-def _programs(run: Run) -> list[Outcome]:
+def _programs(run: Run) -> list[DeferralOutcome]:
     """A program in each slot, for this slot by itself and for 12."""
     capacity = generate(PAPER, FITTING).left_over
     programs = [Horizon(Forecast.fit(capacity, ahead)) for ahead in (1, AHEAD)]
-    done: list[list[Outcome]] = []
+    done: list[list[DeferralOutcome]] = []
     worlds = run.seeds[: PROGRAM_WORLDS_QUICK if run.quick else PROGRAM_WORLDS]
     for seed in worlds:
         run.step(f"rolling horizon: world {len(done) + 1} of {len(worlds)}")
@@ -313,14 +315,16 @@ def _programs(run: Run) -> list[Outcome]:
     return [_joined(column) for column in zip(*done, strict=True)]
 
 
-def _joined(parts: Sequence[Outcome]) -> Outcome:
+def _joined(parts: Sequence[DeferralOutcome]) -> DeferralOutcome:
     """Worlds one after the other; starts, of which each world has as many as jobs, are left out."""
 
     def join(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(part, name) for part in parts])
 
-    names = [name for name in Outcome._fields if name != "start"]
-    return Outcome(**{name: join(name) for name in names}, start=np.zeros((len(parts), 0), dtype=np.int64))
+    names = [name for name in DeferralOutcome._fields if name != "start"]
+    return DeferralOutcome(
+        **{name: join(name) for name in names}, start=np.zeros((len(parts), 0), dtype=np.int64)
+    )
 
 
 def _totals(totals: Mapping[str, Floats]) -> Figure:

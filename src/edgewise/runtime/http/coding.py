@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Awaitable
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime.http.messages import LARGE_BYTES, Handler, Request, Response, failure
+from edgewise.runtime.http.messages import LARGE_BYTES, Handler, HttpRequest, Response, failure
 
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's words for the two formats
 LEAST_BYTES = 1024  # smaller answers gain nothing
@@ -21,7 +21,7 @@ def coded(handler: Handler, most_bytes: int) -> Handler:
         most_bytes: of a decoded body.
     """
 
-    async def convert(request: Request) -> Response:
+    async def convert(request: HttpRequest) -> Response:
         try:
             request.body = await decoded(request, most_bytes)
         except ProtocolError as error:
@@ -33,7 +33,7 @@ def coded(handler: Handler, most_bytes: int) -> Handler:
         answer = await handler(request)
         return await encoded(answer, request.headers.get("accept-encoding", ""))
 
-    def handle(request: Request) -> Awaitable[Response]:
+    def handle(request: HttpRequest) -> Awaitable[Response]:
         headers = request.headers
         plain = "content-encoding" not in headers and "accept-encoding" not in headers
         return handler(request) if plain else convert(request)
@@ -41,7 +41,7 @@ def coded(handler: Handler, most_bytes: int) -> Handler:
     return handle
 
 
-async def decoded(request: Request, most_bytes: int) -> bytes:
+async def decoded(request: HttpRequest, most_bytes: int) -> bytes:
     """A request's body as it was before it was compressed; a large one in a thread.
 
     Raises:

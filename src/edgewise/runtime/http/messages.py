@@ -27,7 +27,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     """An HTTP request.
 
     Attributes:
@@ -59,7 +59,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 def as_json(value: Any, status: int = 200) -> Response:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
-from edgewise.runtime.http.messages import Handler, Request, Response, failure
+from edgewise.runtime.http.messages import Handler, HttpRequest, Response, failure
 
 HEALTH = ("/v2/health/live", "/v2/health/ready")
 OPEN_PATHS = (*HEALTH, "/openapi.json")
@@ -24,7 +24,7 @@ HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AccessGuard:
     """Who may ask a server what. Health and /openapi.json are for everyone.
 
     Attributes:
@@ -37,7 +37,7 @@ class Guard:
     operators: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
-    def refusal(self, request: Request) -> Response | None:
+    def refusal(self, request: HttpRequest) -> Response | None:
         """The answer to a request that may not be made; None to one that may."""
         path, headers = request.path, request.headers
         if path in HEALTH:
@@ -63,10 +63,10 @@ class Guard:
         return response
 
 
-def protect(handler: Handler, guard: Guard) -> Handler:
+def protect(handler: Handler, guard: AccessGuard) -> Handler:
     """Let only requests through that `guard` does not refuse."""
 
-    async def checked(request: Request) -> Response:
+    async def checked(request: HttpRequest) -> Response:
         return guard.refusal(request) or await handler(request)
 
     return checked

@@ -21,7 +21,7 @@ from edgewise.runtime.http.messages import (
     LOCALHOST,
     MAX_BODY_BYTES,
     Handler,
-    Request,
+    HttpRequest,
     Response,
     failure,
     use_large_buffers,
@@ -72,7 +72,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, shared: _Shared) -> None:
         self._shared = shared
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[tuple[Request | Response, bool, bool]] = deque()
+        self._waiting: deque[tuple[HttpRequest | Response, bool, bool]] = deque()
         self._transport: asyncio.Transport
         self._owed: asyncio.Task[None] | Later[Any] | None = None  # what the answer waits for
         self._refused = False  # nothing more is read
@@ -180,7 +180,7 @@ class _Connection(asyncio.Protocol):
             path = "/" + path.partition("://")[2].partition("/")[2]
         head_only = self._method == "HEAD"
         self._body, self._reading = [], False
-        request = Request("GET" if head_only else self._method, path, self._headers, body, self._since_s)
+        request = HttpRequest("GET" if head_only else self._method, path, self._headers, body, self._since_s)
         self._waiting.append((request, self._alive, head_only))
         if len(self._waiting) > self._shared.limits.pipelined:
             self._transport.pause_reading()
@@ -317,7 +317,7 @@ class _Connection(asyncio.Protocol):
         return self._owed is not None or bool(self._waiting)
 
 
-async def _call(handler: Handler, request: Request) -> Response:
+async def _call(handler: Handler, request: HttpRequest) -> Response:
     try:
         return await handler(request)
     except ProtocolError as error:

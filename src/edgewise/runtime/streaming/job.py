@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import JobDescription, StreamingJob
+from edgewise.model.jobs import Pipeline, PipelineDescription
 from edgewise.workloads.job_files import task_functions
 
 
 @dataclass(frozen=True, slots=True)
-class LiveJob:
+class LivePipeline:
     """What a session needs of a job.
 
     Attributes:
@@ -22,15 +22,15 @@ class LiveJob:
         frames: files that the source sends in turn.
     """
 
-    job: StreamingJob
+    job: Pipeline
     code: Path
     functions: dict[str, str]
     frames: tuple[Path, ...]
 
 
 def live_job(
-    job: StreamingJob, description: JobDescription, code: str | Path, frames: Sequence[str | Path]
-) -> LiveJob:
+    job: Pipeline, description: PipelineDescription, code: str | Path, frames: Sequence[str | Path]
+) -> LivePipeline:
     """A job with its code and frames, checked.
 
     Raises:
@@ -47,7 +47,7 @@ def live_job(
     missing = [str(frame) for frame in frames if not Path(frame).is_file()]
     if missing:
         raise ScenarioError(f"job {job.name!r}: frame {missing[0]} is no file; check the path")
-    return LiveJob(
+    return LivePipeline(
         job,
         Path(code).resolve(),
         dict(zip(ids, names, strict=True)),

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.errors import RunError
-from edgewise.model.jobs import StreamingJob
+from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.sqlite import Database
-from edgewise.runtime.streaming.job import LiveJob
+from edgewise.runtime.streaming.job import LivePipeline
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
@@ -71,7 +71,7 @@ class LinkStatus(NamedTuple):
     seen_s: float
 
 
-class JobStatus(NamedTuple):
+class PipelineStatus(NamedTuple):
     """A job: "waiting", "running" or "ended", and since when."""
 
     number: int
@@ -128,7 +128,7 @@ class MetaStore(Database):
             _insert(self._db, "flow", list(flows))
             _insert(self._db, "task", list(tasks))
 
-    def add_job(self, live: LiveJob) -> int:
+    def add_job(self, live: LivePipeline) -> int:
         """Keep a job that waits; returns its number."""
         row = self._db.execute(
             "INSERT INTO job (name, state, live, since_s) VALUES (?, ?, ?, ?)",
@@ -148,7 +148,7 @@ class MetaStore(Database):
         for number, _ in self.unfinished():
             self.set_state(number, ENDED)
 
-    def unfinished(self) -> list[tuple[int, LiveJob]]:
+    def unfinished(self) -> list[tuple[int, LivePipeline]]:
         """Jobs that wait or run, oldest first."""
         rows = self._db.execute(
             "SELECT number, live FROM job WHERE state <> ? ORDER BY number", (ENDED,)
@@ -182,10 +182,10 @@ class MetaStore(Database):
         rows = self._db.execute("SELECT * FROM link ORDER BY rowid").fetchall()
         return [LinkStatus(one, other, bps, bool(up), *rest) for one, other, bps, up, *rest in rows]
 
-    def jobs(self) -> list[JobStatus]:
+    def jobs(self) -> list[PipelineStatus]:
         """All jobs there ever were, oldest first."""
         rows = self._db.execute("SELECT number, name, state, since_s FROM job ORDER BY number")
-        return [JobStatus(*row) for row in rows]
+        return [PipelineStatus(*row) for row in rows]
 
     def tasks(self, job: int) -> list[TaskStatus]:
         """What is known of a job's tasks."""
@@ -204,11 +204,11 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
         db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
 
 
-def _as_json(live: LiveJob) -> str:
+def _as_json(live: LivePipeline) -> str:
     return json.dumps(asdict(live), default=str)  # paths as text
 
 
-def _from_json(text: str) -> LiveJob:
+def _from_json(text: str) -> LivePipeline:
     fields = json.loads(text)
     job = fields["job"]
     graph = TaskGraph(
@@ -216,8 +216,8 @@ def _from_json(text: str) -> LiveJob:
         tuple(Task(**task) for task in job["graph"]["tasks"]),
         tuple(Edge(**edge) for edge in job["graph"]["edges"]),
     )
-    return LiveJob(
-        StreamingJob(**{**job, "graph": graph}),
+    return LivePipeline(
+        Pipeline(**{**job, "graph": graph}),
         Path(fields["code"]),
         fields["functions"],
         tuple(Path(frame) for frame in fields["frames"]),

@@ -18,8 +18,8 @@ from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.streaming.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 
 if TYPE_CHECKING:
-    from edgewise.runtime.streaming.rates import Running
-    from edgewise.runtime.streaming.session import StreamSession
+    from edgewise.runtime.streaming.rates import RunningPipeline
+    from edgewise.runtime.streaming.session import PipelineSession
 
 WATCH_S = 1.0
 
@@ -32,7 +32,7 @@ class Monitor:
         file: of the database.
     """
 
-    def __init__(self, session: StreamSession, file: Path) -> None:
+    def __init__(self, session: PipelineSession, file: Path) -> None:
         self._session, self._file = session, file
         self._seen: dict[tuple[int, str], dict[str, float]] = {}
         self._carried: tuple[float, Ints] | None = None
@@ -67,7 +67,9 @@ class Monitor:
             [link_status(self._session, link, bps) for link, bps in enumerate(rate.tolist())],
         )
 
-    def _work(self, jobs: list[tuple[int, Running]]) -> tuple[list[TaskStatus], list[FlowStatus], Floats]:
+    def _work(
+        self, jobs: list[tuple[int, RunningPipeline]]
+    ) -> tuple[list[TaskStatus], list[FlowStatus], Floats]:
         """Tasks and flows, and (N,) how many tasks of each node worked on average since the last look."""
         busy = np.zeros(len(self._session.network.names))
         tasks, flows, seen = [], [], {}
@@ -98,7 +100,7 @@ class Monitor:
         self._carried = now_s, carried
         return np.asarray(8.0 * (carried - before) / max(now_s - before_s, WATCH_S / 4))
 
-    def _nodes(self, jobs: list[tuple[int, Running]], busy: Floats) -> list[NodeStatus]:
+    def _nodes(self, jobs: list[tuple[int, RunningPipeline]], busy: Floats) -> list[NodeStatus]:
         network = self._session.network
         free, _ = free_of(network, [job.placed for _, job in jobs])
         count = np.zeros(len(network.names), dtype=np.int64)
@@ -111,7 +113,7 @@ class Monitor:
         ]
 
 
-def link_status(session: StreamSession, link: int, rate_bps: float) -> LinkStatus:
+def link_status(session: PipelineSession, link: int, rate_bps: float) -> LinkStatus:
     """A link as the session has it now, and what it carries."""
     network = session.network
     one, other = (network.names[node] for node in network.ends[link])
@@ -120,7 +122,7 @@ def link_status(session: StreamSession, link: int, rate_bps: float) -> LinkStatu
 
 
 def _flows(
-    number: int, job: Running, gained: dict[str, dict[str, float]], session: StreamSession
+    number: int, job: RunningPipeline, gained: dict[str, dict[str, float]], session: PipelineSession
 ) -> Iterator[FlowStatus]:
     order, placed = job.live.job.graph.order(), job.placed
     names, ends = session.network.names, session.network.ends

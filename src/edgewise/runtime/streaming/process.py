@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgewise.errors import RunError
-from edgewise.runtime.streaming.task import LOST, PERIOD_S, Setting
-from edgewise.runtime.testbeds.base import Backend
+from edgewise.runtime.streaming.task import LOST, PERIOD_S, TaskSetting
+from edgewise.runtime.testbeds.base import Testbed
 
 
-class Process:
+class StartedTask:
     """One process of `edgewise.runtime.streaming.task`.
 
     Args:
@@ -25,7 +25,7 @@ class Process:
         setting: what it is told first.
     """
 
-    def __init__(self, backend: Backend, node: int, label: str, setting: Setting) -> None:
+    def __init__(self, backend: Testbed, node: int, label: str, setting: TaskSetting) -> None:
         self.label = label
         command = backend.command(node, [sys.executable, "-m", "edgewise.runtime.streaming.task"])
         self._popen = subprocess.Popen(

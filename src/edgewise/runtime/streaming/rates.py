@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgewise.core.placement import Placement
-from edgewise.runtime.streaming.job import LiveJob
-from edgewise.runtime.streaming.process import Process
+from edgewise.runtime.streaming.job import LivePipeline
+from edgewise.runtime.streaming.process import StartedTask
 
 SOURCE = "source"  # name of the process that sends frames
 
@@ -32,7 +32,7 @@ class FlowRate:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRates:
+class PipelineRates:
     """One job over a measurement.
 
     Attributes:
@@ -53,13 +53,13 @@ class JobRates:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningPipeline:
     """A job and its processes; the source is one of them, under `process_key`."""
 
-    live: LiveJob
+    live: LivePipeline
     placed: Placement
     ports: list[int]
-    processes: dict[str, Process]
+    processes: dict[str, StartedTask]
 
     def edge(self, e: int) -> str:
         """Name of an edge, "tail->head"."""
@@ -68,12 +68,12 @@ class Running:
 
 
 def rates_of(
-    job: Running,
+    job: RunningPipeline,
     names: Sequence[str],
     planned_fps: float,
     before: Mapping[str, Mapping[str, float]],
     after: Mapping[str, Mapping[str, float]],
-) -> JobRates:
+) -> PipelineRates:
     """What a job did between two reports of its processes.
 
     Args:
@@ -102,7 +102,7 @@ def rates_of(
         for e in range(len(p.job.head))
         if p.tail_node[e] != p.head_node[e]
     ]
-    return JobRates(
+    return PipelineRates(
         job.live.job.name,
         {name: names[int(p.node[i])] for i, name in enumerate(order)},
         planned_fps,

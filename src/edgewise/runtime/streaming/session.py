@@ -19,8 +19,8 @@ import numpy as np
 
 from edgewise.core.keyed import Key
 from edgewise.core.placement import (
-    JobArrays,
     NetworkView,
+    PipelineArrays,
     Placement,
     PlacementPolicy,
     arrays_of,
@@ -29,20 +29,20 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.errors import RunError, ScenarioError
-from edgewise.runtime.streaming.job import LiveJob
+from edgewise.runtime.streaming.job import LivePipeline
 from edgewise.runtime.streaming.meta import ENDED, RUNNING, MetaStore
 from edgewise.runtime.streaming.monitor import Monitor, link_status
-from edgewise.runtime.streaming.process import Process
-from edgewise.runtime.streaming.rates import SOURCE, JobRates, Running, process_key, rates_of
-from edgewise.runtime.streaming.task import PERIOD_S, Output, Setting
-from edgewise.runtime.testbeds.base import Backend, Flow
-from edgewise.runtime.testbeds.local import LocalBackend
+from edgewise.runtime.streaming.process import StartedTask
+from edgewise.runtime.streaming.rates import SOURCE, PipelineRates, RunningPipeline, process_key, rates_of
+from edgewise.runtime.streaming.task import PERIOD_S, FlowTarget, TaskSetting
+from edgewise.runtime.testbeds.base import Flow, Testbed
+from edgewise.runtime.testbeds.local import LocalTestbed
 
 ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
 READY_S = 60.0  # a task must have loaded its code within
 
 
-class StreamSession:
+class PipelineSession:
     """Streaming jobs on a backend under a placement policy. Use it with `with`, or call `close`.
 
     Args:
@@ -56,7 +56,7 @@ class StreamSession:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Testbed,
         policy: PlacementPolicy,
         seed: int = 0,
         emulate: bool = True,
@@ -64,22 +64,22 @@ class StreamSession:
     ) -> None:
         self.backend, self.policy, self.emulate, self.meta = backend, policy, emulate, meta
         self.network = backend.network
-        self.running: dict[int, Running] = {}
-        self._jobs: dict[int, LiveJob] = {}
-        self._profiled: dict[int, JobArrays] = {}
+        self.running: dict[int, RunningPipeline] = {}
+        self._jobs: dict[int, LivePipeline] = {}
+        self._profiled: dict[int, PipelineArrays] = {}
         self._waiting: list[int] = []
         policy.reset(self.network, Key(seed))
         self._monitor: Monitor | None = None
         self._secret = token_urlsafe(24)  # by which tasks know each other
         self._began_s = time.monotonic()
 
-    def __enter__(self) -> StreamSession:
+    def __enter__(self) -> PipelineSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, jobs: Sequence[LiveJob]) -> None:
+    def submit(self, jobs: Sequence[LivePipeline]) -> None:
         """Add jobs and decide; those that find no room wait.
 
         Raises:
@@ -111,7 +111,7 @@ class StreamSession:
         self.decide()
         return [live.job.name for _, live in left]
 
-    def _add(self, number: int, live: LiveJob) -> None:
+    def _add(self, number: int, live: LivePipeline) -> None:
         self._profiled[number] = arrays_of(live.job, number, self.network)
         self._jobs[number] = live
         self._waiting.append(number)
@@ -174,7 +174,7 @@ class StreamSession:
         if self.meta is not None and self._monitor is None:
             self._monitor = Monitor(self, self.meta.file)
 
-    def measure(self, seconds: float, settle_s: float = 1.0) -> tuple[JobRates, ...]:
+    def measure(self, seconds: float, settle_s: float = 1.0) -> tuple[PipelineRates, ...]:
         """What jobs and flows do, over `seconds` after a while of settling.
 
         Raises:
@@ -206,7 +206,7 @@ class StreamSession:
         if self.meta is not None:
             self.meta.set_state(number, state)
 
-    def _measured(self, number: int) -> JobArrays:
+    def _measured(self, number: int) -> PipelineArrays:
         """The job with the work its tasks turned out to be, time of a frame x speed of the node."""
         job = self._profiled[number]
         if self.meta is None:
@@ -227,7 +227,7 @@ class StreamSession:
         )
 
     def _carry_out(self, decided: Mapping[int, Placement]) -> None:
-        fresh: list[Running] = []
+        fresh: list[RunningPipeline] = []
         for number, placed in decided.items():
             old = self.running.get(number)
             if old is not None and (old.placed.node == placed.node).all():
@@ -246,7 +246,7 @@ class StreamSession:
                 process.tell("go")
         self._tell_rates()
 
-    def _flows(self, job: Running) -> list[Flow]:
+    def _flows(self, job: RunningPipeline) -> list[Flow]:
         """Flows between nodes; the bandwidth of the plan is what the network manager enforces."""
         p = job.placed
         return [
@@ -256,7 +256,7 @@ class StreamSession:
         ]
 
     def _tell_rates(self) -> None:
-        if not isinstance(self.backend, LocalBackend):
+        if not isinstance(self.backend, LocalTestbed):
             return
         rates = {
             str(flow.port): self.backend.sender_rate_bps(flow.port)
@@ -267,28 +267,28 @@ class StreamSession:
             for process in job.processes.values():
                 process.tell_json(rates)
 
-    def _started(self, live: LiveJob, placed: Placement) -> Running:
+    def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
         ports = [self.backend.port() for _ in placed.job.head]
         order = live.job.graph.order()
-        job = Running(live, placed, ports, {})
+        job = RunningPipeline(live, placed, ports, {})
         for task in range(-1, len(order)):
             node = placed.job.source if task < 0 else int(placed.node[task])
             name = SOURCE if task < 0 else order[task]
             label = f"job {live.job.name!r}, {'its source' if task < 0 else f'task {name!r}'}"
-            job.processes[process_key(task, order)] = Process(
+            job.processes[process_key(task, order)] = StartedTask(
                 self.backend, node, label, self._setting(live, placed, ports, task, order)
             )
         return job
 
     def _setting(
-        self, live: LiveJob, placed: Placement, ports: Sequence[int], task: int, order: Sequence[str]
-    ) -> Setting:
+        self, live: LivePipeline, placed: Placement, ports: Sequence[int], task: int, order: Sequence[str]
+    ) -> TaskSetting:
         job = self._profiled[placed.job.id]  # a slow node is as slow as the profile says
         node = job.source if task < 0 else int(placed.node[task])
         ins = [ports[e] for e in range(len(job.head)) if task >= 0 and job.head[e] == task]
         outs = [self._output(placed, ports, e) for e in range(len(job.head)) if job.tail[e] == task]
         least_s = job.work_ops[task] / self.network.speed_ops[node] if task >= 0 and self.emulate else 0.0
-        return Setting(
+        return TaskSetting(
             code=None if task < 0 else str(live.code),
             function=None if task < 0 else live.functions[order[task]],
             frames=[str(frame) for frame in live.frames] if task < 0 else [],
@@ -299,10 +299,10 @@ class StreamSession:
             secret=self._secret,
         )
 
-    def _output(self, placed: Placement, ports: Sequence[int], e: int) -> Output:
+    def _output(self, placed: Placement, ports: Sequence[int], e: int) -> FlowTarget:
         same = placed.tail_node[e] == placed.head_node[e]
         paced = not self.backend.shapes and not same
-        return Output(
+        return FlowTarget(
             address=self.backend.address(int(placed.head_node[e])),
             port=ports[e],
             rate_bps=float(placed.bandwidth_bps[e]) if paced else None,

@@ -1,8 +1,8 @@
 """One task as a process: frames in, the user's function, frames out.
 
 A thread reads each input and a thread writes each output, each with room for one frame, so that transfer and
-computation overlap and a full flow stops the task. Standard input brings a line with the setting (`Setting`),
-then "go", then new rates; its end ends the process. Standard output takes a line of JSON about every
+computation overlap and a full flow stops the task. Standard input brings a line with the `TaskSetting`, then
+"go", then new rates; its end ends the process. Standard output takes a line of JSON about every
 quarter of a second: frames, time of the function, bytes of each flow.
 """
 
@@ -28,7 +28,7 @@ CATCH_UP_S = 0.05  # by which a task may make up for a processor that was not fr
 LOST = "lost its neighbour"  # what those say whose neighbour failed
 
 
-class Output(TypedDict):
+class FlowTarget(TypedDict):
     """Where an output goes; `rate_bps` is None where the backend shapes."""
 
     address: str
@@ -36,7 +36,7 @@ class Output(TypedDict):
     rate_bps: float | None
 
 
-class Setting(TypedDict):
+class TaskSetting(TypedDict):
     """What a task process must know.
 
     Attributes:
@@ -54,7 +54,7 @@ class Setting(TypedDict):
     frames: list[str]
     address: str
     inputs: list[int]
-    outputs: list[Output]
+    outputs: list[FlowTarget]
     least_s: float
     secret: str
 
@@ -62,7 +62,7 @@ class Setting(TypedDict):
 class TaskProcess:
     """The process of one task; `run` never returns."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: TaskSetting) -> None:
         self.setting = setting
         self.done, self.busy_s = 0, 0.0
         self.into = [queue.Queue[bytes](1) for _ in setting["inputs"]]
@@ -166,7 +166,7 @@ def _thread(run: Callable[..., None], *args: Any) -> None:
     threading.Thread(target=guarded, daemon=True).start()
 
 
-def _load(setting: Setting) -> Callable[[Any], Any]:
+def _load(setting: TaskSetting) -> Callable[[Any], Any]:
     assert setting["code"] is not None and setting["function"] is not None
     spec = importlib.util.spec_from_file_location("edgewise_user_job", setting["code"])
     assert spec is not None and spec.loader is not None

@@ -3,7 +3,7 @@
 netns   a network namespace for each node, veth links, real shaping and routing; needs root
 local   everything on localhost; senders pace themselves, so nothing but Python is needed
 
-`open_backend` makes one by name. Both keep to `Backend`.
+`open_backend` makes one by name. Both keep to `Testbed`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
 from edgewise.model.problems import nearest
-from edgewise.runtime.testbeds.base import Backend, Flow
-from edgewise.runtime.testbeds.local import LocalBackend
-from edgewise.runtime.testbeds.netns import NetnsBackend
+from edgewise.runtime.testbeds.base import Flow, Testbed
+from edgewise.runtime.testbeds.local import LocalTestbed
+from edgewise.runtime.testbeds.netns import NetnsTestbed
 
-BACKENDS: dict[str, type] = {"netns": NetnsBackend, "local": LocalBackend}
+BACKENDS: dict[str, type] = {"netns": NetnsTestbed, "local": LocalTestbed}
 
 __all__ = ["BACKENDS", "Backend", "Flow", "open_backend"]
 
 
-def open_backend(name: str, network: Network) -> Backend:
+def open_backend(name: str, network: Network) -> Testbed:
     """Nodes and links of `network` on a backend, ready to run processes.
 
     Raises:
@@ -29,5 +29,5 @@ def open_backend(name: str, network: Network) -> Backend:
     """
     if name not in BACKENDS:
         raise ScenarioError(f"backend {name!r}: is not known; {nearest(name, BACKENDS)}")
-    made: Backend = BACKENDS[name](network)
+    made: Testbed = BACKENDS[name](network)
     return made

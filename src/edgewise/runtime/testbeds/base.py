@@ -28,7 +28,7 @@ class Flow:
     rate_bps: float
 
 
-class Backend(Protocol):
+class Testbed(Protocol):
     """Nodes and links that are really there."""
 
     name: str

@@ -1,4 +1,4 @@
-"""The contract of `Backend`, checked with real processes and sockets on three nodes in a row."""
+"""The contract of `Testbed`, checked with real processes and sockets on three nodes in a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgewise.model.network import Network
-from edgewise.runtime.testbeds.base import Backend, Flow
+from edgewise.runtime.testbeds.base import Flow, Testbed
 
 NAMES, LINKS, WIDTH_BPS = ("a", "b", "c"), ((0, 1), (1, 2)), 8e6
 SEND = """
@@ -30,7 +30,7 @@ print(total, peer)
 """
 
 
-def check(make: Callable[[Network], Backend], limit_s: float) -> None:
+def check(make: Callable[[Network], Testbed], limit_s: float) -> None:
     """See `edgewise.testing.check_testbed`."""
     ends, width = np.array(LINKS), np.full(len(LINKS), WIDTH_BPS)
     network = Network(NAMES, np.full(3, 1e9), np.full(3, 1e9), ends, width)
@@ -50,7 +50,7 @@ def check(make: Callable[[Network], Backend], limit_s: float) -> None:
     again.close()
 
 
-def _addresses(bed: Backend, network: Network) -> None:
+def _addresses(bed: Testbed, network: Network) -> None:
     assert bed.network is network, "network: the one it was made of"
     assert isinstance(bed.name, str) and bed.name, "name: text"
     assert isinstance(bed.shapes, bool), "shapes: True or False"
@@ -59,7 +59,7 @@ def _addresses(bed: Backend, network: Network) -> None:
     assert bed.link_bytes().shape == (len(LINKS), 2), "link_bytes: (L, 2)"
 
 
-def _flows(bed: Backend) -> None:
+def _flows(bed: Testbed) -> None:
     port = bed.port()
     flow = Flow(port, 0, 2, (0, 1), 1e6)
     assert bed.apply([flow]) > 0, "apply: a new flow is a change"
@@ -72,7 +72,7 @@ def _flows(bed: Backend) -> None:
     raise AssertionError("apply: a path that does not begin at its source is a ValueError")
 
 
-def _traffic(bed: Backend, limit_s: float) -> None:
+def _traffic(bed: Testbed, limit_s: float) -> None:
     """A connection from the first node to the last arrives whole, and from where it should."""
     port, ours, to = bed.port(), bed.address(0), bed.address(2)
     bed.apply([Flow(port, 0, 2, (0, 1), WIDTH_BPS)])

@@ -16,7 +16,7 @@ from edgewise.model.network import Network
 from edgewise.runtime.testbeds.base import Flow, nodes_on
 
 
-class LocalBackend:
+class LocalTestbed:
     """Every node is 127.0.0.1; see `Backend`."""
 
     name = "local"

@@ -78,7 +78,7 @@ def _remove(namespace: str) -> None:
     run(["ip", "netns", "del", namespace])
 
 
-class NetnsBackend:
+class NetnsTestbed:
     """Nodes and links of a network as namespaces and veth pairs; see `Backend`.
 
     Raises:
