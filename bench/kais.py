@@ -15,7 +15,7 @@ import numpy as np
 from edgewise import config
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
-from edgewise.model.orchestration_spec import build_system
+from edgewise.model.services_simulated import simulated_services
 from edgewise.policies.requests.rules import RandomStation
 from edgewise.sim.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
@@ -25,9 +25,9 @@ ORACLE = Path(__file__).resolve().parents[1] / "tests" / "oracles"
 
 def demo(worlds: int, slots: int) -> tuple[System, Requests]:
     """`kais-demo` with its own requests, one world for each seed from 0."""
-    spec = config.load_orchestration("kais-demo")
-    system = build_system(spec)._replace(frame_slots=slots)
-    return system, steady(spec.requests, system, range(worlds), slots * spec.slot_s)
+    simulated = simulated_services(config.load_scenario("kais-demo"))
+    system = simulated.system._replace(frame_slots=slots)
+    return system, steady(simulated.requests, system, range(worlds), slots * system.slot_s)
 
 
 def run(threads: int, count: int, slots: int) -> dict[str, float]:

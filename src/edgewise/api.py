@@ -21,6 +21,7 @@ from edgewise.config import load_scenario as load_scenario
 from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
+from edgewise.model.sections import SIMULATED, not_run
 from edgewise.report import records
 from edgewise.report.links import crowded, with_links
 from edgewise.report.schema import STREAMS, WINDOWS
@@ -249,6 +250,7 @@ def _simulate(
     command: str,
 ) -> Result:
     loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    not_run(loaded.spec, SIMULATED, "the simulation of streams")
     seeds = tuple(seeds)
     if not seeds:
         raise PolicyError("seeds: none given; use for example --seeds 0:5")

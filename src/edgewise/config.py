@@ -22,18 +22,15 @@ from edgewise.model.grammar.catalog import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
 from edgewise.model.library import Backbone
-from edgewise.model.orchestration_spec import OrchestrationSpec
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.reference import key_tables
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
 from edgewise.model.settings import set_paths
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
-_ORCHESTRATION = files("edgewise") / "data" / "orchestration"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
 _APPLICATIONS = files("edgewise") / "data" / "applications"
 CARD, NETWORK = ".json", ".onnx"  # end the names of policies and of networks that are files
-_COMMANDS = {_SHIPPED: "edgewise simulate", _ORCHESTRATION: "edgewise orchestrate"}
 
 
 class _Loader(yaml.SafeLoader):
@@ -142,47 +139,6 @@ def shipped_scenarios() -> list[str]:
     return _names(_SHIPPED)
 
 
-def shipped_orchestrations() -> list[str]:
-    """Names of the scenarios of requests and replicas that come with edgewise."""
-    return _names(_ORCHESTRATION)
-
-
-def load_orchestration(
-    path_or_name: str | Path, settings: Mapping[str, Any] | None = None
-) -> OrchestrationSpec:
-    """Read a scenario of requests and replicas from a YAML file, or a shipped one by its name.
-
-    Args:
-        settings: dotted path → value, put into the file's own keys: `requests.rate_qps`.
-    Raises:
-        ScenarioError: there is no such file or name, it is not YAML, or its content is wrong.
-    """
-    text, where = _read(path_or_name, "scenario", _ORCHESTRATION)
-    data = _plain(text, where)
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{where}: {shown(data)} is not a mapping; write keys as slot_s: 0.25")
-    for path, value in (settings or {}).items():
-        *parts, last = path.split(".")
-        part: Any = data
-        for key in parts:
-            part = part.setdefault(key, {}) if isinstance(part, dict) else None
-        if not isinstance(part, dict):
-            raise ScenarioError(
-                f"{where}: setting {path!r}: {'.'.join(parts)} has no keys; set it as a whole"
-            )
-        part[last] = value
-    try:
-        return OrchestrationSpec.model_validate(data)
-    except ValidationError as error:
-        raise ScenarioError(listed(where, explain(error, OrchestrationSpec))) from None
-
-
-def orchestration_schema() -> dict[str, Any]:
-    """JSON Schema of scenarios of requests and replicas, for `edgewise schema orchestrate`."""
-    schema = OrchestrationSpec.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
 def load_catalog(path_or_name: str | Path) -> Catalog:
     """Read a catalog (models and variants) from a YAML file, or a shipped one by its name.
 
@@ -283,12 +239,10 @@ def scenario_reference() -> str:
     return key_tables(scenario_schema())
 
 
-def describe_scenario(name: str) -> str:
-    """What a shipped scenario of either kind shows, without building it."""
-    if name in shipped_orchestrations():
-        return load_orchestration(name).description
+def scenario_form(name: str) -> ScenarioSpec:
+    """The form of a shipped scenario, without building it: what it holds and shows."""
     text, where = _read(name, "scenario", _SHIPPED)
-    return check_scenario(_plain(text, where), where).description
+    return check_scenario(_plain(text, where), where)
 
 
 def _names(folder: Traversable) -> list[str]:
@@ -305,9 +259,6 @@ def _read(path_or_name: str | Path, kind: str, folder: Traversable) -> tuple[str
     except (FileNotFoundError, NotADirectoryError):
         close = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        for other, command in _COMMANDS.items():
-            if kind == "scenario" and folder is not other and name in _names(other):
-                hint = f"`{command}` has one; "
         raise ScenarioError(
             f"{kind} {name!r}: no such file and no such name; {hint}shipped {kind}s: {', '.join(shipped)}"
         ) from None

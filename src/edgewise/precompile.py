@@ -14,12 +14,12 @@ from functools import partial
 import numpy as np
 
 from edgewise import api, policies
-from edgewise.config import load_orchestration, load_scenario
+from edgewise.config import load_scenario
 from edgewise.core.orchestration import RequestPolicy
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
-from edgewise.model.orchestration_spec import build_system
 from edgewise.model.services import services_of
+from edgewise.model.services_simulated import simulated_services
 from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, requests, split
@@ -106,13 +106,13 @@ def scale(name: str) -> None:
 
 
 def _replicas(request_policy: RequestPolicy, two: str) -> None:
-    spec = load_orchestration("kais-demo", {"frames": 2})
-    system, slots = build_system(spec), spec.frames * spec.frame_slots
-    drawn = steady(spec.requests, system, range(1), slots * spec.slot_s)
+    simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
+    system, slots = simulated.system, simulated.slots
+    drawn = steady(simulated.requests, system, range(1), simulated.horizon_s)
     replica_policy = orchestrate.load(two)
     for policy in (request_policy, replica_policy):
         if hasattr(policy, "know"):
-            policy.know(drawn, system, slots * spec.slot_s)
+            policy.know(drawn, system, simulated.horizon_s)
     worlds = replicating.ReplicaWorlds(system, drawn, slots, range(1))
     replicating.simulate(worlds, request_policy, replica_policy)
     worlds.reset()
@@ -138,9 +138,9 @@ def layout(name: str) -> None:
 
 def features(name: str) -> None:
     """What the networks of a trained card are given."""
-    spec = load_orchestration("kais-demo", {"frames": 2})
-    system, slots = build_system(spec), spec.frames * spec.frame_slots
-    drawn = steady(spec.requests, system, range(1), slots * spec.slot_s)
+    simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
+    system, slots = simulated.system, simulated.slots
+    drawn = steady(simulated.requests, system, range(1), simulated.horizon_s)
     view = replicating.ReplicaWorlds(system, drawn, slots, range(1)).view
     allowed = np.ones((*view.head.shape, system.stations), dtype=np.bool_)
     kais.station_rows(system, view, allowed)

@@ -14,7 +14,7 @@ from pettingzoo.test import parallel_api_test  # noqa: E402
 from edgewise import config  # noqa: E402
 from edgewise.learn.replica_env import ScaleEnv, SiteDispatchEnv  # noqa: E402
 
-SHORT = config.load_orchestration("kais-demo", {"frames": 3, "frame_slots": 40})
+SHORT = config.load_scenario("kais-demo", {"services.frame_s": 20, "duration_s": 60})
 
 
 def test_dispatch_is_a_parallel_environment() -> None:
@@ -42,5 +42,5 @@ def test_the_same_seed_gives_the_same_episode() -> None:
     one, two = _episode(4), _episode(4)
     assert one == two
     assert one != _episode(5)
-    assert len(one) == SHORT.frames * SHORT.frame_slots
+    assert len(one) == 3 * 40
     assert 0.0 < min(one) <= max(one) <= np.exp(-0.5) + 1e-12  # ν is at least 1/2

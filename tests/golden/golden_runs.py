@@ -18,7 +18,7 @@ from edgewise.api import replay
 from edgewise.learn.orchestration.export import load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import setting
 from edgewise.model.graphs import ServerGroup
-from edgewise.model.orchestration_spec import build_system
+from edgewise.model.services_simulated import simulated_services
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, place, requests
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
@@ -93,14 +93,15 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
     paths = {name.replace("__", "."): value for name, value in settings.items()}
 
     def tables() -> Tables:
-        spec = config.load_orchestration(scenario, paths)
-        system, slots = build_system(spec), spec.frames * spec.frame_slots
-        drawn = steady(spec.requests, system, range(2), slots * spec.slot_s)
+        given = simulated_services(config.load_scenario(scenario, paths))
+        drawn = steady(given.requests, given.system, range(2), given.horizon_s)
         chosen = requests.load(one), orchestrate.load(two)
         for policy in chosen:
             if hasattr(policy, "know"):
-                policy.know(drawn, system, slots * spec.slot_s)
-        return frames_of(simulate_replicas(ReplicaWorlds(system, drawn, slots, range(2)), *chosen))
+                policy.know(drawn, given.system, given.horizon_s)
+        return frames_of(
+            simulate_replicas(ReplicaWorlds(given.system, drawn, given.slots, range(2)), *chosen)
+        )
 
     flags = "".join(f" --set '{name}={value}'" for name, value in paths.items())
     named = f"--dispatch {one} --orchestrate {two}"
@@ -217,7 +218,7 @@ FAILURES = [
 ]
 SHORT: dict[str, Any] = {"duration_s": 40, "window_s": 10}
 SMALL: dict[str, Any] = {"duration_s": 75, "topology__antennas": 3}
-FRAMES: dict[str, Any] = {"frames": 2}
+FRAMES: dict[str, Any] = {"duration_s": 50}
 
 RUNS: Mapping[str, Golden] = {
     "tiny": dispatch("tiny", "closest", "0:3"),
@@ -247,10 +248,12 @@ RUNS: Mapping[str, Golden] = {
     ),
     "recorded": replayed("closest", "least-impedance"),
     "edge-cloud": replicas("edge-cloud", "greedy", "autoscaler", **FRAMES),
-    "edge-cloud-varying": replicas("edge-cloud", "two-choices", "none", **FRAMES, service_deviation=0.3),
+    "edge-cloud-varying": replicas(
+        "edge-cloud", "two-choices", "none", **FRAMES, services__service_deviation=0.3
+    ),
     "edge-cloud-complex": replicas("edge-cloud-complex", "flow", "marginal", **FRAMES),
     "replicas-learned": learned(),
-    "kais-demo": replicas("kais-demo", "random", "gsp-ss", **FRAMES, frame_slots=100),
+    "kais-demo": replicas("kais-demo", "random", "gsp-ss", services__frame_s=50, duration_s=100),
     "split": split("nona"),
     "split-whole": split("whole-two-choices"),
     "split-online": split("earliest-finish"),

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
-from edgewise.model.orchestration_spec import spread
+from edgewise.model.services import spread
 
 
 def a_system(rng: np.random.Generator, returns_cpu: bool = True, drops: bool = True) -> System:

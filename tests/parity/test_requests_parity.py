@@ -10,7 +10,7 @@ import pytest
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.orchestration import HOLD, new_view
-from edgewise.model.orchestration_spec import SteadySpec
+from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.services import services_of
 from edgewise.runtime.dispatching import Dispatching, Replica
 from edgewise.runtime.service_policies import load_request_policy, request_policies
@@ -34,11 +34,11 @@ POLICIES = [name for name in request_policies() if name != "flow"]
 
 def live_services():
     """Services whose requests reach their station within the slot, and whose nodes have cores for all."""
-    changes = {"services.hold_s": 0.02, "services.frame_s": 0.2}
+    changes = {"services.slot_s": 0.02, "services.frame_s": 0.2}
     services = services_of(load_scenario("kais-live", changes))
     system = services.system._replace(
         delay_s=np.zeros_like(services.system.delay_s), cpu_cores=services.system.cpu_cores * 10,
-        wan_bps=1e15, start_delay_s=0.1, service_deviation=0.0,
+        wan_bps=1e15, wan_deviation_s=0.0, start_delay_s=0.1, service_deviation=0.0,
     )  # fmt: skip
     object.__setattr__(services, "system", system)
     services.service_s[:] = SERVICE_S
@@ -46,7 +46,7 @@ def live_services():
 
 
 def worlds_of(services, slots, rate_qps=90.0, seed=3):
-    asked = SteadySpec(rate_qps=rate_qps, service_s=SERVICE_S, slack=(2, 8), payload_bytes=100)
+    asked = RequestsSpec(rate_qps=rate_qps, service_s=SERVICE_S, slack=(2, 8), payload_bytes=100)
     drawn = steady(asked, services.system, range(seed, seed + 1), slots * services.system.slot_s)
     return ReplicaWorlds(services.system, drawn, slots, range(seed, seed + 1))
 

@@ -42,7 +42,10 @@ def test_simulation_lists_policies():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tiny"], "scenario 'tiny': holds no graphs; add a section 'graphs'"),
+        (
+            ["tiny"],
+            "scenario 'tiny': has no graphs, which edgewise split runs; it has streams, which edgewise",
+        ),
         (of("nothing"), "no such file; known by name: gpt2"),
         (
             [*of("vgg19"), "--set", "clusters.0.nodes.0.count=0"],

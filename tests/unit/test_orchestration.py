@@ -15,7 +15,8 @@ from edgewise.cli import app
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.learn.orchestration.export import SHIPPED
 from edgewise.model.orchestration import System
-from edgewise.model.orchestration_spec import build_system, spread
+from edgewise.model.services import spread
+from edgewise.model.services_simulated import simulated_services
 from edgewise.policies import orchestrate, requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.shadow import GreedyShadow
@@ -30,7 +31,7 @@ from edgewise.workloads.steady import steady
 def test_shipped_scenarios_have_the_sizes_of_the_paper(
     name: str, sites: int, nodes: int, services: int
 ) -> None:
-    system = build_system(config.load_orchestration(name))
+    system = simulated_services(config.load_scenario(name)).system
     assert (system.sites, system.nodes, system.services) == (sites, nodes, services)
     assert (system.initial.sum(axis=0) > 0).all(), "every service runs somewhere"
     number = np.bincount(system.site_of)
@@ -40,14 +41,65 @@ def test_shipped_scenarios_have_the_sizes_of_the_paper(
 
 def test_a_wrong_scenario_names_the_field_and_the_fix() -> None:
     with pytest.raises(ScenarioError, match="did you mean 'kais-demo'"):
-        config.load_orchestration("kais-dmo")
-    with pytest.raises(ScenarioError, match=r"slot_s.*is too small; use a number > 0"):
-        config.load_orchestration("kais-demo", {"slot_s": 0})
-    with pytest.raises(ScenarioError, match=r"requests\.rate"):
-        config.load_orchestration("kais-demo", {"requests.rate": 3})
-    spec = config.load_orchestration("kais-demo", {"cloud.disk_bytes": "1GB"})
-    with pytest.raises(ScenarioError, match=r"cloud\.disk_bytes: all images are 1\.26e\+09 bytes"):
-        build_system(spec)
+        config.load_scenario("kais-dmo")
+
+
+def _long_names(count: int) -> list[dict[str, object]]:
+    return [
+        {"name": "big", "count": count, "memory_bytes": "1GB", "cpu_cores": 1, "image_bytes": "1MB"},
+        {"name": "big-1", "memory_bytes": "1GB", "cpu_cores": 1, "image_bytes": "1MB"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"services.slot_s": 0}, "services.slot_s: 0 is too small; use a number > 0"),
+        ({"services.requests.rate": 3}, "unknown key 'rate'; did you mean 'rate_qps'"),
+        ({"services.requests": {"rate_qps": 3}}, "services.requests.service_s: is missing; add it"),
+        ({"services.initial_share": 1.5}, "services.initial_share: 1.5"),
+        ({"services.offered": [{"variant": "x", "deadline_s": 1}]}, "variant: unknown variant 'x'; there"),
+        ({"services.offered.service.image_byte": 1}, "unknown key 'image_byte'; did you mean 'image_bytes'"),
+        ({"services.offered": _long_names(2)}, "services.offered: 'big-1' is given twice"),
+        ({"services.offered.service.memory_bytes": "9GB"},
+         "services.offered[0]: a replica of 'service' holds 9e+09 bytes, nodes have up to 8e+09"),
+        ({"services.initial_share": None, "services.offered.service.initial": 5},
+         "services.offered[0].initial: "),
+        ({"clusters.cloud.nodes.cloud.resources.storage_bytes": "1GB"},
+         "clusters.cloud: all images are 1.26e+09 bytes; give its nodes as much storage_bytes"),
+        ({"clusters.site.nodes.a.resources.storage_bytes": "1MB"},
+         "images of the first replicas on 'site-0.a' are"),
+        ({"services.requests": None}, "services.requests: is missing; add what arrives"),
+        ({"services.frame_s": 499.8}, "frame_s: 499.8 is not a multiple of services.slot_s, 0.5; use 500"),
+        ({"duration_s": 1100}, "duration_s: 1100 is not a multiple of services.frame_s, 500; use 1000"),
+        ({"links.1.bandwidth_bps": "2Gbps"}, "links: 'lan-site-0' has bandwidths 1e+09, 2e+09; give one"),
+        ({"sites": [{"name": "a", "cluster": "site-0", "uplink_bps": "1Gbps"},
+                    {"name": "b", "cluster": "site-1", "uplink_bps": "100Mbps"}]},
+         "links: to nodes have rates of 1e+08, 1e+09 bits/s"),
+        ({"links.0.over": None}, "all nodes share one cable of each site; add `over: \"lan-{site}\"`"),
+        ({"links.0.over": "lan", "links.1.over": "lan"}, "all nodes share one cable of each site"),
+        ({"links.2.over": "wan-{site}"}, "all sites share one cable to the cloud; add `over: wan`"),
+        ({"links.1.deviation_s": "1ms"}, "deviation_s 0.001 to nodes; services are simulated without, use 0"),
+        ({"links.2.shared": "both"}, "`shared: both` is not simulated for services"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_simulated_names_the_field_and_the_fix(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        simulated_services(config.load_scenario("kais-demo", changes))
+    assert message in str(caught.value)
+
+
+def test_replicas_run_in_what_workers_leave_and_sites_manage_their_own_nodes() -> None:
+    changes = {"clusters.west.nodes.west.resources.memory_bytes": "4GB", "links.1.delay_s": "0.5ms"}
+    system = simulated_services(config.load_scenario("kais-live", changes)).system
+    assert system.site_of.tolist() == [0, 0, 1, 1], "its own nodes, though others are nearer"
+    assert system.memory_bytes[1:].tolist() == [4e9, 4e9, 2.5e9, 2.5e9]
+    one_way = simulated_services(config.load_scenario("kais-live", {"services.answers": False})).system
+    assert np.array_equal(
+        2.0 * one_way.delay_s, simulated_services(config.load_scenario("kais-live")).system.delay_s
+    )
 
 
 def test_replicas_are_spread_in_turn_as_far_as_memory_goes() -> None:
@@ -56,20 +108,19 @@ def test_replicas_are_spread_in_turn_as_far_as_memory_goes() -> None:
 
 
 def test_the_same_seed_gives_the_same_requests_alone_and_with_others() -> None:
-    spec = config.load_orchestration("kais-demo")
-    system = build_system(spec)
-    many, one = steady(spec.requests, system, range(5), 100.0), steady(spec.requests, system, [3], 100.0)
+    _, system, asked, _ = simulated_services(config.load_scenario("kais-demo"))
+    many, one = steady(asked, system, range(5), 100.0), steady(asked, system, [3], 100.0)
     for all_of, alone in zip(many, one, strict=True):
         assert np.array_equal(all_of[3], alone[0])
     assert many.count.mean() == pytest.approx(300, rel=0.1)
     assert (np.diff(many.arrival_s, axis=1) >= 0).all()
 
 
-def _demo(**changes: object) -> tuple[System, ReplicaWorlds]:
-    spec = config.load_orchestration("kais-demo", {"frames": 4, "frame_slots": 50, **changes})
-    system, slots = build_system(spec), spec.frames * spec.frame_slots
-    drawn = steady(spec.requests, system, range(2), slots * spec.slot_s)
-    return system, ReplicaWorlds(system, drawn, slots, range(2))
+def _demo(changes: dict[str, object] | None = None) -> tuple[System, ReplicaWorlds]:
+    short = {"services.frame_s": 25, "duration_s": 100}
+    found = simulated_services(config.load_scenario("kais-demo", short | (changes or {})))
+    drawn = steady(found.requests, found.system, range(2), found.horizon_s)
+    return found.system, ReplicaWorlds(found.system, drawn, found.slots, range(2))
 
 
 @pytest.mark.parametrize("dispatch", requests.names())
@@ -88,7 +139,7 @@ def test_policies_combine_freely(dispatch: str, scaling: str) -> None:
 def test_the_demo_without_returned_cores_does_worse() -> None:
     rates = []
     for returns in (True, False):
-        _, worlds = _demo(returns_cpu=returns)
+        _, worlds = _demo({"services.returns_cores": returns})
         rates.append(simulate(worlds, requests.load("greedy")).throughput_rate.mean())
     assert rates[0] > rates[1]
 
@@ -150,9 +201,9 @@ def test_the_command_writes_a_run(tmp_path: Path) -> None:
         "--seeds",
         "0:2",
         "--set",
-        "frames=2",
+        "duration_s=50",
         "--set",
-        "frame_slots=50",
+        "services.frame_s=25",
         "--out",
         str(tmp_path / "run"),
     ]
@@ -163,19 +214,23 @@ def test_the_command_writes_a_run(tmp_path: Path) -> None:
     assert len(frames["seed"]) == 4
     rate = [sum(frames["in_time"][i : i + 2]) / sum(frames["arrived"][i : i + 2]) for i in (0, 2)]
     assert rate == pytest.approx(run["throughput_rate_by_seed"])
-    again = config.load_orchestration(tmp_path / "run" / "scenario.yaml")
-    assert again == config.load_orchestration("kais-demo", {"frames": 2, "frame_slots": 50})
-
-
-def test_the_schema_of_the_command_is_printed() -> None:
-    done = CliRunner().invoke(app, ["schema", "orchestrate"])
-    assert "frame_slots" in json.loads(done.output)["properties"]
+    again = config.load_scenario(tmp_path / "run" / "scenario.yaml")
+    assert again == config.load_scenario("kais-demo", {"services.frame_s": 25, "duration_s": 50})
 
 
 @pytest.mark.parametrize("named", ["kais-scarce", "a path"])
 def test_orchestrate_runs_cards_by_name_and_by_path(tmp_path: Path, named: str) -> None:
     card = str(SHIPPED / "kais-scarce.json") if named == "a path" else named
-    small = ("--set", "frames=1", "--set", "frame_slots=4", "--seeds", "0:1", "--out", str(tmp_path / "run"))
+    small = (
+        "--set",
+        "duration_s=2",
+        "--set",
+        "services.frame_s=2",
+        "--seeds",
+        "0:1",
+        "--out",
+        str(tmp_path / "run"),
+    )
     done = CliRunner().invoke(app, ["orchestrate", "kais-demo", "--dispatch", card, *small])
     assert done.exit_code == 0, (done.output, done.exception)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["dispatch"] == card

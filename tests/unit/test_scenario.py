@@ -8,9 +8,9 @@ import yaml
 
 from edgewise.config import (
     Files,
-    describe_scenario,
     dump_scenario,
     load_scenario,
+    scenario_form,
     scenario_reference,
     scenario_schema,
     shipped_scenarios,
@@ -51,7 +51,7 @@ def test_shipped_scenarios_load_and_come_back_equal(name: str) -> None:
     scenario = shipped(name)
     again = parse_scenario(yaml.safe_load(dump_scenario(scenario)), name, Files())
     assert scenario == again
-    assert describe_scenario(name) == scenario.description
+    assert scenario_form(name).description == scenario.description
     assert isinstance(again, Scenario)
     assert dump_scenario(again) == dump_scenario(scenario)
     assert World.build(scenario.catalog, scenario.topology).workers == len(scenario.topology.workers)

@@ -22,6 +22,7 @@ from edgewise.cli.catalog import catalog
 from edgewise.cli.deferral import simulate_jobs
 from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.load import load
+from edgewise.cli.notes import note
 from edgewise.cli.orchestrate import orchestrate
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
@@ -29,6 +30,7 @@ from edgewise.cli.standalone import app as standalone
 from edgewise.cli.train import app as training
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
+from edgewise.model.sections import SIMULATED, not_run
 from edgewise.report import links, records
 from edgewise.reproduce import seeds as splits
 
@@ -70,8 +72,10 @@ def simulate(
     loaded = _load(scenario, changes)
     decision, policy = decided(loaded, policy)
     if decision == "defer":
+        note(not_run(loaded.spec, ("jobs",), "edgewise simulate --policy defer"))
         return simulate_jobs(loaded, policy, chosen, folder, _command())
-    _note(links.beforehand(loaded))
+    note(not_run(loaded.spec, SIMULATED, "edgewise simulate"))
+    note(links.beforehand(loaded))
     with _progress() as bar:
         task = bar.add_task(f"{policy}", total=len(chosen))
         result = api.simulate(loaded, policy, chosen, progress=lambda: bar.advance(task), command=_command())
@@ -101,7 +105,8 @@ def compare(
     numbers = parse_seeds(seeds)
     _check_place(folder)
     loaded = _load(scenario, changes)
-    _note(links.beforehand(loaded))
+    note(not_run(loaded.spec, SIMULATED, "edgewise compare"))
+    note(links.beforehand(loaded))
     with _progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(listed))
         comparison = api.compare(
@@ -130,12 +135,11 @@ def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> Non
 
 @app.command(epilog="Example: edgewise scenarios")
 def scenarios() -> None:
-    """List the shipped scenarios, by the command that takes them."""
-    kinds = {"simulate, compare, up": config.shipped_scenarios, "orchestrate": config.shipped_orchestrations}
-    table = Table("scenario", "for edgewise", "what", box=None)
-    for commands, names in kinds.items():
-        for name in names():
-            table.add_row(name, commands, config.describe_scenario(name))
+    """List the shipped scenarios, by the work that they hold."""
+    forms = [config.scenario_form(name) for name in config.shipped_scenarios()]
+    table = Table("scenario", "holds", "what", box=None)
+    for form in sorted(forms, key=lambda form: form.holds):
+        table.add_row(form.name, ", ".join(form.holds), form.description)
     out.print(table)
 
 
@@ -149,14 +153,9 @@ def list_policies() -> None:
 
 
 @app.command(epilog="Example: edgewise schema > scenario.schema.json")
-def schema(
-    of: Annotated[str, typer.Argument(help="scenario, or orchestrate: of that command.")] = "scenario",
-) -> None:
+def schema() -> None:
     """Print the JSON Schema of scenario files."""
-    schemas = {"scenario": config.scenario_schema, "orchestrate": config.orchestration_schema}
-    if of not in schemas:
-        raise EdgewiseError(f"no schema {of!r}; use {' or '.join(schemas)}")
-    print(json.dumps(schemas[of](), indent=2))
+    print(json.dumps(config.scenario_schema(), indent=2))
 
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
@@ -182,7 +181,7 @@ def decided(scenario: Scenario, policy: str | None) -> tuple[str, str]:
     """Decision and policy of DECISION=NAME; without a decision that of the first work it holds.
 
     Raises:
-        EdgewiseError: the decision is unknown, or the scenario holds no such work.
+        EdgewiseError: the decision is unknown.
     """
     stated, found, name = (policy or "").partition("=")
     if not found:
@@ -190,11 +189,6 @@ def decided(scenario: Scenario, policy: str | None) -> tuple[str, str]:
         stated, name = held[0] if held else "dispatch", policy or ""
     if stated not in WORK:
         raise EdgewiseError(f"--policy {policy}: unknown decision {stated!r}; use {' or '.join(WORK)}")
-    if WORK[stated] not in scenario.spec.holds:
-        held_work = ", ".join(scenario.spec.holds)
-        raise EdgewiseError(
-            f"scenario {scenario.name!r} holds {held_work}, and no {WORK[stated]} to simulate"
-        )
     return stated, name or DEFAULTS[stated]
 
 
@@ -229,15 +223,9 @@ def _command() -> str:
     return shlex.join(["edgewise", *sys.argv[1:]])
 
 
-def _note(lines: list[str]) -> None:
-    for k, line in enumerate(lines):
-        out.print("  " if k else "[yellow]note:[/yellow] ", end="")
-        out.print(escape(line), highlight=False, soft_wrap=True)
-
-
 def _print_summary(result: api.Result) -> None:
     summary = result.summary()
-    _note(links.warning(summary))
+    note(links.warning(summary))
     table = Table(
         title=f"scenario {result.scenario.name}", caption="success: mean over queries, streams, applications"
     )
@@ -262,8 +250,8 @@ def _print_summary(result: api.Result) -> None:
     out.print(table)
     for policy, faults in result.faults.items():
         why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
-        note = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
-        err.print(f"[yellow]note:[/yellow] {escape(policy)}: {escape(note)}", highlight=False, soft_wrap=True)
+        what = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
+        err.print(f"[yellow]note:[/yellow] {escape(policy)}: {escape(what)}", highlight=False, soft_wrap=True)
 
 
 def _print_comparison(comparison: api.Comparison) -> None:

@@ -17,6 +17,7 @@ from edgewise import config
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
 from edgewise.cli.following import follow
+from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
@@ -33,6 +34,7 @@ from edgewise.cli.waiting import (
 )
 from edgewise.errors import EdgewiseError, RunError, UnansweredError
 from edgewise.model.scenario import Scenario
+from edgewise.model.sections import LIVE, not_run
 
 out = Console()
 err = Console(stderr=True)
@@ -85,6 +87,7 @@ def up(
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    note(not_run(loaded.spec, LIVE, "edgewise up"))
     if restore:
         restore_state(folder)
     where = _import("serving").Listen(

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from edgewise import config
+from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
 from edgewise.errors import EdgewiseError
-from edgewise.model.orchestration_spec import OrchestrationSpec, build_system
+from edgewise.model.sections import not_run
+from edgewise.model.services_simulated import simulated_services
 from edgewise.reproduce import seeds as splits
 
 if TYPE_CHECKING:
@@ -27,21 +28,22 @@ err = Console(stderr=True)
 
 
 def orchestrate(
-    scenario: Annotated[str, typer.Argument(help="A file, or: edge-cloud, edge-cloud-complex, kais-demo.")],
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")],
     dispatch: Annotated[
-        str, typer.Option(help="Request policy: greedy, closest, flow, …, or a card.")
-    ] = "greedy",
+        str | None, typer.Option(help="Request policy: greedy, flow, … or a card; the scenario's by default.")
+    ] = None,
     scaling: Annotated[
-        str, typer.Option("--orchestrate", help="Replica policy: none, autoscaler, marginal, …, or a card.")
-    ] = "none",
+        str | None,
+        typer.Option("--orchestrate", help="Replica policy: none, … or a card; the scenario's by default."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")] = "0:3",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change the scenario, as requests.rate_qps=20; repeatable."),
+        typer.Option("--set", help="Change the scenario, as services.requests.rate_qps=20; repeatable."),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
-    """Simulate requests and replicas under two policies, all seeds side by side, and write the run."""
+    """Simulate the services of a scenario under two policies, all seeds side by side, and write the run."""
     from edgewise.report.tables import write_tables
     from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
     from edgewise.sim.replicas import ReplicaWorlds, simulate
@@ -49,31 +51,33 @@ def orchestrate(
 
     chosen = splits.parse_seeds(seeds)
     splits.refuse_test_seeds(chosen)
-    spec = config.load_orchestration(scenario, dict(config.parse_setting(change) for change in changes or []))
+    loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    note(not_run(loaded.spec, ("services",), "edgewise orchestrate"))
+    simulated = simulated_services(loaded)
+    dispatch, scaling = dispatch or simulated.spec.dispatch, scaling or simulated.spec.orchestrate
     for flag, name in (("--dispatch", dispatch), ("--orchestrate", scaling)):
         if name.endswith(".json") and not Path(name).is_file():
             raise EdgewiseError(f"{flag} {name}: no such card; check the path")
     one, two = load_request_policy(dispatch, live=False), load_replica_policy(scaling)
-    system, slots = build_system(spec), spec.frames * spec.frame_slots
-    drawn = steady(spec.requests, system, chosen, slots * spec.slot_s)
+    system, slots, horizon_s = simulated.system, simulated.slots, simulated.horizon_s
+    drawn = steady(simulated.requests, system, chosen, horizon_s)
     for policy in (one, two):
         if hasattr(policy, "know"):
-            policy.know(drawn, system, slots * spec.slot_s)
-    target = folder or Path("runs") / f"{spec.name}-{Path(dispatch).stem}-{Path(scaling).stem}"
+            policy.know(drawn, system, horizon_s)
+    target = folder or Path("runs") / f"{loaded.name}-{Path(dispatch).stem}-{Path(scaling).stem}"
     check_folder("--out", target)
     with err.status(f"{dispatch} + {scaling}: {len(chosen)} worlds; the first run compiles, for a minute"):
         worlds = ReplicaWorlds(system, drawn, slots, chosen, threads=None)
         outcome = simulate(worlds, one, two)
         summary = _summary(outcome, _decision_s(worlds, one, two))
-    _show(f"{spec.name}: {dispatch} + {scaling}, seeds {seeds}", summary)
+    _show(f"{loaded.name}: {dispatch} + {scaling}, seeds {seeds}", summary)
     run = {
-        "scenario": spec.name,
+        "scenario": loaded.name,
         "dispatch": dispatch,
         "orchestrate": scaling,
         "seeds": list(chosen),
     } | summary
-    text = yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
-    write_tables(target, text, run | summary, {"frames": _frames(spec, chosen, outcome)})
+    write_tables(target, config.dump_scenario(loaded), run, {"frames": _frames(chosen, outcome)})
     out.print(f"scenario, summary and frames: [bold]{target}[/bold]")
 
 
@@ -112,12 +116,13 @@ def _summary(outcome: ServiceOutcome, decision_s: tuple[float, float]) -> dict[s
     }
 
 
-def _frames(spec: OrchestrationSpec, seeds: range, outcome: ServiceOutcome) -> dict[str, list[Any]]:
+def _frames(seeds: range, outcome: ServiceOutcome) -> dict[str, list[Any]]:
     """One row for each seed and frame."""
     names = ("arrived", "in_time", "late", "dropped", "forwarded_bytes", "local_bytes", "image_bytes")
+    frames = outcome.arrived.shape[1]
     columns: dict[str, list[Any]] = {
-        "seed": np.repeat(np.array(seeds), spec.frames).tolist(),
-        "frame": np.tile(np.arange(spec.frames), len(seeds)).tolist(),
+        "seed": np.repeat(np.array(seeds), frames).tolist(),
+        "frame": np.tile(np.arange(frames), len(seeds)).tolist(),
     }
     return columns | {name: getattr(outcome, name).reshape(-1).tolist() for name in names}
 

@@ -12,11 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise.cli.extras import extra
+from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
 from edgewise.cli.split_layout import print_layout
 from edgewise.config import load_scenario, parse_setting
 from edgewise.errors import EdgewiseError, ProfileError
 from edgewise.model.graphs import SplitModel
+from edgewise.model.sections import not_run
 
 if TYPE_CHECKING:
     import onnx
@@ -55,8 +57,7 @@ def split(
     if live:
         check_folder("--out", folder)
     loaded = load_scenario(scenario, dict(parse_setting(change) for change in changes or []))
-    if not loaded.graphs:
-        raise EdgewiseError(f"scenario {loaded.name!r}: holds no graphs; add a section 'graphs'")
+    note(not_run(loaded.spec, ("graphs",), "edgewise split"))
     read = [_contracted(each) for each in loaded.graphs]
     classes = [
         QueryClass(small.graph, each.rate_qps) for each, (_, small) in zip(loaded.graphs, read, strict=True)

@@ -20,6 +20,8 @@ from edgewise.cli.access import (
     read_token,
 )
 from edgewise.cli.live import Otlp, _import
+from edgewise.cli.notes import note
+from edgewise.model.sections import not_run
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -90,6 +92,7 @@ def gateway(
     """Run one gateway, by itself, in front of workers that run already."""
     serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
     loaded = config.load_scenario(scenario)
+    note(not_run(loaded.spec, ("streams",), "edgewise gateway"))
     shown = read_token(workers_file, "--workers-token-file") if workers_file else None
     trust = _import("http").tls_client(tls_ca) if tls_ca else None
     made = standalone.gateway(loaded, policy, workers, shown, trust)

@@ -20,6 +20,7 @@ from edgewise.config import load_scenario
 from edgewise.core.views import DispatchView
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
+from edgewise.model.sections import SIMULATED, not_run
 from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.policies.dispatch.states import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.sim.simulate import Simulation
@@ -95,6 +96,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         if state not in ("pooled", "history"):
             raise ValueError(f"state is {state!r}; use 'pooled' or 'history'")
         self.scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+        not_run(self.scenario.spec, SIMULATED, type(self).__name__)
         self.world = World.build(self.scenario.catalog, self.scenario.topology)
         self.actions, self.reward, self.seeds, self._state = tuple(actions), reward or Reward(), seeds, state
         shape = (FEATURES, SECONDS) if state == "history" else (POOLED,)

@@ -38,7 +38,8 @@ from edgewise import config
 from edgewise.arrays import Floats, Floats32, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, SlotResult, context_mask
 from edgewise.model.orchestration import System
-from edgewise.model.orchestration_spec import OrchestrationSpec, build_system
+from edgewise.model.scenario import Scenario
+from edgewise.model.services_simulated import simulated_services
 from edgewise.policies import requests as request_policies
 from edgewise.sim.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
@@ -62,13 +63,11 @@ def shared_reward(result: SlotResult, balance: float = 1.0) -> Floats:
 class _Setting:
     """What both environments share: system, requests by seed, length."""
 
-    def __init__(self, scenario: OrchestrationSpec | str, draw: Draw | None) -> None:
-        spec = config.load_orchestration(scenario) if isinstance(scenario, str) else scenario
-        self.system = system = build_system(spec)
-        self.slots = spec.frames * spec.frame_slots
-        self.draw: Draw = draw or (
-            lambda seeds: steady(spec.requests, system, seeds, self.slots * spec.slot_s)
-        )
+    def __init__(self, scenario: Scenario | str, draw: Draw | None) -> None:
+        loaded = config.load_scenario(scenario) if isinstance(scenario, str) else scenario
+        found = simulated_services(loaded)
+        self.system, self.slots = found.system, found.slots
+        self.draw: Draw = draw or (lambda seeds: steady(found.requests, found.system, seeds, found.horizon_s))
 
     def world(self, seed: int) -> ReplicaWorlds:
         return ReplicaWorlds(self.system, self.draw([seed]), self.slots, [seed])
@@ -105,7 +104,7 @@ class SiteDispatchEnv(ParallelEnv):  # type: ignore[misc]
     """Dispatch by one agent for each site, see the table above.
 
     Args:
-        scenario: of requests and replicas, or its name.
+        scenario: has services and requests; or its name.
         draw: seeds → worlds of requests; None: the scenario's own.
         balance: ε of the reward.
     """
@@ -113,7 +112,7 @@ class SiteDispatchEnv(ParallelEnv):  # type: ignore[misc]
     metadata: dict[str, Any] = {"name": "edgewise_dispatch_v0", "render_modes": []}  # noqa: RUF012
 
     def __init__(
-        self, scenario: OrchestrationSpec | str = "kais-demo", draw: Draw | None = None, balance: float = 1.0
+        self, scenario: Scenario | str = "kais-demo", draw: Draw | None = None, balance: float = 1.0
     ) -> None:
         self._setting, self._balance, self.render_mode = _Setting(scenario, draw), balance, None
         system = self._setting.system
@@ -179,7 +178,7 @@ class ScaleEnv(gymnasium.Env[Floats32, Ints]):
     """Orchestration frame by frame over a fixed dispatch, see above.
 
     Args:
-        scenario: of requests and replicas, or its name.
+        scenario: has services and requests; or its name.
         dispatch: name of a request policy.
         changes: H, how many nodes change in a frame.
         draw: seeds → worlds of requests; None: the scenario's own.
@@ -189,7 +188,7 @@ class ScaleEnv(gymnasium.Env[Floats32, Ints]):
 
     def __init__(
         self,
-        scenario: OrchestrationSpec | str = "kais-demo",
+        scenario: Scenario | str = "kais-demo",
         dispatch: str = "greedy",
         changes: int = 2,
         draw: Draw | None = None,

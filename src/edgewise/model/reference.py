@@ -68,5 +68,5 @@ def _definitions(field: Schema) -> Iterator[tuple[str, str]]:
         yield field["$ref"].rsplit("/", 1)[1], ""
     for option in (*field.get("anyOf", ()), *field.get("oneOf", ())):
         yield from _definitions(option)
-    if "$ref" in field.get("items", {}):
-        yield field["items"]["$ref"].rsplit("/", 1)[1], "[]"
+    for definition, inside in _definitions(field["items"]) if "items" in field else ():
+        yield definition, f"[]{inside}"

@@ -29,7 +29,7 @@ from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
 from edgewise.model.graphs import SplitModel, build_graphs
 from edgewise.model.library import Empty, Library, resolve
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.services import check_services
+from edgewise.model.services_check import check_services
 from edgewise.model.timeline import Change
 from edgewise.model.topologies import generate
 from edgewise.model.topology import Topology

@@ -1,7 +1,7 @@
-"""Services of a live scenario as the `System` that policies of requests and replicas know.
+"""Services of a scenario as the `System` that policies of requests and replicas know, simulated and live.
 
-Station 0 is the cloud: the workers of one cluster. Station n + 1 is node n of the other clusters. An answer
-has to come back, so delays are of both ways together. Forbidden here: I/O.
+Station 0 is the cloud: the nodes of one cluster. Station n + 1 is node n of the other clusters.
+Forbidden here: I/O.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
-from edgewise.model.catalog import Catalog, Variant
-from edgewise.model.grammar.services import ServicesSpec
+from edgewise.arrays import Bools, Floats, Ints
+from edgewise.errors import ScenarioError
+from edgewise.model.build import expand
+from edgewise.model.catalog import Catalog
+from edgewise.model.grammar.services import PlainServiceSpec, ServiceSpec, ServicesSpec
 from edgewise.model.orchestration import System
-from edgewise.model.problems import nearest
 from edgewise.model.topology import Node, Topology
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 ROOM = 1 + 1e-9  # sums of floats may miss a full node by rounding
 DISK_BYTES = 1e12  # of nodes that state none
-START_S = 0.5  # about what a worker takes from its start to its first query
+LAYER_BYTES = 1.0  # a variant's image: its file is on every machine, nothing is pulled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """Services of a scenario, and the stations that may run them.
+    """Services of a scenario that run live, and the stations that may run them.
 
     Attributes:
         spec: the scenario's `services`.
@@ -60,17 +61,28 @@ class Services:
 
 
 def services_of(scenario: Scenario) -> Services | None:
-    """The services of a scenario; None when it has no `services`."""
+    """The services of a scenario, to be run live; None when it has none.
+
+    Raises:
+        ScenarioError: one is no variant of the catalog, so that nothing can serve it.
+    """
     spec, topology = scenario.spec.services, scenario.topology
     if spec is None:
         return None
-    variants = [scenario.catalog.variant(service.variant) for service in spec.offered]
+    offered = [service for service in spec.offered if isinstance(service, ServiceSpec)]
+    for i, service in enumerate(spec.offered):
+        if isinstance(service, PlainServiceSpec):
+            raise ScenarioError(
+                f"{scenario.name}: services.offered[{i}]: {service.name!r} is simulated only (edgewise "
+                "orchestrate); to run it live, name a `variant` of the catalog in its place"
+            )
+    variants = [scenario.catalog.variant(service.variant) for service in offered]
     names = [cluster.name for cluster in topology.clusters]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
     in_cloud = {node.name for node in topology.nodes if node.cluster == spec.cloud}
     return Services(
         spec=spec,
-        system=_system(scenario, spec, variants, nodes),
+        system=system_of(spec, scenario.catalog, topology),
         names=tuple(variant.name for variant in variants),
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(names.index(cluster) for cluster in [spec.cloud, *(node.cluster for node in nodes)]),
@@ -79,67 +91,50 @@ def services_of(scenario: Scenario) -> Services | None:
             for v in variants
         ),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
-        deadline_s=np.array([service.deadline_s for service in spec.offered]),
+        deadline_s=np.array([service.deadline_s for service in offered]),
     )
 
 
-def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
-    """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems."""
-    clusters = [cluster.name for cluster in topology.clusters]
-    if spec.cloud not in clusters:
-        problems.append(f"services.cloud: unknown cluster {spec.cloud!r}; {nearest(spec.cloud, clusters)}")
-        return
-    if len(clusters) == 1:
-        problems.append("services: there is only the cloud; add a cluster whose nodes take replicas")
-    before, seen = len(problems), set[str]()
-    for i, service in enumerate(spec.offered):
-        if service.variant in seen:
-            problems.append(f"services.offered[{i}].variant: {service.variant!r} is given twice")
-        seen.add(service.variant)
-        _check_service(f"services.offered[{i}].variant", service.variant, spec, catalog, topology, problems)
-    if len(problems) == before and len(clusters) > 1:
-        _check_room(spec, catalog, topology, problems)
-
-
-def _check_service(
-    where: str,
-    name: str,
-    spec: ServicesSpec,
-    catalog: Catalog,
-    topology: Topology,
-    problems: list[str],
-) -> None:
-    known = [variant.name for variant in catalog.variants]
-    if name not in known:
-        problems.append(f"{where}: unknown variant {name!r}; {nearest(name, known)}")
-        return
-    needs = catalog.variant(name).resources
-    if not (needs.cpu_cores > 0 and needs.memory_bytes > 0):
-        problems.append(f"{where}: {name!r} needs cpu_cores and memory_bytes above 0 in its resources")
-    if name in {model.task for model in catalog.models}:
-        problems.append(f"{where}: {name!r} is also a task; rename one, for clients name either in a URL")
-    places = {node.name: node.cluster for node in topology.nodes}
-    mine = [places[worker.node] for worker in topology.workers if worker.variant == name]
-    if spec.cloud not in mine:
-        problems.append(
-            f"{where}: no worker of {name!r} in the cloud; add {{variant: {name}, cluster: {spec.cloud}}}"
-        )
-    if any(cluster != spec.cloud for cluster in mine):
-        problems.append(
-            f"{where}: workers outside the cloud; remove them, replicas of {name!r} take their place"
-        )
-
-
-def _check_room(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
-    free = free_of([node for node in topology.nodes if node.cluster != spec.cloud], catalog, topology)
-    needs = np.array([catalog.variant(service.variant).resources.memory_bytes for service in spec.offered])
-    placed = first_replicas([service.initial for service in spec.offered], needs, free[:, 1])
-    for i, service in enumerate(spec.offered):
-        if placed[:, i].sum() < service.initial:
-            problems.append(
-                f"services.offered[{i}].initial: {placed[:, i].sum()} of {service.initial} replicas of "
-                f"{service.variant!r} fit the nodes; lower it or give nodes more memory_bytes"
-            )
+def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> System:
+    """The arrays of services whose names `check_services` has found."""
+    machines = [node for node in topology.nodes if node.cluster == spec.cloud]
+    nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
+    has = np.array([(n.resources.cpu_cores, n.resources.memory_bytes) for n in machines])
+    free = free_of(nodes, catalog, topology)
+    one_way, rate_bps, deviation_s = ways_to(topology, [spec.cloud, *(node.cluster for node in nodes)])
+    offered = plain(spec, catalog)
+    layer_bytes, needs_layer = _layers(offered)
+    needs = _column(offered, "memory_bytes")
+    disks = [min(node.resources.storage_bytes or DISK_BYTES for node in machines)]
+    disks += [node.resources.storage_bytes or DISK_BYTES for node in nodes]
+    if spec.initial_share is None:
+        counts = [service.initial for service in offered for _ in range(service.count or 1)]
+        initial = first_replicas(counts, needs, free[:, 1])
+    else:
+        initial = spread(free[:, 1] * spec.initial_share, needs)
+    ways = 2.0 if spec.answers else 1.0
+    return System(
+        slot_s=spec.slot_s,
+        frame_slots=max(round(spec.frame_s / spec.slot_s), 1),
+        site_of=_site_of(topology, nodes, one_way),
+        first_machine=np.concatenate([[0], len(machines) + np.arange(len(nodes) + 1)]),
+        cpu_cores=np.concatenate([has[:, 0], free[:, 0]]),
+        memory_bytes=np.concatenate([has[:, 1], free[:, 1]]),
+        disk_bytes=np.array(disks),
+        service_memory_bytes=needs,
+        service_cpu_cores=_column(offered, "cpu_cores"),
+        layer_bytes=layer_bytes,
+        needs_layer=needs_layer,
+        initial=initial,
+        delay_s=ways * one_way,
+        lan_bps=float(rate_bps[:, 1:].min()),
+        wan_bps=float(rate_bps[:, 0].min()),
+        wan_deviation_s=float(np.sqrt(ways) * deviation_s[:, 0].max()),
+        start_delay_s=spec.start_delay_s,
+        service_deviation=_deviation(spec, catalog),
+        returns_cpu=spec.returns_cores,
+        drops=spec.drops,
+    )
 
 
 def first_replicas(counts: Sequence[int], needs_bytes: Floats, free_bytes: Floats) -> Ints:
@@ -160,6 +155,23 @@ def first_replicas(counts: Sequence[int], needs_bytes: Floats, free_bytes: Float
     return placed
 
 
+def spread(room_bytes: Floats, service_memory_bytes: Floats) -> Ints:
+    """(N, S) replicas: services in turn, node by node, as long as the next one fits.
+
+    Args:
+        room_bytes: (N,) memory to fill on each node.
+        service_memory_bytes: (S,) of a replica.
+    """
+    placed = np.zeros((room_bytes.size, service_memory_bytes.size), dtype=np.int64)
+    following = 0
+    for n, room in enumerate(room_bytes.tolist()):
+        while service_memory_bytes[following] <= room * ROOM:
+            placed[n, following] += 1
+            room -= float(service_memory_bytes[following])
+            following = (following + 1) % service_memory_bytes.size
+    return placed
+
+
 def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology) -> Floats:
     """(N, 2) cores and memory of nodes that their workers leave to replicas."""
     rows = []
@@ -170,51 +182,72 @@ def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology) -> Floa
     return np.maximum(np.array(rows, dtype=np.float64).reshape(len(nodes), 2), 0.0)
 
 
-def _system(
-    scenario: Scenario, spec: ServicesSpec, variants: Sequence[Variant], nodes: Sequence[Node]
-) -> System:
-    topology = scenario.topology
-    machines = [node for node in topology.nodes if node.cluster == spec.cloud]
-    has = np.array([(n.resources.cpu_cores, n.resources.memory_bytes) for n in machines])
-    free = free_of(nodes, scenario.catalog, topology)
-    one_way, rate_bps = _ways(topology, [spec.cloud, *(node.cluster for node in nodes)])
-    needs = np.array([(v.resources.cpu_cores, v.resources.memory_bytes) for v in variants])
-    disks = [sum(node.resources.storage_bytes for node in machines)]
-    disks += [node.resources.storage_bytes for node in nodes]
-    initial = first_replicas([service.initial for service in spec.offered], needs[:, 1], free[:, 1])
-    return System(
-        slot_s=spec.hold_s,
-        frame_slots=max(round(spec.frame_s / spec.hold_s), 1),
-        site_of=one_way[:, 1:].argmin(axis=0).astype(np.int64),
-        first_machine=np.concatenate([[0], len(machines) + np.arange(len(nodes) + 1)]),
-        cpu_cores=np.concatenate([has[:, 0], free[:, 0]]),
-        memory_bytes=np.concatenate([has[:, 1], free[:, 1]]),
-        disk_bytes=np.array([each or DISK_BYTES for each in disks]),
-        service_memory_bytes=needs[:, 1].copy(),  # contiguous: kernels are compiled for no other
-        service_cpu_cores=needs[:, 0].copy(),
-        layer_bytes=np.ones(len(variants)),  # the local backend pulls no images: one layer each, always there
-        needs_layer=np.eye(len(variants), dtype=np.bool_),
-        initial=initial,
-        delay_s=2.0 * one_way,
-        lan_bps=float(rate_bps[:, 1:].min()),
-        wan_bps=float(rate_bps[:, 0].min()),
-        wan_deviation_s=0.0,
-        start_delay_s=START_S,
-        service_deviation=max(variant.profile.deviation for variant in variants),
-        returns_cpu=True,
-        drops=True,
+def plain(spec: ServicesSpec, catalog: Catalog) -> list[PlainServiceSpec]:
+    """What is offered, variants as plain services: what a replica holds is the variant's resources."""
+    found = []
+    for service in spec.offered:
+        if isinstance(service, ServiceSpec):
+            needs = catalog.variant(service.variant).resources
+            service = PlainServiceSpec(
+                name=service.variant,
+                memory_bytes=(needs.memory_bytes, needs.memory_bytes),
+                cpu_cores=(needs.cpu_cores, needs.cpu_cores),
+                image_bytes=(LAYER_BYTES, LAYER_BYTES),
+                initial=service.initial,
+            )
+        found.append(service)
+    return found
+
+
+def service_names(spec: ServicesSpec, catalog: Catalog) -> list[str]:
+    """(S,) names, counts expanded."""
+    return [name for service in plain(spec, catalog) for name in expand(service.name, service.count)]
+
+
+def ways_to(topology: Topology, clusters: Sequence[str]) -> tuple[Floats, Floats, Floats]:
+    """(B, N + 1) one-way delay from clients to each station by their site; the least rate; deviation."""
+    ways = {(way.site, way.cluster): way for way in topology.ways}
+    rows = [
+        [
+            (site.access_delay_s + way.delay_s, min(site.uplink_bps, way.bandwidth_bps), way.deviation_s)
+            for way in (ways[site.name, cluster] for cluster in clusters)
+        ]
+        for site in topology.sites
+    ]
+    delay, rate, deviation = np.moveaxis(np.array(rows, dtype=np.float64), 2, 0)
+    return np.ascontiguousarray(delay), rate, deviation
+
+
+def _site_of(topology: Topology, nodes: Sequence[Node], delay_s: Floats) -> Ints:
+    """(N,) the site whose own cluster a node is in, else the nearest one."""
+    own = {site.cluster: b for b, site in reversed(list(enumerate(topology.sites)))}
+    nearest = delay_s[:, 1:].argmin(axis=0).tolist()
+    return np.array(
+        [own.get(node.cluster, near) for node, near in zip(nodes, nearest, strict=True)], dtype=np.int64
     )
 
 
-def _ways(topology: Topology, clusters: Sequence[str]) -> tuple[Floats, Floats]:
-    """(B, N + 1) one-way delay from clients to each station by their site, and the least rate on that way."""
-    ways = {(way.site, way.cluster): way for way in topology.ways}
-    delay = [
-        [site.access_delay_s + ways[site.name, cluster].delay_s for cluster in clusters]
-        for site in topology.sites
-    ]
-    rate = [
-        [min(site.uplink_bps, ways[site.name, cluster].bandwidth_bps) for cluster in clusters]
-        for site in topology.sites
-    ]
-    return np.array(delay, dtype=np.float64), np.array(rate, dtype=np.float64)
+def _column(offered: Sequence[PlainServiceSpec], name: str) -> Floats:
+    """(S,) values, spread evenly over their ranges."""
+    parts: list[Floats] = []
+    for service in offered:
+        low, high = getattr(service, name)
+        parts.append(np.linspace(float(low), float(high), service.count or 1))
+    return np.concatenate(parts)
+
+
+def _layers(offered: Sequence[PlainServiceSpec]) -> tuple[Floats, Bools]:
+    """(L,) layers: each service's own, then bases; (S, L) who needs which."""
+    bases = {service.base: service.base_bytes for service in offered if service.base_bytes > 0}
+    own = _column(offered, "image_bytes")
+    base_of = [service.base for service in offered for _ in range(service.count or 1)]
+    shares = np.array([[base == name for name in bases] for base in base_of]).reshape(own.size, len(bases))
+    needs = np.concatenate([np.eye(own.size, dtype=bool), shares.astype(bool)], axis=1)
+    return np.concatenate([own, np.array(list(bases.values()))]), needs
+
+
+def _deviation(spec: ServicesSpec, catalog: Catalog) -> float:
+    if spec.service_deviation is not None:
+        return spec.service_deviation
+    variants = [service.variant for service in spec.offered if isinstance(service, ServiceSpec)]
+    return max((catalog.variant(name).profile.deviation for name in variants), default=0.0)

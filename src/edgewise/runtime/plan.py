@@ -216,7 +216,8 @@ def _replicas(
             fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
             kept.append(replace(old, settings={**kinds[services.names[s]], **fresh}))
     have, taken = {p.settings["service"] for p in kept}, {r.process.name for r in store.processes()}
-    wish = [0 if each.variant in have else each.initial for each in services.spec.offered]
+    first = services.system.initial.sum(axis=0).tolist()
+    wish = [0 if name in have else count for name, count in zip(services.names, first, strict=True)]
     placed = first_replicas(wish, services.system.service_memory_bytes, left)
     for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
         kept.append(replica(services, n, s, taken, kinds[services.names[s]], free_port()))

@@ -173,7 +173,7 @@ class ServiceRequests:
                 replica = self.core.decide(service, left_s, size_bytes, self._waiting)
                 if replica is not None:
                     return replica
-                await asyncio.sleep(self.core.services.spec.hold_s)
+                await asyncio.sleep(self.core.services.spec.slot_s)
         finally:
             self._waiting -= 1
 

@@ -13,13 +13,13 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestration import Requests
+from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.orchestration import System
-from edgewise.model.orchestration_spec import SteadySpec
 
 GAP, SITE, SERVICE, TIME, SLACK = range(50, 55)  # counters of draws
 
 
-def steady(spec: SteadySpec, system: System, seeds: Sequence[int], horizon_s: float) -> Requests:
+def steady(spec: RequestsSpec, system: System, seeds: Sequence[int], horizon_s: float) -> Requests:
     """W worlds of requests, one for each seed.
 
     Args:

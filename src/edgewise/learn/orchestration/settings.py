@@ -16,23 +16,19 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
-from edgewise.config import load_orchestration
+from edgewise.config import load_scenario
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import System
-from edgewise.model.orchestration_spec import (
-    EdgeNodeSpec,
-    EdgeSiteSpec,
-    OrchestrationSpec,
-    build_system,
-    spread,
-)
+from edgewise.model.scenario import Scenario
+from edgewise.model.services import first_replicas, spread
+from edgewise.model.services_simulated import simulated_services
 from edgewise.workloads.batch_task import BatchModel
 from edgewise.workloads.requests import RequestPattern, alibaba_2018, generate, pattern, service_needs
 
@@ -110,7 +106,6 @@ def setting(
     if name not in SETTINGS:
         raise ScenarioError(f"scenario {name!r}: learned orchestration knows {', '.join(SETTINGS)}")
     terms = SETTINGS[name]
-    spec = _spec(terms.base).model_copy(update={"slot_s": slot_s, "frame_slots": frame_slots})
     model = alibaba_2018()
     if terms.base == "edge-cloud-small":
         model = first_services(model, SMALL_SERVICES)
@@ -119,17 +114,19 @@ def setting(
     def draw(seeds: Sequence[int]) -> Requests:
         return generate(what, seeds, model)
 
-    return TrainingSetting(name, _with_services(spec, what, model, terms), draw, frames * frame_slots)
+    system = _with_services(_scenario(terms.base), what, model, terms)
+    return TrainingSetting(
+        name, system._replace(slot_s=slot_s, frame_slots=frame_slots), draw, frames * frame_slots
+    )
 
 
 def request_pattern(name: str, kind: str, horizon_s: float) -> RequestPattern:
     """Arrivals of a setting."""
     terms = SETTINGS[name]
-    sites = sum(site.count for site in _spec(terms.base).sites)
     base = RequestPattern(
         horizon_s=horizon_s,
         rate_qps=terms.rate_qps,
-        sites=sites,
+        sites=len(_scenario(terms.base).topology.sites),
         payload_bytes=terms.payload_bytes,
         memory_bytes_per_share=terms.share_bytes,
         delay_least_s=terms.delay_least_s,
@@ -162,46 +159,31 @@ def first_services(model: BatchModel, services: int) -> BatchModel:
     return replace(model, share=share / share.sum(), **{x: getattr(model, x)[:services] for x in names})
 
 
-def _spec(name: str) -> OrchestrationSpec:
+@cache
+def _scenario(name: str) -> Scenario:
     if name != "edge-cloud-small":
-        return load_orchestration(name)
-    kinds = (
-        EdgeNodeSpec(count=2, cpu_cores=1, memory_bytes=2e9),
-        EdgeNodeSpec(cpu_cores=2, memory_bytes=4e9),
-    )
-    sites = (EdgeSiteSpec(name="site", count=2, nodes=kinds),)
-    return load_orchestration("edge-cloud").model_copy(update={"sites": sites})
+        return load_scenario(name)
+    nodes = {"clusters.site.nodes.small.count": 2, "clusters.site.nodes.large.count": 1}
+    return load_scenario("edge-cloud", {"sites.site.count": 2, "clusters.site.count": 2} | nodes)
 
 
 def _with_services(
-    spec: OrchestrationSpec, what: RequestPattern, model: BatchModel, terms: SettingTerms
+    scenario: Scenario, what: RequestPattern, model: BatchModel, terms: SettingTerms
 ) -> System:
     """The scenario's system with the trace's services in place of its own."""
-    system = build_system(spec)
+    simulated = simulated_services(scenario)
+    system, share = simulated.system, simulated.spec.initial_share
     cores, memory_bytes = service_needs(what, model)
     images = np.argsort(np.argsort(memory_bytes)) * system.services // memory_bytes.size
     nodes = system.memory_bytes[-system.nodes :]
-    initial = one_each if terms.one_each else spread
+    if terms.one_each or share is None:
+        initial = first_replicas([1] * memory_bytes.size, memory_bytes, nodes)
+    else:
+        initial = spread(nodes * share, memory_bytes)
     return system._replace(
         service_memory_bytes=memory_bytes,
         service_cpu_cores=cores,
         needs_layer=system.needs_layer[images],
-        initial=initial(nodes if terms.one_each else nodes * spec.initial_share, memory_bytes),
+        initial=initial,
         wan_bps=terms.wan_bps or system.wan_bps,
     )
-
-
-def one_each(room_bytes: Floats, service_memory_bytes: Floats) -> Ints:
-    """(N, S) one replica of each service, in turn on the node with most memory left.
-
-    Args:
-        room_bytes: (N,) memory of each node.
-        service_memory_bytes: (S,) of a replica.
-    """
-    room, placed = room_bytes.copy(), np.zeros((room_bytes.size, service_memory_bytes.size), dtype=np.int64)
-    for s, need in enumerate(service_memory_bytes.tolist()):
-        n = int(room.argmax())
-        if room[n] >= need:
-            placed[n, s] = 1
-            room[n] -= need
-    return placed

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any
 
-from edgewise.model.values import Count, Index, Name, Seconds, Spec
+from pydantic import Discriminator, Field, Tag
+
+from edgewise.model.values import (
+    AmountRange,
+    BytesOrZero,
+    BytesRange,
+    Count,
+    Index,
+    Name,
+    NotNegative,
+    Positive,
+    RateRange,
+    Seconds,
+    SecondsOrZero,
+    SecondsRange,
+    Share,
+    Spec,
+)
+
+Initial = Annotated[
+    Index, Field(description="Replicas at first, each where most memory is free; see `initial_share`.")
+]
 
 
 class ServiceSpec(Spec):
@@ -13,8 +34,53 @@ class ServiceSpec(Spec):
     variant: Name = Field(
         description="Name of the variant, and of the service; a worker of it is needed in the cloud."
     )
-    deadline_s: Seconds = Field(description="Deadline of requests that state none, s.")
-    initial: Index = Field(default=1, description="Replicas at first, each where most memory is free.")
+    deadline_s: Seconds = Field(description="Live: deadline of requests that state none, s.")
+    initial: Initial = 1
+
+
+class PlainServiceSpec(Spec):
+    """A service without a model, simulated only; or `count` of them, their values spread over the ranges."""
+
+    name: Name = Field(description="Unique among the services; with `count` they are name-0, name-1, …")
+    count: Count | None = Field(default=None, description="Number of services; left out: one, called `name`.")
+    memory_bytes: BytesRange = Field(
+        description="What a replica holds while it lives, bytes: x or [low, high]."
+    )
+    cpu_cores: AmountRange = Field(
+        description="Cores a request uses while it is worked on: x or [low, high]."
+    )
+    image_bytes: BytesRange = Field(description="Layers of its own in its image, bytes: x or [low, high].")
+    base: Name = Field(default="base", description="Its images share this base layer.")
+    base_bytes: BytesOrZero = Field(default=0.0, description="Size of the base layer in bytes.")
+    initial: Initial = 1
+
+
+class RequestsSpec(Spec):
+    """Requests to simulate: Poisson arrivals, every site and every service as likely."""
+
+    rate_qps: Positive = Field(description="Requests per second, all sites together.")
+    service_s: SecondsRange = Field(description="Time on a replica in s: x, or uniform in [low, high].")
+    slack: RateRange = Field(
+        default=(1.5, 4.0), description="Deadline over time on a replica: x, or uniform in [low, high]."
+    )
+    least_slack_s: SecondsOrZero = Field(
+        default=0.0, description="Deadlines leave at least this much more, s."
+    )
+    memory_share: NotNegative = Field(
+        default=0.0, description="Memory in use while working, as a share of what the replica holds."
+    )
+    payload_bytes: BytesOrZero = Field(default=100e3, description="Payload of a request in bytes.")
+
+
+def _form(value: Any) -> str:
+    written = "variant" in value if isinstance(value, dict) else hasattr(value, "variant")
+    return "(variant)" if written else "(plain)"
+
+
+Offered = Annotated[
+    Annotated[ServiceSpec, Tag("(variant)")] | Annotated[PlainServiceSpec, Tag("(plain)")],
+    Discriminator(_form),
+]
 
 
 class ServicesSpec(Spec):
@@ -23,17 +89,49 @@ class ServicesSpec(Spec):
     cloud: Name = Field(
         description="Cluster whose `workers` serve what nodes cannot; replicas run on all other clusters."
     )
-    offered: tuple[ServiceSpec, ...] = Field(min_length=1, description="What requests ask for.")
+    offered: tuple[Offered, ...] = Field(
+        min_length=1, description="What requests ask for: variants of the catalog, or plain services."
+    )
+    requests: RequestsSpec | None = Field(
+        default=None, description="Simulated: what arrives. Live, clients send it."
+    )
     dispatch: str = Field(
         default="deadline-queue", description="Request policy, or a card NAME.json, relative to this file."
     )
     orchestrate: str = Field(
         default="autoscaler", description="Replica policy, or a card NAME.json, relative to this file."
     )
-    frame_s: Seconds = Field(default=25.0, description="Time between orchestrations, s.")
-    hold_s: Seconds = Field(
-        default=0.01, description="A request that the policy holds is decided anew after this time, s."
+    slot_s: Seconds = Field(
+        default=0.01,
+        description="Time until a request that the policy holds is decided anew, s; simulated, each site "
+        "sends one request per slot.",
     )
+    frame_s: Seconds = Field(default=25.0, description="Time between orchestrations, s.")
     nodes_per_frame: Count | None = Field(
-        default=None, description="Nodes on which replicas may change in a frame (KaiS's H); all by default."
+        default=None,
+        description="Live: nodes on which replicas may change in a frame (KaiS's H); all by default.",
+    )
+    initial_share: Share | None = Field(
+        default=None,
+        description="Share of each node's memory that replicas of all services fill at first, in turn; "
+        "left out: as `initial` of each service says.",
+    )
+    start_delay_s: SecondsOrZero = Field(
+        default=0.5, description="Simulated: from a pulled image to a ready replica, s."
+    )
+    service_deviation: NotNegative | None = Field(
+        default=None,
+        description="Simulated: standard deviation of times on a replica as a fraction of their mean; left "
+        "out: the largest of the variants' profiles.",
+    )
+    answers: bool = Field(
+        default=True,
+        description="Answers travel back, so delays count both ways; false: one way, as KaiS is published.",
+    )
+    returns_cores: bool = Field(
+        default=True,
+        description="Simulated: false: nodes never get a request's cores back, as in KaiS's public demo.",
+    )
+    drops: bool = Field(
+        default=True, description="Simulated: false: nothing is dropped; late requests are served."
     )
