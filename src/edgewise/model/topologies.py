@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import shortest_path
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
@@ -221,6 +219,9 @@ def _shortest(graph: Backbone) -> tuple[Floats, Ints]:
     Raises:
         ScenarioError: some nodes cannot be reached.
     """
+    from scipy.sparse import coo_array  # slow to import, and most processes make no topology
+    from scipy.sparse.csgraph import shortest_path
+
     count = len(graph.nodes)
     ends = np.array([edge[:2] for edge in graph.edges], dtype=np.int64).reshape(-1, 2)
     adjacent = np.full((count, count), np.inf)

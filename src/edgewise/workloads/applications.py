@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import brentq
 
 from edgewise.arrays import Floats
 from edgewise.errors import ScenarioError
@@ -78,6 +77,8 @@ def fit_weights(
     Raises:
         ScenarioError: no weights bring this load; says which loads they can bring.
     """
+    from scipy.optimize import brentq  # slow to import, and only needed here
+
     rate = clients_per_min / 60.0
     queries = np.array([queries_per_client(application, duration_s) for application in applications])
     wanted = load_qps / rate

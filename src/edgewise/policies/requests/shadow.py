@@ -16,8 +16,6 @@ the cloud. Queues are not looked at, as in the paper: arrival rates and times ar
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_matrix
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, hosts
@@ -70,6 +68,9 @@ class ShadowDispatch:
 
     def _schedule(self, view: ReplicaView, w: int) -> Floats:
         """(S, N + 1) shares of a world."""
+        from scipy.optimize import linprog  # slow to import, and few processes decide with it
+        from scipy.sparse import coo_matrix
+
         system = self.system
         rate, time_s, payload_bytes = self._told(view, w)
         replicas = np.maximum(view.ready + view.starting - view.removing, 0)[w].T.astype(np.float64)
