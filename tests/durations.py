@@ -1,6 +1,6 @@
 """How long tests take, as it was measured once: what is begun first, and what fits into a minute.
 
-`python tests/durations.py REPORT.xml` writes `durations.json` anew from a run with `--junit-xml REPORT.xml`.
+`python tests/durations.py REPORT.xml` brings `durations.json` up to date after `pytest --junit-xml …`.
 """
 
 import json
@@ -24,11 +24,15 @@ def seconds(item):
 
 
 def write(report):
+    """What the report has of a file takes the place of all that was known of it."""
     found = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        if (took_s := float(case.get("time", 0))) >= SHORT_S:
-            found[f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"] = round(took_s, 1)
-    FILE.write_text(json.dumps(found, indent=0, sort_keys=True, ensure_ascii=False) + "\n")
+        tests = found.setdefault(f"{case.get('classname').replace('.', '/')}.py", {})
+        tests[case.get("name")] = round(float(case.get("time", 0)), 1)
+    kept = {test: took_s for test, took_s in known().items() if test.split("::")[0] not in found}
+    for file, tests in found.items():
+        kept |= {f"{file}::{name}": took_s for name, took_s in tests.items() if took_s >= SHORT_S}
+    FILE.write_text(json.dumps(kept, indent=0, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
