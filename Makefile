@@ -44,7 +44,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m alone tests/live
 
 test-quick: $(VENV)/.dev
-	$(BIN)/python -m pytest --quick $(PARALLEL)
+	$(BIN)/python -m pytest --quick $(PARALLEL) -n 2
 
 test-beds: .venv-beds/.made
 	$(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes

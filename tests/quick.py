@@ -15,12 +15,14 @@ from pathlib import Path
 import grimp
 import pytest
 
-from durations import seconds
+from durations import known
 
 ROOT = Path(__file__).resolve().parents[1]
-WORK_S = 90.0  # all tests together, on two cores
-END_S = 70.0  # after the start of the run; later no test begins
-BEGAN = "EDGEWISE_QUICK_BEGAN_S"
+WORK_S = 75.0  # all tests together, on two cores
+START_S = 1.0  # what a file imports
+END_S = 60.0  # after the start of the run; later no test begins
+BEGAN, CHOSEN = "EDGEWISE_QUICK_BEGAN_S", "EDGEWISE_QUICK_FILES"
+FILES = pytest.StashKey[list[str]]()
 
 
 def git(*arguments):
@@ -87,34 +89,47 @@ def distances():
     return found
 
 
+def chosen():
+    """Whole test files: the nearest, of those the shortest, until the time is used.
+
+    Tests of a file may go on from what others of it set up.
+    """
+    took_s = dict.fromkeys(
+        (file for file in (ROOT / "tests").rglob("test_*.py") if file.stem in distances()), START_S
+    )
+    for test, test_s in known().items():
+        if (file := ROOT / test.split("::")[0]) in took_s:
+            took_s[file] += test_s
+    left_s, files = WORK_S, []
+    for file in sorted(took_s, key=lambda file: (distances()[file.stem], took_s[file])):
+        if took_s[file] <= left_s:
+            left_s -= took_s[file]
+            files.append(file.stem)
+    return files
+
+
 def pytest_configure(config):
-    os.environ.setdefault(BEGAN, str(time.monotonic()))
+    """Choose once; parallel workers get the choice from the process that starts them."""
+    if CHOSEN not in os.environ:
+        os.environ |= {BEGAN: str(time.monotonic()), CHOSEN: " ".join(chosen())}
+    config.stash[FILES] = os.environ[CHOSEN].split()
 
 
-def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"tests nearest to {len(changed())} changed files; make test runs all")
+def pytest_terminal_summary(terminalreporter, config):
+    files, reached = len(config.stash[FILES]), sum(name.startswith("test_") for name in distances())
+    said = f"{files} of {reached} test files that import what is changed; make test runs all"
+    terminalreporter.write_line(said)
 
 
 def pytest_ignore_collect(collection_path, config):
-    if collection_path.name.startswith("test_") and collection_path.stem not in distances():
+    if collection_path.name.startswith("test_") and collection_path.stem not in config.stash[FILES]:
         return True
     return None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Whole files, the nearest first and of those the shortest: tests of a file may go on from its others."""
-    files = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    takes_s = {path: sum(map(seconds, its)) for path, its in files.items()}
-    left_s, kept = WORK_S, []
-    for path in sorted(files, key=lambda path: (distances()[path.stem], takes_s[path])):
-        if takes_s[path] <= left_s and files[path][0].get_closest_marker("alone") is None:
-            left_s -= takes_s[path]
-            kept += files.pop(path)
-    config.hook.pytest_deselected(items=[item for left_out in files.values() for item in left_out])
-    items[:] = kept
+    items.sort(key=lambda item: config.stash[FILES].index(item.path.stem))
 
 
 @pytest.hookimpl(tryfirst=True)
