@@ -15,7 +15,8 @@ TARGET_S = 10.0
 
 def commands() -> dict[str, list[str]]:
     """Arguments of Python for each shipped policy of each decision, by name."""
-    from edgewise.policies import orchestrate, requests
+    from edgewise.policies import orchestrate
+    from edgewise.policies.dispatch import requests
     from edgewise.precompile import parts
 
     edgewise = ["-m", "edgewise"]

@@ -16,7 +16,7 @@ from edgewise import config
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
 from edgewise.model.services_simulated import simulated_services
-from edgewise.policies.requests.rules import RandomStation
+from edgewise.policies.dispatch.requests.rules import RandomStation
 from edgewise.sim.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
 

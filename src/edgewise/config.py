@@ -148,11 +148,6 @@ def load_catalog(path_or_name: str | Path) -> Catalog:
     return _catalog(*_read(path_or_name, "catalog", _CATALOGS), Path(path_or_name).parent)[1]
 
 
-def shipped_catalogs() -> list[str]:
-    """Names of the catalogs that come with edgewise."""
-    return _names(_CATALOGS)
-
-
 def parse_catalog(text: str, where: str) -> tuple[CatalogSpec, Catalog]:
     """A catalog from YAML text, as it is written and as it is used.
 

@@ -22,8 +22,9 @@ from edgewise.model.services import services_of
 from edgewise.model.services_simulated import simulated_services
 from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies import defer, orchestrate, requests, split
-from edgewise.policies.kais import features as kais
+from edgewise.policies import defer, orchestrate, split
+from edgewise.policies.dispatch import requests
+from edgewise.policies.dispatch.requests import features as kais
 from edgewise.runtime import dispatching, service_policies, session
 from edgewise.sim import defer as deferring
 from edgewise.sim import replicas as replicating
@@ -127,7 +128,8 @@ def splitting(name: str) -> None:
 
 def layout(name: str) -> None:
     """Queries split over unequal servers: plan and simulation."""
-    from edgewise.policies.split.layout import ServerGroup, joined, layout_program
+    from edgewise.model.graphs import ServerGroup
+    from edgewise.policies.split.layout import joined, layout_program
     from edgewise.policies.split.layout_optimum import optimise_layout
     from edgewise.sim.layout import simulate_layout
 

@@ -20,7 +20,8 @@ from edgewise.learn.orchestration.settings import setting
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.services_simulated import simulated_services
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies import defer, orchestrate, place, requests
+from edgewise.policies import defer, orchestrate, place
+from edgewise.policies.dispatch import requests
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout

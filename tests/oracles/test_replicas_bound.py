@@ -7,8 +7,9 @@ import pytest
 from replica_scenarios import a_system, some_commands, some_requests
 
 from edgewise.core.orchestration import Requests
-from edgewise.policies import orchestrate, requests
-from edgewise.policies.requests.bound import hindsight_bound
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
+from edgewise.policies.dispatch.requests.bound import hindsight_bound
 from edgewise.sim.replicas import ReplicaWorlds, simulate
 
 SLOTS = 40

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.policies import requests as request_policies
-from edgewise.policies.requests import KernelDispatch
+from edgewise.policies.dispatch import requests as request_policies
+from edgewise.policies.dispatch.requests import KernelDispatch
 from edgewise.sim import replica_state as k
 from edgewise.sim.replicas import ReplicaWorlds, simulate
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
-from edgewise.policies import requests as request_policies
+from edgewise.policies.dispatch import requests as request_policies
 from edgewise.sim.replicas import ReplicaWorlds, simulate
 
 

@@ -10,7 +10,7 @@ from edgewise.config import load_scenario
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.policies import requests
+from edgewise.policies.dispatch import requests
 from edgewise.runtime.dispatching import Dispatching
 from edgewise.runtime.guarded import Guarded, Limited
 from edgewise.runtime.session import Session

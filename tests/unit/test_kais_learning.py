@@ -40,7 +40,7 @@ from edgewise.learn.orchestration.gpg import (  # noqa: E402
     ordered_chance,
 )
 from edgewise.model.orchestration import System  # noqa: E402
-from edgewise.policies.kais.features import changes_possible, draws, frame_draws, gumbel  # noqa: E402
+from edgewise.policies.dispatch.requests.features import changes_possible, draws, frame_draws, gumbel  # noqa: E402
 
 B, N, S, L = 2, 5, 3, 4
 

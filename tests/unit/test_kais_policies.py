@@ -11,12 +11,13 @@ from edgewise.core.orchestration import HOLD, ReplicaView, hosts
 from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.settings import SETTINGS, TrainingSetting, setting
 from edgewise.model.orchestration import System
-from edgewise.policies import orchestrate, requests
-from edgewise.policies.kais.features import draws, station_rows
-from edgewise.policies.kais.stations import STATION_FEATURES
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
+from edgewise.policies.dispatch.requests import flow
+from edgewise.policies.dispatch.requests.features import draws, station_rows
+from edgewise.policies.dispatch.requests.rules import Weighted
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms, at_least
-from edgewise.policies.requests import flow
-from edgewise.policies.requests.rules import Weighted
 from edgewise.sim.replicas import ReplicaWorlds, simulate
 
 SEEDS = range(500_000, 500_004)

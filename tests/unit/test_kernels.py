@@ -10,7 +10,8 @@ import pytest
 
 from edgewise import policies
 from edgewise.core.compiled import GENERIC, Processor, kernel_hash
-from edgewise.policies import place, requests, split
+from edgewise.policies import place, split
+from edgewise.policies.dispatch import requests
 
 KERNEL = """
 from edgewise.core.compiled import kernel

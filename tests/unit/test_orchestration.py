@@ -17,7 +17,8 @@ from edgewise.learn.orchestration.export import SHIPPED
 from edgewise.model.orchestration import System
 from edgewise.model.services import spread
 from edgewise.model.services_simulated import simulated_services
-from edgewise.policies import orchestrate, requests
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.shadow import GreedyShadow
 from edgewise.sim.replicas import ReplicaWorlds, simulate

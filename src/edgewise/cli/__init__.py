@@ -53,7 +53,6 @@ SetOption = Annotated[
         "--set", help="Change the scenario, for example streams.arrivals.clients_per_min=80; repeatable."
     ),
 ]
-OutOption = Annotated[Path | None, typer.Option(help="Output folder; runs/<name> by default.")]
 
 
 @app.command(epilog="Example: edgewise simulate full-edge --set topology.antennas=2 --policy closest")

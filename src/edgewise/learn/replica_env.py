@@ -40,7 +40,7 @@ from edgewise.core.orchestration import HOLD, ReplicaView, Requests, SlotResult,
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
 from edgewise.model.services_simulated import simulated_services
-from edgewise.policies import requests as request_policies
+from edgewise.policies.dispatch import requests as request_policies
 from edgewise.sim.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
 

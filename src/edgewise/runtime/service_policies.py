@@ -9,7 +9,8 @@ from typing import Any
 
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import PolicyError, ProtocolError
-from edgewise.policies import orchestrate, requests
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
 
 CARDS = Path(__file__).resolve().parents[1] / "data" / "policies" / "kais"
 SIMULATED = ("gsp-ss",)  # takes the rates of the whole system as known; a gateway sees its own requests

@@ -33,7 +33,6 @@ from edgewise.errors import ScenarioError
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.workloads.deferrable import LEADS, WINDOWS, gather, to_windows
 
-DAY_S = 86_400.0
 CLASSES: Mapping[float, float] = {1.0: 0.51, 2.0: 0.37, 4.0: 0.08, 8.0: 0.04}
 COLUMNS = ("vmId", "tenantId", "vmTypeId", "priority", "starttime_s", "endtime_s")
 QUERY = """

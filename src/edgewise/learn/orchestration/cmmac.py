@@ -35,8 +35,8 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
 from edgewise.model.orchestration import System
-from edgewise.policies.kais.features import StationRows, local_state, squash, station_rows
-from edgewise.policies.kais.stations import STATION_FEATURES
+from edgewise.policies.dispatch.requests.features import StationRows, local_state, squash, station_rows
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 
 SETTLING_ROUNDS = 5
 

@@ -27,9 +27,9 @@ from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.settings import TrainingSetting
 from edgewise.policies import orchestrate
-from edgewise.policies.kais.stations import STATION_FEATURES
+from edgewise.policies.dispatch.requests.rules import Weighted
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
-from edgewise.policies.requests.rules import Weighted
 from edgewise.report.records import write_whole
 from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
 

@@ -19,11 +19,12 @@ from edgewise.arrays import Floats32
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import PolicyError
 from edgewise.learn.onnx_session import open_session
-from edgewise.policies.kais.features import PAIR_FEATURES
-from edgewise.policies.kais.learned import Infer, LearnedDispatch, LearnedScaling
-from edgewise.policies.kais.stations import STATION_FEATURES
+from edgewise.policies.dispatch.requests.features import PAIR_FEATURES
+from edgewise.policies.dispatch.requests.learned import Infer, LearnedDispatch
+from edgewise.policies.dispatch.requests.rules import Weighted
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
+from edgewise.policies.orchestrate.learned import LearnedScaling
 from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms
-from edgewise.policies.requests.rules import Weighted
 
 if TYPE_CHECKING:
     from edgewise.learn.orchestration.cmmac import Dispatcher

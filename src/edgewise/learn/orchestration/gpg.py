@@ -24,7 +24,12 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView
 from edgewise.learn.orchestration.networks import MASKED, GraphBody, Orchestrator, Pairs, StackedBody
 from edgewise.model.orchestration import System
-from edgewise.policies.kais.features import PAIR_FEATURES, changes_possible, node_state, pair_rows
+from edgewise.policies.dispatch.requests.features import (
+    PAIR_FEATURES,
+    changes_possible,
+    node_state,
+    pair_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,10 @@ from edgewise.learn.orchestration.export import export, export_search, load_disp
 from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, TrainingSetting
 from edgewise.learn.orchestration.train import EpisodeLine, Fixed, Training, TrainingConfig, evaluate
 from edgewise.learn.run import events
-from edgewise.policies import orchestrate, requests
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
+from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.orchestrate.autoscale import Autoscaler
-from edgewise.policies.requests.rules import Weighted
 
 Step = Callable[[str], None]
 BASELINES = (

@@ -28,7 +28,7 @@ from edgewise.errors import RunError
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.learn.orchestration.settings import TrainingSetting
-from edgewise.policies.requests import KernelDispatch
+from edgewise.policies.dispatch.requests import KernelDispatch
 from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
 from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
 

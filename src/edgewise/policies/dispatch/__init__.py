@@ -1,4 +1,4 @@
-"""Dispatch policies; importing this package registers them."""
+"""Dispatch policies; importing this package registers those of streams, `requests` those of requests."""
 
 from edgewise.policies.dispatch import balanced, bandit, meta, static
 

@@ -24,9 +24,10 @@ from edgewise.learn.orchestration.settings import (
     setting,
     whole_description,
 )
-from edgewise.policies import orchestrate, requests
-from edgewise.policies.kais.learned import LearnedScaling
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
+from edgewise.policies.orchestrate.learned import LearnedScaling
 from edgewise.report.figures import new_axes
 from edgewise.reproduce.cases.kais_waiting import Centralised
 from edgewise.reproduce.claims import at_least, at_most, exact, measured

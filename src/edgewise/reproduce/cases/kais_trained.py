@@ -19,7 +19,8 @@ from edgewise.learn.orchestration.export import export
 from edgewise.learn.orchestration.gpg import ScaleConfig
 from edgewise.learn.orchestration.settings import setting
 from edgewise.learn.orchestration.train import Fixed, Training, TrainingConfig, evaluate
-from edgewise.policies import orchestrate, requests
+from edgewise.policies import orchestrate
+from edgewise.policies.dispatch import requests
 from edgewise.report.figures import new_axes
 from edgewise.reproduce.claims import at_least, measured, within
 from edgewise.reproduce.run import Run

@@ -16,8 +16,8 @@ from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
-from edgewise.policies.kais.stations import STATION_FEATURES, by_weights
-from edgewise.policies.requests.base import KernelDispatch, request_policy
+from edgewise.policies.dispatch.requests.base import KernelDispatch, request_policy
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, by_weights
 
 POLICY = int(Purpose.POLICY)
 
@@ -275,7 +275,7 @@ class DeadlineQueue(RequestRule):
 
 
 class Weighted(RequestRule):
-    """The station with the largest linear score of its features; see `edgewise.policies.kais.stations`.
+    """The station with the largest linear score of its features; see the module `stations`.
 
     Args:
         weights: (F + 1,) of STATION_FEATURES, and the log of the width of each site's own draw.

@@ -18,8 +18,8 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.requests.base import request_policy
-from edgewise.policies.requests.rules import hosted, travel_s
+from edgewise.policies.dispatch.requests.base import request_policy
+from edgewise.policies.dispatch.requests.rules import hosted, travel_s
 
 MISSED = 100.0  # cost in s of missing a deadline: above any wait
 STEPS = 5000

@@ -20,8 +20,8 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, hosts
 from edgewise.model.orchestration import System
-from edgewise.policies.kais.features import draws
-from edgewise.policies.requests.base import request_policy
+from edgewise.policies.dispatch.requests.base import request_policy
+from edgewise.policies.dispatch.requests.features import draws
 
 CLOUD_WORTH = 0.9  # of a request in the cloud, so that nodes are filled first
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.kais.stations import STATION_FEATURES, fill_draws, fill_rows
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, fill_draws, fill_rows
 
 PAIR_FEATURES = (
     "replicas of the service on the node",

@@ -1,1 +1,0 @@
-"""Learned dispatch and orchestration of KaiS: features of views, and policies that run trained networks."""

@@ -1,9 +1,0 @@
-"""Policies that send the request at the head of each site's queue to a node or the cloud."""
-
-from edgewise.policies.requests import flow as _flow
-from edgewise.policies.requests import rules as _rules
-from edgewise.policies.requests import shadow as _shadow
-from edgewise.policies.requests.base import KernelDispatch, load, names, request_policy
-
-__all__ = ["KernelDispatch", "load", "names", "request_policy"]
-_registers = (_flow, _rules, _shadow)  # imported for their policies
