@@ -16,6 +16,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.errors import CapacityError
+from edgewise.model.holds import task_holds
 from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
 
@@ -60,7 +61,7 @@ def arrays_of(job: Pipeline, number: int, network: Network) -> PipelineArrays:
         number,
         network.node(job.source),
         np.array([by_name[name].work_ops for name in order], dtype=np.float64),
-        np.array([by_name[name].memory_bytes for name in order], dtype=np.float64),
+        np.array([task_holds(by_name[name]).resources.memory_bytes for name in order], dtype=np.float64),
         np.array([edge[0] for edge in edges], dtype=np.int64),
         np.array([edge[1] for edge in edges], dtype=np.int64),
         np.array([edge[2] for edge in edges], dtype=np.float64),

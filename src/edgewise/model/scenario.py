@@ -180,8 +180,9 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         check_services(spec.services, catalog, topology, problems)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     graphs = build_graphs(spec.graphs or (), problems)
-    # Without a topology every name of the timeline would count as unknown.
-    timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems) if topology.sites else ()
+    timeline: tuple[Change, ...] = ()
+    if topology.clusters:  # where it has problems of its own, every name would count as unknown
+        timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems)
     if problems:
         raise ScenarioError(listed(where, problems))
     return Scenario(

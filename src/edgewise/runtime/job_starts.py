@@ -18,13 +18,13 @@ from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger
 from edgewise.core.policy import begin
 from edgewise.errors import PolicyError
+from edgewise.model.holds import INFERENCE
 from edgewise.model.resources import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.policies import defer
 from edgewise.runtime.guarded import Guarded
 from edgewise.runtime.job_book import Job
-from edgewise.runtime.room import INFERENCE
 
 log = logging.getLogger("edgewise.jobs")
 POLICY, FALLBACK = "tetris", "fifo"

@@ -21,6 +21,7 @@ from pathlib import Path
 from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import EdgewiseError, RunError
+from edgewise.model.holds import job_holds
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.runtime.job_book import ACTIVE, RESTART, Job, JobBook
@@ -260,11 +261,13 @@ def _owner(job: Job) -> str:
 
 
 def _reservation(job: Job, node: str) -> Reservation:
-    return Reservation(_owner(job), node, job.resources, job.wish.priority, preemptible=True)
+    return Reservation(_owner(job), node, *job_holds(job.deferrable()))
 
 
 def _kept(ledger: NodeLedger, job: Job) -> Reservation:
-    """What a job still holds while it is suspended: its memory, as far as inference leaves it."""
-    kept_bytes = min(job.wish.memory_bytes, ledger.free(str(job.node)).memory_bytes)
-    held = Resources(memory_bytes=kept_bytes)
-    return Reservation(_owner(job), str(job.node), held, job.wish.priority, preemptible=True)
+    """What a job still holds while it is suspended, as far as inference leaves it."""
+    hold = job_holds(job.deferrable(), suspended=True)
+    kept_bytes = min(hold.resources.memory_bytes, ledger.free(str(job.node)).memory_bytes)
+    return Reservation(
+        _owner(job), str(job.node), *hold._replace(resources=Resources(memory_bytes=kept_bytes))
+    )

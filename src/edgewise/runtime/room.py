@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.model.holds import variant_holds
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.runtime.store import Running
-
-INFERENCE = 1_000  # priority of workers and replicas, above that of every job
 
 
 def ledger_of(scenario: Scenario, rows: Sequence[Running]) -> NodeLedger:
@@ -31,8 +30,9 @@ def ledger_of(scenario: Scenario, rows: Sequence[Running]) -> NodeLedger:
     ]
     for name, node, variant in held:
         if name not in gone and node in nodes and variant in variants:
-            needs = _at_most(catalog.variant(variant).resources, ledger.free(node))
-            ledger.reserve(Reservation(name, node, needs, INFERENCE))
+            hold = variant_holds(catalog.variant(variant))
+            hold = hold._replace(resources=_at_most(hold.resources, ledger.free(node)))
+            ledger.reserve(Reservation(name, node, *hold))
     return ledger
 
 
