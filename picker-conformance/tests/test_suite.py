@@ -49,7 +49,7 @@ def judged(picker: pickers.Picker, area: str = "") -> dict[str, Result]:
         server, port = await pickers.start(picker)
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                bench = Bench(channel, channel, pool=tuple(pickers.POOL), patience_s=0.4)
+                bench = Bench(channel, channel, pool=tuple(pickers.POOL), patience_s=1.0)
                 return await run(bench, lambda case: case.id.startswith(area))
         finally:
             await server.stop(0)
