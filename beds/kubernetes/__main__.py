@@ -99,7 +99,10 @@ def _up(arguments: list[str]) -> int:
         raise BedError(log.read_text().strip().removeprefix("error: ") or "it ended at once")
     found = _state()
     print(f"{found['nodes']} Ready after {time.monotonic() - began_s:.0f} s; Kubernetes {found['version']}")
-    print(f"export KUBECONFIG={found['kubeconfig']} PATH={found['programs']}:$PATH    make bed-down ends it")
+    print(
+        f"export KUBECONFIG={found['kubeconfig']} PATH={found['programs']}:$PATH \\\n"
+        f"       KUBECACHEDIR={found['files']}/kubectl    # make bed-down ends it"
+    )
     return 0
 
 

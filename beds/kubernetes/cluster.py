@@ -135,9 +135,8 @@ class Cluster(Started):
         """
         said = json.dumps(stdin) if isinstance(stdin, Mapping) else stdin
         config = self.kubeconfig if user == "admin" else self.kubeconfig_of(user)
-        return build.run(
-            [str(self._kubectl), f"--kubeconfig={config}", *map(str, arguments)], input=said, timeout=120
-        )
+        own = [f"--kubeconfig={config}", f"--cache-dir={self.work}/kubectl"]  # the next cluster is another
+        return build.run([str(self._kubectl), *own, *map(str, arguments)], input=said, timeout=120)
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
         """Create objects, or change them."""

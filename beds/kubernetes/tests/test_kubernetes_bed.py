@@ -224,6 +224,11 @@ def test_clients_verify_the_server_and_servers_know_their_clients(cluster):
     assert tokens.stat().st_mode & 0o077 == 0 and cluster.kubeconfig.stat().st_mode & 0o077 == 0
 
 
+def test_what_kubectl_learns_of_a_cluster_ends_with_it(cluster):
+    cluster.kubectl("api-resources")
+    assert (cluster.work / "kubectl/discovery").is_dir()  # of another release, it would mislead the next
+
+
 def test_users_have_the_rights_they_are_given(cluster):
     cluster.kubectl("create", "namespace", "of-alice")
     cluster.kubectl("create", "rolebinding", "own", "--clusterrole=edit", "--user=alice", "-n", "of-alice")
