@@ -22,7 +22,6 @@ MISTAKES = [
     ("compare tiny --policies closest,least-impedance --rival nope", "rival: 'nope'"),
     ("compare tiny --out taken", "taken"),
     ("report nope", "nope"),
-    ("schema nope", "no schema 'nope'"),
     ("catalog nope", "no such file"),
     ("profile nope.onnx", "no such file"),
     ("profile tiny-yolov2-416 --out taken/x.yaml", "taken"),

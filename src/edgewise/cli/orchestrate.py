@@ -54,6 +54,8 @@ def orchestrate(
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
     note(not_run(loaded.spec, ("services",), "edgewise orchestrate"))
     simulated = simulated_services(loaded)
+    if simulated.spec.nodes_per_frame is not None:
+        note(["edgewise orchestrate leaves out services.nodes_per_frame: every node may change in a frame"])
     dispatch, scaling = dispatch or simulated.spec.dispatch, scaling or simulated.spec.orchestrate
     for flag, name in (("--dispatch", dispatch), ("--orchestrate", scaling)):
         if name.endswith(".json") and not Path(name).is_file():
