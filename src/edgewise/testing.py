@@ -4,7 +4,7 @@ from edgewise.testing import check_policy
 check_policy(lambda: MyPolicy())
 
 `check_backend` does the same for what the live system runs its processes on, `check_testbed` for what
-streaming jobs run on.
+pipelines run on.
 """
 
 from __future__ import annotations

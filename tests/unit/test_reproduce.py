@@ -235,7 +235,7 @@ def register(monkeypatch):
 
     def add(measure, name="demo", **kwargs):
         claims = {"one": "the first", "two": "the second"}
-        run.reproduction(name, paper="a paper", claims=claims, quick_seeds=3, **kwargs)(measure)
+        run.reproduction(name, paper="a paper", claims=claims, seeds=(20, 3), **kwargs)(measure)
 
     return add
 

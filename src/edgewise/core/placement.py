@@ -1,4 +1,4 @@
-"""Placement of streaming jobs: what a policy sees, what it decides, and the one judge of all policies.
+"""Placement of pipelines: what a policy sees, what it decides, and the one judge of all policies.
 
 A job is held as arrays (`PipelineArrays`), a decision as a `Placement`. `validate` refuses decisions that
 exceed a link or a node; `throughput` is the only place where frames per second are computed.
@@ -123,7 +123,7 @@ class NetworkView:
 
 
 class PlacementPolicy(Protocol):
-    """Tasks of streaming jobs → nodes, flows → paths and bandwidth, in seconds."""
+    """Tasks of pipelines → nodes, flows → paths and bandwidth, in seconds."""
 
     name: str
 

@@ -90,7 +90,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """A directed acyclic graph of tasks (a DAG query of Nona, a streaming job of ENTS).
+    """A directed acyclic graph of tasks (a DAG query of Nona, a pipeline of ENTS).
 
     Raises:
         ValueError: an edge names an unknown task, or the graph has a cycle.

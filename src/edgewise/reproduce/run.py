@@ -82,12 +82,14 @@ def reproduction(
     claims: Mapping[str, str],
     ours: Collection[str] = (),
     trained: Collection[str] = (),
-    seeds: int = 20,
-    quick_seeds: int = 5,
+    seeds: tuple[int, int] = (20, 5),
     setting: Callable[[], str] | None = None,
     frozen_as: str = "",
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a function as the reproduction `name`; see `Reproduction` for the arguments.
+
+    Args:
+        seeds: how many test seeds a full and a quick run use.
 
     Raises:
         EdgewiseError: `ours` or `trained` names a claim that is not declared.
@@ -105,8 +107,7 @@ def reproduction(
             dict(claims),
             frozenset(ours),
             frozenset(trained),
-            seeds,
-            quick_seeds,
+            *seeds,
             measure,
             setting,
             frozen_as or name,

@@ -1,4 +1,4 @@
-"""What tasks of a streaming job pass on, as bytes: for the wire, and for the profiler that measures sizes.
+"""What tasks of a pipeline pass on, as bytes: for the wire, and for the profiler that measures sizes.
 
     b  bytes, as they are
     j  JSON: text, numbers, lists and mappings of them

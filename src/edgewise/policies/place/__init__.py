@@ -1,4 +1,4 @@
-"""Placement policies: tasks of streaming jobs to nodes, flows to paths and bandwidth.
+"""Placement policies: tasks of pipelines to nodes, flows to paths and bandwidth.
 
 A policy is a class with `name`, `reset` and `place`, as `edgewise.core.placement.PlacementPolicy` says; it
 is added by one file and one line in `POLICIES`.

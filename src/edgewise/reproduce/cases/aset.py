@@ -209,8 +209,7 @@ _CLAIMS = {
     paper="ASET, adaptive scheduling of inference streams",
     claims=_CLAIMS,
     ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # ASET here has nine actions, in the paper seven
-    seeds=10,
-    quick_seeds=3,
+    seeds=(10, 3),
 )
 def aset(run: Run) -> None:
     """A1 to A8, the bound, and what goes past the paper."""

@@ -251,8 +251,7 @@ _CLAIMS = (
     paper="ENTS: An Edge-native Task Scheduling System for Collaborative Edge Computing (Zhang et al.)",
     claims=_CLAIMS,
     ours=[id for id in _CLAIMS if id.startswith("joint")],
-    seeds=20,
-    quick_seeds=5,
+    seeds=(20, 5),
 )
 def ents(run: Run) -> None:
     """Throughput, jobs served and waiting over nodes, bandwidth and jobs; distance to the optimum."""

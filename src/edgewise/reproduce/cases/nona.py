@@ -361,8 +361,7 @@ OF_OURS = (
     paper="Nona (CloudNet 2024)",
     claims=_CLAIMS,
     ours=[id for id in _CLAIMS if id.startswith(OF_OURS)],
-    seeds=10,
-    quick_seeds=4,
+    seeds=(10, 4),
     setting=lambda: setting_text(SETTING),
 )
 def nona(run: Run) -> None:

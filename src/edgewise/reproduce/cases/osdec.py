@@ -88,8 +88,7 @@ TRAINED = {"ablation", "deferrable-osdec", "osdec-cases", "curves", "curves-vari
     claims=CLAIMS,
     ours=set(CLAIMS) - PUBLISHED,
     trained=TRAINED,
-    seeds=100,
-    quick_seeds=20,
+    seeds=(100, 20),
 )
 def osdec(run: Run) -> None:
     """Tables 1, 2 and 4 of the paper, its training curves, and what lies beyond."""

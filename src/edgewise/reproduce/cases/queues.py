@@ -147,8 +147,7 @@ _CLAIMS = {
     "queues",
     paper="textbook queueing formulas (Erlang 1917; Pollaczek 1930; Khinchine 1932; Little 1961)",
     claims=_CLAIMS | {"little": "queries in the system are arrivals/s times mean sojourn, ± 2 %"},
-    seeds=20,
-    quick_seeds=10,
+    seeds=(20, 10),
 )
 def queues(run: Run) -> None:
     """Waits of three queues over load, and Little's law."""

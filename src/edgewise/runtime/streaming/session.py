@@ -1,4 +1,4 @@
-"""A session of streaming jobs on a backend: decide, start, shape, watch, decide again.
+"""A session of pipelines on a backend: decide, start, shape, watch, decide again.
 
 The scheduler is any placement policy; it sees the same view as in simulation. When a job comes or goes or a
 link changes it decides anew. Flows that only change their path or rate go on while it happens; a job whose

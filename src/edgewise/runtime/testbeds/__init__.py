@@ -1,4 +1,4 @@
-"""Where streaming jobs run: nodes and links on this machine.
+"""Where pipelines run: nodes and links on this machine.
 
 netns   a network namespace for each node, veth links, real shaping and routing; needs root
 local   everything on localhost; senders pace themselves, so nothing but Python is needed

@@ -1,4 +1,4 @@
-"""What a backend of streaming jobs gives: addresses, a way to run processes, shaped and routed flows."""
+"""What a backend of pipelines gives: addresses, a way to run processes, shaped and routed flows."""
 
 from __future__ import annotations
 
