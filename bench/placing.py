@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.placement import (
     NetworkView,
@@ -23,10 +24,10 @@ from edgewise.core.placement import (
     free_of,
     validate,
 )
-from edgewise.model.network import Network
+from edgewise.model.network import Network, network_of
 from edgewise.policies.place import load_placement
 from edgewise.policies.place.paths import PathTable
-from edgewise.workloads.streaming import edge_network, streaming_jobs
+from edgewise.workloads.pipelines import pipelines_of
 
 SIZES = ((70, 50, 0.02), (1000, 500, 1.0))  # nodes, running jobs, what 95 % of decisions should take
 POLICIES = ("tp", "otfs", "otfa", "joint")
@@ -41,10 +42,11 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def _size(nodes: int, running: int, target_s: float, decisions: int) -> Iterator[dict[str, Any]]:
-    network = edge_network(1, nodes, BANDWIDTH_BPS)
-    made = streaming_jobs(1, network, running + decisions)
-    jobs = [arrays_of(job, i, network) for i, job in enumerate(made)]
-    _Player("joint", network, PathTable(edge_network(1, nodes, BANDWIDTH_BPS))).play(jobs[:2], 1)  # compiles
+    settings = {"topology.nodes": nodes, "topology.mean_bps": BANDWIDTH_BPS, "topology.seed": 1}
+    scenario = load_scenario("recognition", settings | {"pipelines.0.count": running + decisions})
+    network = network_of(scenario)
+    jobs = [arrays_of(job, i, network) for i, job in enumerate(pipelines_of(scenario, 1))]
+    _Player("joint", network, PathTable(network_of(scenario))).play(jobs[:2], 1)  # compiles
     table, began_s = PathTable(network), time.process_time()
     table.warm()
     paths_s = time.process_time() - began_s

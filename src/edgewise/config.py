@@ -193,16 +193,25 @@ def _anchored(data: Any, folder: Path | None) -> Any:
     """
     if folder is None or not isinstance(data, dict):
         return data
-    catalog, services = data.get("catalog"), data.get("services")
-    variants = catalog.get("variants") if isinstance(catalog, dict) else None
-    rows = [(row, "file") for row in (variants if isinstance(variants, list) else [])]
-    graphs = data.get("graphs")
-    rows += [(row, "network") for row in (graphs if isinstance(graphs, list) else [])]
-    for row, key in (*rows, (services, "dispatch"), (services, "orchestrate")):
-        path = row.get(key) if isinstance(row, dict) else None
-        if isinstance(path, str) and (key == "file" or path.endswith((CARD, NETWORK))):
+    pipelines, services = _rows(data, "pipelines"), data.get("services")
+    named = [(row, "file") for row in _rows(data.get("catalog"), "variants")]
+    named += [(row, "network") for row in _rows(data, "graphs")] + [(row, "code") for row in pipelines]
+    if isinstance(services, dict):
+        named += [(services, "dispatch"), (services, "orchestrate")]
+    for row, key in named:
+        path = row.get(key)
+        if isinstance(path, str) and (key in ("file", "code") or path.endswith((CARD, NETWORK))):
             row[key] = str((folder / path).absolute())
+    for row in pipelines:
+        if isinstance(inputs := row.get("inputs"), list):
+            row["inputs"] = [str((folder / p).absolute()) if isinstance(p, str) else p for p in inputs]
     return data
+
+
+def _rows(data: Any, key: str) -> list[dict[str, Any]]:
+    """The mappings in a list of `data`."""
+    found = data.get(key) if isinstance(data, dict) else None
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
 def _plain(text: str, where: str) -> Any:

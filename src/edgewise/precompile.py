@@ -18,6 +18,7 @@ from edgewise.config import load_scenario
 from edgewise.core.orchestration import RequestPolicy
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
+from edgewise.model.network import network_of
 from edgewise.model.services import services_of
 from edgewise.model.services_simulated import simulated_services
 from edgewise.model.timeline import LinkChange, NodeChange
@@ -31,8 +32,8 @@ from edgewise.sim import replicas as replicating
 from edgewise.sim.split import simulate_split
 from edgewise.sim.streaming import simulate_streaming
 from edgewise.workloads.deferrable import PAPER, generate
+from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.steady import steady
-from edgewise.workloads.streaming import edge_network, streaming_jobs
 
 
 def parts() -> dict[str, Callable[[], None]]:
@@ -160,8 +161,8 @@ def placement(name: str) -> None:
     """A placement policy."""
     from edgewise.policies import place
 
-    network = edge_network(0, nodes=8)
-    simulate_streaming(network, streaming_jobs(0, network, count=3), place.load_placement(name))
+    scenario = load_scenario("recognition", {"topology.nodes": 8, "pipelines.0.count": 3})
+    simulate_streaming(network_of(scenario), pipelines_of(scenario, 0), place.load_placement(name))
 
 
 def deferral(name: str) -> None:

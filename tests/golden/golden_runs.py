@@ -18,6 +18,7 @@ from edgewise.api import replay
 from edgewise.learn.orchestration.export import load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import setting
 from edgewise.model.graphs import ServerGroup
+from edgewise.model.network import network_of
 from edgewise.model.services_simulated import simulated_services
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, place
@@ -36,8 +37,8 @@ from edgewise.sim.split import SplitRun, simulate_split
 from edgewise.sim.streaming import simulate_streaming
 from edgewise.testing import queue_scenario
 from edgewise.workloads.deferrable import PAPER, generate
+from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.steady import steady
-from edgewise.workloads.streaming import edge_network, streaming_jobs
 
 Tables = dict[str, dict[str, Any]]
 RECORDED = Path(__file__).parent / "recorded"
@@ -168,10 +169,16 @@ def streaming(policy: str) -> Golden:
     """Streaming jobs placed on ENTS's networks."""
 
     def tables() -> Tables:
-        network = edge_network(4, 10)
-        run = simulate_streaming(
-            network, streaming_jobs(4, network, 12, duration_s=60.0), place.load_placement(policy)
-        )
+        settings = {
+            "topology.seed": 4,
+            "topology.nodes": 10,
+            "pipelines.0.count": 12,
+            "pipelines.0.length_s": 60,
+        }
+        scenario = config.load_scenario("recognition", settings)
+        # They had these names when the records were made.
+        named = [replace(p, name=f"job{i}") for i, p in enumerate(pipelines_of(scenario, 4))]
+        run = simulate_streaming(network_of(scenario), named, place.load_placement(policy))
         names = ("name", "arrival_s", "start_s", "finish_s", "frames", "migrations")
         return {"jobs": {name: [getattr(job, name) for job in run.jobs] for name in names}}
 

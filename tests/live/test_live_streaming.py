@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edgewise.errors import RunError
-from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
+from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.place import load_placement
 from edgewise.runtime.streaming.job import LivePipeline

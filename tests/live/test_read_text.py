@@ -1,7 +1,8 @@
-"""Reading text on frames: the three networks in this process, and as a streaming job by one command."""
+"""Reading text on frames: the three networks in this process, and as a pipeline by one command."""
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -69,18 +70,33 @@ def _figures(text):
     return float(words[0]), float(words[2])
 
 
-def test_policies_and_frames_that_do_not_exist_are_named(tmp_path):
-    (tmp_path / "job.json").write_text("[]")
-    common = [
-        "stream",
-        "run",
-        str(tmp_path / "job.json"),
-        "--code",
-        "x.py",
-        "--frame",
-        "none",
-        "--network",
-        "n",
-    ]
-    done = CliRunner().invoke(app, common)
-    assert isinstance(done.exception, EdgewiseError) and "needs a list: first the job" in str(done.exception)
+def test_what_it_wrote_runs_again_as_a_scenario_from_another_folder(tmp_path, monkeypatch):
+    frame = tmp_path / "frame0.bmp"
+    frame.write_bytes(reading.frame(reading.SIGNS[0]))
+    data = reading.scenario([frame])
+    for task in data["pipelines"][0]["tasks"]:
+        task |= {"work_ops": 1e7, "output_bytes": 1000}  # known: nothing is profiled
+    (tmp_path / "town.yaml").write_text(yaml.safe_dump(data))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command = ["stream", "run", "../town.yaml", "--backend", "local", "--seconds", "1", "--policy", "tp"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "throughput: planned" in done.output and "(tp on local" in done.output.replace(": tp", "(tp")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p.update(inputs=[]), "pipelines[0].inputs: is missing; a test bed needs it"),
+        (lambda p: p.update(inputs=["none.bmp"]), "none.bmp: cannot be read: No such file"),
+        (lambda p: p.update(code="none.py"), "none.py: cannot be read"),
+    ],
+)
+def test_code_and_frames_that_do_not_exist_are_named(tmp_path, change, message):
+    (tmp_path / "frame0.bmp").write_bytes(b"frame")
+    data = reading.scenario([tmp_path / "frame0.bmp"])
+    change(data["pipelines"][0])
+    (tmp_path / "town.yaml").write_text(yaml.safe_dump(data))
+    done = CliRunner().invoke(app, ["stream", "run", str(tmp_path / "town.yaml"), "--backend", "local"])
+    assert isinstance(done.exception, EdgewiseError) and message in str(done.exception)

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
+from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.place import load_placement
 from edgewise.runtime.streaming.job import LivePipeline
@@ -68,7 +68,7 @@ def killed(tmp_path):
             folder = pathlib.Path(sys.argv[2])
             bed = here.open_backend("local", here.network())
             store = here.MetaStore(folder / "streams.db")
-            session = here.StreamSession(bed, here.load_placement("otfa"), meta=store)
+            session = here.PipelineSession(bed, here.load_placement("otfa"), meta=store)
             session.submit([here.live_job(folder)])
             session.set_link(0, up=False)
             time.sleep(600)

@@ -1,14 +1,35 @@
 """The worked example of ENTS (fig. 2) and small random networks, shared by the tests of placement."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from edgewise.config import load_scenario
 from edgewise.core.placement import NetworkView, PipelineArrays, Placement, arrays_of, free_of
-from edgewise.model.jobs import Pipeline
-from edgewise.model.network import Network
+from edgewise.model.network import Network, network_of
+from edgewise.model.pipelines import Pipeline
+from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.workloads.streaming import edge_network, streaming_jobs
+from edgewise.workloads.pipelines import pipelines_of
+
+
+def edge_scenario(seed: int, nodes: int, **pipelines: object) -> Scenario:
+    """The shipped scenario on another network, with other pipelines."""
+    settings = {"topology.seed": seed, "topology.nodes": nodes}
+    return load_scenario("recognition", settings | {f"pipelines.0.{k}": v for k, v in pipelines.items()})
+
+
+def edge_network(seed: int, nodes: int = 30, mean_bps: float = 1e6) -> Network:
+    network = network_of(edge_scenario(seed, nodes))
+    return replace(network, bandwidth_bps=network.bandwidth_bps * (mean_bps / 1e6))
+
+
+def streaming_jobs(
+    seed: int, network: Network, count: int, kind: str = "recognition"
+) -> tuple[Pipeline, ...]:
+    """At random nodes of an `edge_network`."""
+    return pipelines_of(edge_scenario(seed, len(network.names), count=count, generate=kind), seed)
 
 
 def example_network(detour: float = 6.0) -> Network:

@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from streaming_example import view_of
+from streaming_example import edge_network, streaming_jobs, view_of
 
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
 from edgewise.policies.place.otf import Otfs
 from edgewise.reproduce.cases.ents import AT_ONCE, FigurePoint, make, one, setting, small_case
-from edgewise.workloads.streaming import edge_network, streaming_jobs
 
 
 def test_joint_is_near_the_optimum_of_small_cases_and_otfa_is_never_beyond():

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from streaming_example import small_case, view_of
+from streaming_example import edge_network, small_case, view_of
 
 from edgewise.core.keyed import Key
 from edgewise.core.placement import throughput, validate
@@ -14,7 +14,6 @@ from edgewise.policies.place.flows import flows_of, jrba_paths, paths_of
 from edgewise.policies.place.otf import Otfa
 from edgewise.policies.place.paths import PathTable
 from edgewise.policies.place.program import SLACK, UNIT, FlowProgram, joined, proportional, route
-from edgewise.workloads.streaming import edge_network
 
 
 def simple_paths(network, source, target):

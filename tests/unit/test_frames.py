@@ -2,13 +2,20 @@
 
 import numpy as np
 import pytest
-from streaming_example import example_job, example_network, place_by_hand, small_case, view_of
+from streaming_example import (
+    edge_network,
+    example_job,
+    example_network,
+    place_by_hand,
+    small_case,
+    streaming_jobs,
+    view_of,
+)
 
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
 from edgewise.policies.place import POLICIES
 from edgewise.sim.frames import simulate_frames
-from edgewise.workloads.streaming import edge_network, streaming_jobs
 
 WITHIN = 0.02
 

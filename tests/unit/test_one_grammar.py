@@ -20,6 +20,13 @@ GONE = [
     ("edgewise.config", "load_orchestration"),
     ("edgewise.config", "shipped_orchestrations"),
     ("edgewise.config", "orchestration_schema"),
+    ("edgewise.model.jobs", None),
+    ("edgewise.model.pipelines", "parse_description"),
+    ("edgewise.workloads.job_files", None),
+    ("edgewise.workloads.network_files", None),
+    ("edgewise.workloads.streaming", None),
+    ("edgewise.workloads.task_code", "load_description"),
+    ("edgewise.workloads.pipelines", "streaming_jobs"),
 ]
 
 

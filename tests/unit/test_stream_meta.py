@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgewise.errors import RunError
-from edgewise.model.jobs import Pipeline
+from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.streaming.job import LivePipeline
 from edgewise.runtime.streaming.meta import (

@@ -6,20 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streaming_example import example_job, example_network, small_case, view_of, whole_job
+from streaming_example import (
+    edge_network,
+    example_job,
+    example_network,
+    small_case,
+    streaming_jobs,
+    view_of,
+    whole_job,
+)
 
 from edgewise.core.keyed import Key
 from edgewise.core.placement import Placement, arrays_of, throughput, validate
 from edgewise.errors import CapacityError, PolicyError, ScenarioError
-from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
+from edgewise.model.pipelines import Pipeline
 from edgewise.policies.place import POLICIES, load_placement
 from edgewise.policies.place.baselines import Balanced, LeastRequested, TaskPartition
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
 from edgewise.policies.place.otf import Otfa, Otfs
 from edgewise.sim.streaming import simulate_streaming
-from edgewise.workloads.streaming import edge_network, recognition_graph, streaming_jobs
+from edgewise.workloads.pipelines import recognition_graph
 
 QUICK = {"joint": lambda: Joint(effort=20_000)}
 
@@ -281,9 +289,13 @@ def test_generators_are_keyed_and_as_described():
     gaps = np.diff([job.arrival_s for job in jobs])
     assert abs(gaps.mean() - 2.0) < 0.3 and (gaps > 0).all()
     assert len(recognition_graph().tasks) == 10 and jobs[0].duration_s == 20.0
-    with pytest.raises(ScenarioError, match="kind: 'video' is not known"):
+    with pytest.raises(
+        ScenarioError, match="generate: 'video' is not allowed; use 'recognition' or 'random'"
+    ):
         streaming_jobs(7, network, 4, kind="video")
-    with pytest.raises(ScenarioError, match="nodes: 1 is not between"):
+    with pytest.raises(ScenarioError, match=r"topology\.nodes: 1 is not allowed; use an integer >= 2"):
         edge_network(0, 1)
+    with pytest.raises(ScenarioError, match="topology: nodes: 1001 is too large; use at most 1000"):
+        edge_network(0, 1001)
     with pytest.raises(PolicyError, match="did you mean 'otfa'"):
         load_placement("otfaa")

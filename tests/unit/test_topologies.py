@@ -144,7 +144,7 @@ def test_a_thousand_antennas() -> None:
     [
         (
             {"kind": "full"},
-            "topology.kind: 'full' is not allowed; use 'dc-cloud', 'co-dc-cloud', 'full-edge' or",
+            "topology.kind: 'full' is not allowed; use 'dc-cloud', 'co-dc-cloud', 'full-edge', ",
         ),
         ({}, "topology.kind: is missing; add it"),
         (

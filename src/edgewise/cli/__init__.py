@@ -24,6 +24,7 @@ from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.load import load
 from edgewise.cli.notes import note
 from edgewise.cli.orchestrate import orchestrate
+from edgewise.cli.placing import simulate_pipelines
 from edgewise.cli.profile import profile
 from edgewise.cli.split import split
 from edgewise.cli.standalone import app as standalone
@@ -73,6 +74,9 @@ def simulate(
     if decision == "defer":
         note(not_run(loaded.spec, ("jobs",), "edgewise simulate --policy defer"))
         return simulate_jobs(loaded, policy, chosen, folder, _command())
+    if decision == "place":
+        note(not_run(loaded.spec, ("pipelines",), "edgewise simulate --policy place"))
+        return simulate_pipelines(loaded, policy, chosen, folder, _command())
     note(not_run(loaded.spec, SIMULATED, "edgewise simulate"))
     note(links.beforehand(loaded))
     with _progress() as bar:
@@ -172,8 +176,9 @@ app.add_typer(jobs.app)
 app.add_typer(training, name="train")
 
 
-DEFAULTS = {"dispatch": "least-impedance", "defer": "fifo"}  # by the decisions that `simulate` knows
-WORK = {"dispatch": "streams", "defer": "jobs"}
+# By the decisions that `simulate` knows.
+DEFAULTS = {"dispatch": "least-impedance", "defer": "fifo", "place": "otfa"}
+WORK = {"dispatch": "streams", "defer": "jobs", "place": "pipelines"}
 
 
 def decided(scenario: Scenario, policy: str | None) -> tuple[str, str]:

@@ -1,26 +1,33 @@
-"""`edgewise stream`: streaming jobs on real sockets, measured beside the plan."""
+"""`edgewise stream`: pipelines of a scenario on real sockets, measured beside the plan."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from edgewise.cli.extras import extra
+from edgewise.cli.notes import note
+from edgewise.config import load_scenario, parse_setting
 from edgewise.errors import EdgewiseError
+from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.network import network_of
+from edgewise.model.pipelines import pipeline_of
+from edgewise.model.scenario import Scenario
+from edgewise.model.sections import not_run
 
 if TYPE_CHECKING:
     from edgewise.runtime.streaming.rates import PipelineRates
 
 app = typer.Typer(
-    help="Streaming jobs on a test bed of real sockets.",
+    help="Pipelines on a test bed of real sockets.",
     no_args_is_help=True,
     epilog="Example: edgewise stream read-text --backend local",
 )
@@ -33,63 +40,95 @@ BackendOption = Annotated[
 PolicyOption = Annotated[str, typer.Option(help="A placement policy: lr, br, tp, otfs, otfa, joint.")]
 SecondsOption = Annotated[float, typer.Option(help="How long to measure.", min=1, max=3600)]
 StateOption = Annotated[Path, typer.Option(help="Folder where jobs and what is seen of them are kept.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Change the scenario, as pipelines.0.count=5; repeatable.")
+]
 STATE = Path("runs/stream")
 DATABASE = "streams.db"
 
 
-@app.command(
-    epilog="Example: edgewise stream run job.json --code job.py --frame f.bmp --network net.yaml --policy tp"
-)
+@app.command(epilog="Example: edgewise stream run town.yaml --backend local --policy tp")
 def run(
-    job: Annotated[Path, typer.Argument(help="Description of the job, .json or .toml.")],
-    code: Annotated[Path, typer.Option(help="Python file that exports job = [task, ...]; it is run.")],
-    frame: Annotated[list[Path], typer.Option(help="A frame that the source sends; repeatable.")],
-    network: Annotated[Path, typer.Option(help="Nodes and links, YAML or JSON.")],
+    scenario: Annotated[str, typer.Argument(help="A scenario file with pipelines.")],
     backend: BackendOption = "netns",
     policy: PolicyOption = "otfa",
-    seconds: SecondsOption = 10.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="How long to measure; by default the scenario's duration_s.", min=1, max=3600),
+    ] = None,
+    changes: SetOption = None,
     state: StateOption = STATE,
 ) -> None:
-    """Profile a job here, place it, run it on a test bed, and measure it beside the plan."""
+    """Profile a scenario's pipelines here, place them, run them on a test bed, and measure them."""
     with extra("place", "stream"):
         from edgewise.policies.place import load_placement
         from edgewise.runtime.streaming.job import live_job
         from edgewise.runtime.streaming.meta import MetaStore
         from edgewise.runtime.streaming.session import PipelineSession
         from edgewise.runtime.testbeds import open_backend
-    from edgewise.workloads.job_files import load_description
-    from edgewise.workloads.job_profiler import profile_job, profiled_job
-    from edgewise.workloads.network_files import load_network
 
-    description, nodes = load_description(job), load_network(network)
-    chosen = load_placement(policy)
+    loaded = load_scenario(scenario, dict(parse_setting(change) for change in changes or []))
+    note(not_run(loaded.spec, ("pipelines",), "edgewise stream run"))
+    written, nodes, chosen = _written(loaded), network_of(loaded), load_placement(policy)
+    seconds = loaded.duration_s if seconds is None else seconds
     with err.status("profiling each task on one processor"):
-        sample = _bytes(frame[0])
-        _compare_sizes(frame[0], len(sample), description.input_bytes)
-        profile = profile_job(description, code, sample, {"here": 1})["here"]
-    fastest = float(nodes.speed_ops.max())  # this machine stands for the fastest node
-    made = profiled_job(description, profile, fastest, source=nodes.names[0], duration_s=1e9)
-    live = live_job(made, description, code, frame)
+        found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
+    lives = [live_job(pipeline_of(spec), spec) for spec, _ in found]
+    alone_s = {spec.name: times for spec, times in found}
     meta = MetaStore(state / DATABASE)
     meta.end_all()
+    processes = sum(len(spec.tasks) + 1 for spec in written)
     with (
-        err.status(f"{backend}: starting {len(profile) + 1} processes on {len(nodes.names)} nodes") as status,
+        err.status(f"{backend}: starting {processes} processes on {len(nodes.names)} nodes") as status,
         PipelineSession(open_backend(backend, nodes), chosen, meta=meta) as session,
     ):
-        session.submit([live])
+        session.submit(lives)
         status.update(f"measuring for {seconds:g} s")
         rates = session.measure(seconds, settle_s=min(seconds, 3.0))
-    if not rates:
-        raise EdgewiseError(f"job {made.name!r}: policy {policy!r} finds no room; give nodes more memory")
-    for found in rates:
-        alone = {row.task: row.time_s for row in profile}
-        _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}", alone)
+    for each in rates:
+        _show(each, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}", alone_s[each.name])
+    if waiting := alone_s.keys() - {each.name for each in rates}:
+        names = ", ".join(sorted(waiting))
+        raise EdgewiseError(
+            f"pipeline {names}: policy {policy!r} finds no room; give nodes more memory_bytes"
+        )
+
+
+def _written(scenario: Scenario) -> list[PipelineSpec]:
+    """The pipelines; all must be written out, with code and something to send."""
+    written = []
+    for i, spec in enumerate(scenario.spec.pipelines or ()):
+        where = f"scenario {scenario.name!r}: pipelines[{i}]"
+        if not isinstance(spec, PipelineSpec):
+            raise EdgewiseError(
+                f"{where}.generate: {spec.generate!r} has no code that could run; write the pipeline "
+                "out, or simulate it: edgewise simulate"
+            )
+        if spec.code is None or not spec.inputs:
+            missing = "inputs" if spec.code else "code"
+            raise EdgewiseError(f"{where}.{missing}: is missing; a test bed needs it, add it")
+        written.append(spec)
+    if any(spec.arrive_s for spec in written):
+        err.print("note: on a test bed all pipelines start at once, whatever arrive_s says", markup=False)
+    return written
+
+
+def _profiled(spec: PipelineSpec, speed_ops: float) -> tuple[PipelineSpec, dict[str, float]]:
+    """The pipeline with all figures, and the time of each task on the fastest node, which is this machine."""
+    from edgewise.workloads.pipeline_profiler import profile_pipeline, profiled
+
+    frame = Path(spec.inputs[0])
+    sample = _bytes(spec.name, frame)
+    _compare_sizes(frame, len(sample), spec.input_bytes)
+    if any(None in (task.work_ops, task.output_bytes) for task in spec.tasks):
+        spec = profiled(spec, profile_pipeline(spec, sample, {"here": 1})["here"], speed_ops)
+    return spec, {task.name: (task.work_ops or 0.0) / speed_ops for task in spec.tasks}
 
 
 def _compare_sizes(frame: Path, bytes_: int, planned_bytes: float) -> None:
     """Say that the plan is for frames of another size, where they differ by more than 5 %."""
     if abs(bytes_ - planned_bytes) > 0.05 * planned_bytes:
-        note = f"{frame} has {bytes_:,} bytes, input_size of the job says {planned_bytes:,.0f}"
+        note = f"{frame} has {bytes_:,} bytes, input_bytes of the pipeline says {planned_bytes:,.0f}"
         err.print(f"note: {note}: frames/s will differ from the plan", markup=False, soft_wrap=True)
 
 
@@ -151,7 +190,7 @@ def read_text(
     policy: PolicyOption = "otfa",
     seconds: SecondsOption = 10.0,
     state: StateOption = STATE,
-    folder: Annotated[Path, typer.Option("--out", help="Where job, network and frames go.")] = Path(
+    folder: Annotated[Path, typer.Option("--out", help="Where scenario and frames go.")] = Path(
         "runs/read-text"
     ),
 ) -> None:
@@ -159,16 +198,15 @@ def read_text(
     with extra("demo", "read-text"):
         from edgewise.demo import reading
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "job.json").write_text(json.dumps(reading.description(), indent=2) + "\n")
-    (folder / "network.yaml").write_text(json.dumps(reading.network(), indent=2) + "\n")
     frames = []
     for i, signs in enumerate(reading.SIGNS):
         frames.append(folder / f"frame{i}.bmp")
         frames[-1].write_bytes(reading.frame(signs))
-    code = Path(str(reading.__file__))
+    file = folder / "read-text.yaml"
+    file.write_text(yaml.safe_dump(reading.scenario(frames), sort_keys=False))
     lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
     out.print(f"first frame reads: {escape(' | '.join(lines))}")
-    run(folder / "job.json", code, frames, folder / "network.yaml", backend, policy, seconds, state)
+    run(str(file), backend, policy, seconds, None, state)
 
 
 @app.command(epilog="Example: sudo edgewise stream clean")
@@ -189,11 +227,13 @@ def _database(state: Path) -> Path:
     return file
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(name: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise EdgewiseError(f"--frame {path}: cannot be read: {error.strerror}; check the path") from None
+        raise EdgewiseError(
+            f"pipeline {name!r}: inputs: {path}: cannot be read: {error.strerror}; check the path"
+        ) from None
 
 
 def _show(

@@ -18,32 +18,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.model.keyed import (
+    GAMMA,
+    MIX1,
+    MIX2,
+    S11,
+    S27,
+    S30,
+    S31,
+    Purpose,
+    Words,
+    bits,
+    finalise,
+    uniform,
+    units,
+)
 
-
-class Purpose(IntEnum):
-    """What a draw is for; draws of different purposes never coincide."""
-
-    ARRIVAL = 1
-    APPLICATION = 2
-    STREAM = 3
-    NETWORK = 4
-    SERVICE = 5
-    TIE = 6
-    POLICY = 7
-    ROLLOUT = 8
-    PHASE = 9
-    QUERY = 10
-    DEFERRABLE = 20
-    ON_DEMAND = 21
-    REQUEST = 22
+__all__ = [
+    "LARGEST_NORMAL",
+    "Key",
+    "Purpose",
+    "bits",
+    "exponential",
+    "exponential_of",
+    "finalise_of",
+    "normal",
+    "normal_of",
+    "normal_pair_of",
+    "prefix_of",
+    "uniform",
+    "uniform_of",
+    "unit_of",
+]
 
 
 class Key(NamedTuple):
@@ -55,36 +68,6 @@ class Key(NamedTuple):
     def uniform(self, entity: ArrayLike, counter: ArrayLike = 0) -> Floats:
         """Uniform draws in (0, 1), one for each (entity, counter)."""
         return np.asarray(uniform(self.seed, self.purpose, entity, counter))
-
-
-Words = NDArray[np.uint64]
-
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
-MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX2 = np.uint64(0x94D049BB133111EB)
-S30, S27, S31, S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-
-
-def _finalise(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    word = (word ^ (word >> S30)) * MIX1
-    word = (word ^ (word >> S27)) * MIX2
-    return word ^ (word >> S31)
-
-
-def bits(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> NDArray[np.uint64]:
-    """64 random bits for each (entity, counter), broadcast together."""
-    start = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        word = _finalise(start + GAMMA * np.array([purpose + 1], dtype=np.uint64))
-        word = _finalise(word + GAMMA * np.asarray(entity).astype(np.uint64))
-        word = _finalise(word + GAMMA * np.asarray(counter).astype(np.uint64))
-    return word.reshape(np.broadcast(np.asarray(entity), np.asarray(counter)).shape)
-
-
-def uniform(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> Any:
-    """Uniform draws in (0, 1); a float when entity and counter are scalars."""
-    draws = _units(bits(seed, purpose, entity, counter))
-    return float(draws) if draws.ndim == 0 else draws
 
 
 @kernel
@@ -236,16 +219,12 @@ def _shaped(draw: Callable[[Words], Floats], words: Words) -> Any:
 
 
 def _after(words: Words, which: int) -> Words:
-    return _finalise(words + GAMMA * np.uint64(which))
+    return finalise(words + GAMMA * np.uint64(which))
 
 
 def _points(words: Words) -> tuple[Ints, Floats]:
     """Layer and place across it, as `part_of`, of each word."""
     return (words & LAYER).astype(np.int64), ((words >> S12).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _units(words: Words) -> Floats:
-    return ((words >> S11).astype(np.float64) + 0.5) * 2.0**-53
 
 
 def _exponentials(words: Words) -> Floats:
@@ -255,7 +234,7 @@ def _exponentials(words: Words) -> Floats:
         layer, part = _points(words)
         x, low, high = part * EXPONENTIAL_EDGE[layer], EXPONENTIAL_EDGE[layer], EXPONENTIAL_EDGE[layer + 1]
         inside, tail, then = x < high, layer == 0, _after(words, AGAIN)
-        height = np.exp(-low) + _units(then) * (np.exp(-high) - np.exp(-low))
+        height = np.exp(-low) + units(then) * (np.exp(-high) - np.exp(-low))
         taken = inside | (~tail & (height < np.exp(-x)))
         found[left] += np.where(taken, x, np.where(tail, EXPONENTIAL_TAIL, 0.0))
         words, left = np.where(tail, then, _after(then, AGAIN))[~taken], left[~taken]
@@ -271,7 +250,7 @@ def _normals(words: Words) -> Floats:
         x, then = (2.0 * part - 1.0) * low, _after(words, AGAIN)
         inside = np.abs(x) < high
         base = np.exp(-0.5 * low**2)
-        height = base + _units(then) * (np.exp(-0.5 * high**2) - base)
+        height = base + units(then) * (np.exp(-0.5 * high**2) - base)
         tail = ~inside & (layer == 0)
         taken = inside | tail | (height < np.exp(-0.5 * x * x))
         found[left] = x

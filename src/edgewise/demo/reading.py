@@ -1,4 +1,4 @@
-"""Read text on frames as a streaming job: detect → classify → recognise, three real networks.
+"""Read text on frames as a pipeline: detect → classify → recognise, three real networks.
 
 The networks are those inside the `rapidocr-onnxruntime` package (PaddleOCR, real weights); only the ONNX
 files are used. Each function is a task, as `edgewise stream` runs it: a picture in, lines of text out.
@@ -7,6 +7,7 @@ files are used. Each function is a task, as `edgewise stream` runs it: a picture
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -120,33 +121,36 @@ def frame(signs: tuple[str, ...]) -> bytes:
     return out.getvalue()
 
 
-def description() -> list[dict[str, Any]]:
-    """The job as a user would write it."""
-    head = {"job": "read-text", "image": "edgewise/read-text:1", "total_memory_request": "1.5GB",
-            "source": "camera", "input_size": f"{len(frame(SIGNS[0]))}B"}  # fmt: skip
+def scenario(inputs: Sequence[Path]) -> dict[str, Any]:
+    """The pipeline as a user would write it: a camera behind two uplinks, a hub and a server.
+
+    The server is this machine, the others are slower.
+
+    Args:
+        inputs: pictures that the camera sends.
+    """
     names = [function.__name__ for function in job]
     tasks = [
-        {"id": name, "downstream": names[i + 1 : i + 2], "memory_resource": "500MB"}
+        {"name": name, "downstream": names[i + 1 : i + 2], "memory_bytes": "500MB"}
         for i, name in enumerate(names)
     ]
-    return [head, *tasks]
-
-
-def network() -> dict[str, Any]:
-    """A camera behind two uplinks, a hub and a server; the server is this machine, the others are slower."""
+    nodes = [("camera", 2.5e8, "200MB"), ("street", 2.5e8, "200MB"), ("roof", 2.5e8, "200MB"),
+             ("hub", 5e8, "1.2GB"), ("server", 1e9, "700MB")]  # fmt: skip
+    links = [("camera", "street", "8Mbps"), ("camera", "roof", "14Mbps"), ("street", "hub", "8Mbps"),
+             ("roof", "server", "14Mbps"), ("hub", "server", "10Mbps")]  # fmt: skip
     return {
-        "nodes": [
-            {"name": "camera", "speed_ops": 2.5e8, "memory": "200MB"},
-            {"name": "street", "speed_ops": 2.5e8, "memory": "200MB"},
-            {"name": "roof", "speed_ops": 2.5e8, "memory": "200MB"},
-            {"name": "hub", "speed_ops": 5e8, "memory": "1.2GB"},
-            {"name": "server", "speed_ops": 1e9, "memory": "700MB"},
-        ],
+        "name": "read-text",
+        "description": "Text on frames of a camera is read by three networks on five nodes.",
+        "duration_s": 10,
+        "clusters": [{"name": "town", "tier": 0, "nodes": [
+            {"name": name, "speed_ops": speed, "resources": {"memory_bytes": memory}}
+            for name, speed, memory in nodes
+        ]}],
         "links": [
-            {"between": ["camera", "street"], "bandwidth_bps": 8e6},
-            {"between": ["camera", "roof"], "bandwidth_bps": 14e6},
-            {"between": ["street", "hub"], "bandwidth_bps": 8e6},
-            {"between": ["roof", "server"], "bandwidth_bps": 14e6},
-            {"between": ["hub", "server"], "bandwidth_bps": 10e6},
+            {"between": [one, other], "bandwidth_bps": rate, "shared": "both"} for one, other, rate in links
         ],
-    }
+        "pipelines": [{
+            "name": "read-text", "source": "camera", "input_bytes": inputs[0].stat().st_size, "length_s": 10,
+            "tasks": tasks, "code": str(Path(__file__).resolve()), "inputs": [path.name for path in inputs],
+        }],
+    }  # fmt: skip

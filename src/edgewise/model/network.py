@@ -1,12 +1,24 @@
-"""The network that streaming jobs run on: nodes that compute and forward, undirected links (G of ENTS)."""
+"""The network that pipelines run on: nodes that compute and forward, undirected links (G of ENTS).
+
+It is a lens on a scenario: its nodes that have a speed, and the links between two of them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
+from edgewise.model.catalog import Catalog
 from edgewise.model.problems import nearest
+from edgewise.model.services import free_of
+from edgewise.model.topology import Topology
+
+if TYPE_CHECKING:
+    from edgewise.model.scenario import Scenario
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,3 +83,47 @@ class Network:
             if {int(ends[0]), int(ends[1])} == wanted:
                 return i
         raise ScenarioError(f"no link between {one!r} and {other!r}; add it to network.ends")
+
+
+def network_of(scenario: Scenario) -> Network:
+    """The network that a scenario's pipelines run on, as `network_on` says."""
+    return network_on(scenario.topology, scenario.catalog)
+
+
+def network_on(topology: Topology, catalog: Catalog) -> Network:
+    """Nodes that have a speed, with the memory that workers leave, and links between two nodes.
+
+    Links between clusters are for requests, delays of links do not matter to the rate of a stream of frames.
+
+    Raises:
+        ScenarioError: no node has a speed, one of them has no memory, or a link cannot be in the network.
+    """
+    nodes = [node for node in topology.nodes if node.speed_ops > 0]
+    if not nodes:
+        raise ScenarioError("clusters: no node has speed_ops, in which work of pipelines is counted; add it")
+    for node in nodes:
+        if not node.resources.memory_bytes > 0:
+            raise ScenarioError(
+                f"clusters: node {node.name!r} has speed_ops and no memory for tasks; "
+                "add resources: {memory_bytes: …}"
+            )
+    names, known = [node.name for node in nodes], {node.name for node in topology.nodes}
+    links = [link for link in topology.links if link.ends[0] in known]
+    for link in links:
+        where = f"links: between [{', '.join(link.ends)}]"
+        if slow := [end for end in link.ends if end not in names]:
+            raise ScenarioError(
+                f"{where}: node {slow[0]!r} has no speed_ops; add it, flows pass through nodes"
+            )
+        if not link.shared:
+            raise ScenarioError(
+                f"{where}: shared is 'no', flows of pipelines take one bandwidth for both directions; "
+                "write shared: both"
+            )
+    return Network(
+        tuple(names),
+        np.array([node.speed_ops for node in nodes]),
+        free_of(nodes, catalog, topology)[:, 1].copy(),
+        np.array([[names.index(end) for end in link.ends] for link in links], dtype=np.int64).reshape(-1, 2),
+        np.array([link.bandwidth_bps for link in links], dtype=np.float64),
+    )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
+FORMS = {"use": ", from a file", "generate": ", generated", "mean_bps": " of kind edge-network"}
 
 
 def key_tables(schema: Schema) -> str:
@@ -20,7 +21,7 @@ def key_tables(schema: Schema) -> str:
     for name, where in paths.items():
         heading = ", ".join(f"`{path}`" for path in dict.fromkeys(where))
         part = schema["$defs"][name]
-        form = ", from a file" if "use" in part["properties"] else ""
+        form = next((form for key, form in FORMS.items() if key in part["properties"]), "")
         sections.append(_section(f"### {heading}{form}", part))
     return "\n".join(sections)
 
@@ -68,5 +69,6 @@ def _definitions(field: Schema) -> Iterator[tuple[str, str]]:
         yield field["$ref"].rsplit("/", 1)[1], ""
     for option in (*field.get("anyOf", ()), *field.get("oneOf", ())):
         yield from _definitions(option)
-    for definition, inside in _definitions(field["items"]) if "items" in field else ():
-        yield definition, f"[]{inside}"
+    if "items" in field:
+        for definition, inside in _definitions(field["items"]):
+            yield definition, f"[]{inside}"

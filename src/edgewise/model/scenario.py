@@ -28,6 +28,7 @@ from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
 from edgewise.model.graphs import SplitModel, build_graphs
 from edgewise.model.library import Empty, Library, resolve
+from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.services_check import check_services
 from edgewise.model.timeline import Change
@@ -180,6 +181,8 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         check_services(spec.services, catalog, topology, problems)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     graphs = build_graphs(spec.graphs or (), problems)
+    if not problems:
+        check_pipelines(spec, catalog, topology, problems)
     timeline: tuple[Change, ...] = ()
     if topology.clusters:  # where it has problems of its own, every name would count as unknown
         timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems)

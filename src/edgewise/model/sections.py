@@ -12,6 +12,7 @@ COMMANDS = {  # that simulate each
     "services": "edgewise orchestrate",
     "jobs": "edgewise simulate --policy defer=NAME",
     "graphs": "edgewise split --simulate",
+    "pipelines": "edgewise simulate --policy place=NAME",
 }
 SIMULATED = ("streams", "timeline")  # by `edgewise simulate` and what it shares its engine with
 LIVE = ("streams", "services")  # by `edgewise up`

@@ -5,7 +5,7 @@ ASET, section V-A describes three of them in ranges (`dc-cloud`, `co-dc-cloud`, 
 that sit in the same cluster decide alike, since they share one ledger; so there is one site for each
 antenna even where its scheduler sits higher up, and arrivals are the same under every kind.
 
-Forbidden here: I/O, and randomness.
+Forbidden here: I/O; and randomness (`edge_network` alone draws, by a seed of its own).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.build import Problems, resources_of
 from edgewise.model.catalog import Catalog
 from edgewise.model.deploy import Placed, check_mix, fill, named
+from edgewise.model.edge_network import edge_network
 from edgewise.model.grammar.generated import (
     MOST_ANTENNAS,
     TIERS,
@@ -28,6 +29,7 @@ from edgewise.model.grammar.generated import (
     CentralOfficeSpec,
     CloudSpec,
     DataCentreSpec,
+    EdgeNetworkSpec,
     TopologySpec,
 )
 from edgewise.model.library import Backbone, Library
@@ -56,12 +58,16 @@ class _Plan:
     path_s: dict[str, Floats] | None = None
 
 
-def generate(spec: TopologySpec, catalog: Catalog, library: Library, problems: Problems) -> Topology:
+def generate(
+    spec: TopologySpec | EdgeNetworkSpec, catalog: Catalog, library: Library, problems: Problems
+) -> Topology:
     """Build the topology of a kind.
 
     Problems: a mix with an unknown variant, a tier whose servers no variant of its mix fits, an
     operator's graph that cannot be had.
     """
+    if isinstance(spec, EdgeNetworkSpec):
+        return edge_network(spec)
     tiers: dict[str, Tier] = {name: getattr(spec, name) for name in TIERS[spec.kind]}
     usable = [check_mix(f"topology.{name}.mix", tier.mix, catalog, problems) for name, tier in tiers.items()]
     try:

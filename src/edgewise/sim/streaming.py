@@ -25,8 +25,8 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.errors import PolicyError
-from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
+from edgewise.model.pipelines import Pipeline
 
 DONE = 1e-9  # relative; a job this near its end is at its end
 

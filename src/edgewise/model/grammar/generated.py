@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edgewise.model.values import (
     BitsPerSecond,
     Count,
+    Index,
     Name,
     Positive,
     ResourcesSpec,
     SecondsOrZero,
     Spec,
+    integer,
 )
 
-MOST_ANTENNAS = 1_000
+MOST_ANTENNAS = MOST_NODES = 1_000
 GRAPH = "sndlib/nobel-germany"
 TIERS = {
     "dc-cloud": ("data_centre", "cloud"),
@@ -108,10 +110,17 @@ class CloudSpec(Spec):
     bandwidth_bps: Bandwidth = 10e9
 
 
+def _kind(value: Any) -> Any:
+    kinds = [*TIERS, "edge-network"]
+    if value not in kinds:
+        raise ValueError(f"is not allowed; use {', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}")
+    return value
+
+
 class TopologySpec(Spec):
     """A generated topology: antennas, and clusters in tiers above them, full of workers."""
 
-    kind: Literal["dc-cloud", "co-dc-cloud", "full-edge", "isp"] = Field(
+    kind: Annotated[Literal["dc-cloud", "co-dc-cloud", "full-edge", "isp"], BeforeValidator(_kind)] = Field(
         description="Which tiers have servers: 'dc-cloud' data centre and cloud, 'co-dc-cloud' also central "
         "offices, 'full-edge' also the antennas, 'isp' all, placed on the graph of an operator."
     )
@@ -160,3 +169,31 @@ class TopologySpec(Spec):
         if self.antennas is not None and self.antennas > MOST_ANTENNAS:
             raise ValueError(f"antennas: {self.antennas} is too large; use at most {MOST_ANTENNAS}")
         return self
+
+
+class EdgeNetworkSpec(Spec):
+    """ENTS's random network: nodes of its Table I with a speed, joined by shared links, mean degree 3."""
+
+    kind: Literal["edge-network"] = Field(description="'edge-network': nodes and links for pipelines.")
+    nodes: Annotated[int, *integer(2)] = Field(
+        default=30, description="2 … 1000; more than 70 go on with virtual machines."
+    )
+    mean_bps: BitsPerSecond = Field(default=1e6, description="Mean bandwidth of a link in bits/s.")
+    seed: Index = Field(default=0, description="Keys every draw: another seed, another network.")
+
+    @model_validator(mode="after")
+    def _not_too_large(self) -> EdgeNetworkSpec:
+        if self.nodes > MOST_NODES:
+            raise ValueError(f"nodes: {self.nodes} is too large; use at most {MOST_NODES}")
+        return self
+
+
+def _form(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return "(edge-network)" if kind == "edge-network" else "(tiers)"
+
+
+AnyTopologySpec = Annotated[
+    Annotated[TopologySpec, Tag("(tiers)")] | Annotated[EdgeNetworkSpec, Tag("(edge-network)")],
+    Discriminator(_form),
+]

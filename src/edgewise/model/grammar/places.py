@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from edgewise.model.values import (
     BitsPerSecond,
@@ -67,6 +67,12 @@ class SiteSpec(Spec):
     uplink_bps: BitsPerSecond = Field(default=100e6, description="Rate of a client's uplink in bits/s.")
 
 
+def _pair(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("is not a pair; write [one, other]")
+    return value
+
+
 class LinkSpec(Spec):
     """A link, there and back, of equal figures: from a site to a cluster, or between two nodes or clusters.
 
@@ -80,7 +86,7 @@ class LinkSpec(Spec):
     cluster: SiteOrAll | None = Field(
         default=None, description="Name of a cluster, 'own' for the site's own one, or '*' for every cluster."
     )
-    between: tuple[Name, Name] | None = Field(
+    between: Annotated[tuple[Name, Name], BeforeValidator(_pair)] | None = Field(
         default=None,
         description="Instead: names of two nodes or of two clusters; a cluster twice joins its own nodes.",
     )

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from edgewise.model.grammar.catalog import CatalogSpec, CatalogUseSpec
-from edgewise.model.grammar.generated import TopologySpec
+from edgewise.model.grammar.generated import AnyTopologySpec, EdgeNetworkSpec
 from edgewise.model.grammar.graphs import GraphSpec
 from edgewise.model.grammar.jobs import JobsSpec
+from edgewise.model.grammar.pipelines import PipelinesSpec
 from edgewise.model.grammar.places import ClusterSpec, LinkSpec, SiteOrAll, SiteSpec, WorkerSpec
 from edgewise.model.grammar.services import ServicesSpec
 from edgewise.model.grammar.streams import StreamsSpec
@@ -28,6 +29,7 @@ NEEDS = {  # places that each kind of work needs
     "services": ("clusters", "sites", "links"),
     "jobs": ("clusters",),
     "graphs": ("clusters",),
+    "pipelines": ("clusters",),
 }
 MOVED = {"applications": "streams.applications", "arrivals": "streams.arrivals", "orchestration": "services"}
 
@@ -93,7 +95,7 @@ class ScenarioSpec(Spec):
         ]
         | None
     ) = Field(default=None, description="Models and variants, written out or from a file.")
-    topology: TopologySpec | None = Field(
+    topology: AnyTopologySpec | None = Field(
         default=None, description="A generated topology, instead of clusters, sites, links and workers."
     )
     clusters: tuple[ClusterSpec, ...] | None = Field(
@@ -118,6 +120,9 @@ class ScenarioSpec(Spec):
         min_length=1,
         description="Split models: queries whose operators run on several servers.",
     )
+    pipelines: PipelinesSpec | None = Field(
+        default=None, description="Graphs of tasks through which frames stream, placed on nodes and links."
+    )
     timeline: tuple[ChangeSpec, ...] = Field(
         default=(), description="What fails, returns or changes, and when."
     )
@@ -136,9 +141,12 @@ class ScenarioSpec(Spec):
         given = [name for name in PLACES if getattr(self, name) is not None]
         if self.topology is not None and given:
             raise ValueError(f"'topology' makes the {', '.join(given)}; remove one or the other")
-        for kind in self.holds if self.topology is None else ():
+        if self.topology is not None:
+            given = ["clusters", "links"] if isinstance(self.topology, EdgeNetworkSpec) else list(PLACES)
+        for kind in self.holds:
             if missing := [name for name in NEEDS[kind] if name not in given]:
-                raise ValueError(f"{', '.join(missing)}: missing; add them, or a 'topology', for {kind}")
+                fix = "add them, or a 'topology'," if self.topology is None else "use another topology"
+                raise ValueError(f"{', '.join(missing)}: missing; {fix} for {kind}")
         return self
 
     @property

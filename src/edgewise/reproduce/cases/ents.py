@@ -1,6 +1,7 @@
 """ENTS (Zhang et al.): the experiments of section VI, E1 to E7, and what lies past the paper.
 
-The setting is frozen: constants of `edgewise.workloads.streaming`, and a network and jobs as they come out.
+The setting is frozen: the shipped scenario `recognition`, the constants that its networks and pipelines are
+drawn with, and both as they come out.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from edgewise.arrays import Floats
+from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.placement import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
+from edgewise.model import edge_network
+from edgewise.model.network import Network, network_of
+from edgewise.model.pipelines import Pipeline
 from edgewise.policies.place import load_placement
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.otf import Otfs
@@ -26,8 +32,8 @@ from edgewise.reproduce.claims import Criterion, Finding, at_least, at_most, bet
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
 from edgewise.sim.streaming import simulate_streaming
-from edgewise.workloads import streaming as workload
-from edgewise.workloads.streaming import edge_network, streaming_jobs
+from edgewise.workloads import pipelines as workload
+from edgewise.workloads.pipelines import pipelines_of
 
 AT_ONCE = "otfs-at-once"  # OTFS that starts jobs for which no bandwidth is left
 POLICIES = ("lr", "br", "tp", "otfs", AT_ONCE, "otfa", "joint")
@@ -84,16 +90,18 @@ def setting() -> str:
              "LEAST_SHARE", "MEAN_DEGREE", "FRAME_BYTES", "DETECTOR_INPUT_BYTES", "CROP_BYTES", "RESIZE_OPS",
              "MOBILENET_V2_OPS", "RESNET50_OPS", "KALMAN_OPS", "ATTRIBUTE_BYTES", "EMBEDDING_BYTES",
              "NETWORK_MEMORY_BYTES", "SMALL_MEMORY_BYTES")  # fmt: skip
-    network = edge_network(0, 70, 1e6)
+    (generated,) = load_scenario("recognition").spec.pipelines or ()
+    constants = {**vars(edge_network), **vars(workload), "DURATION_S": generated.length_s}
+    network, jobs = world(FigurePoint(70, 1, 100), 0)
     made = json.dumps(
         [
             network.ends.tolist(),
             [round(b, 3) for b in network.bandwidth_bps.tolist()],
-            [(job.source, round(job.arrival_s, 6)) for job in streaming_jobs(0, network, 100)],
+            [(job.source, round(job.arrival_s, 6)) for job in jobs],
         ]
     )
     whole = {
-        "constants": {name: getattr(workload, name) for name in names},
+        "constants": {name: constants[name] for name in names},
         "points": {"E1": E1, "E2": E2, "E4": E4, "E6": E6},
         "generated": hashlib.sha256(made.encode()).hexdigest(),
     }
@@ -105,18 +113,35 @@ def make(policy: str) -> PlacementPolicy:
     return Otfs(wait=False) if policy == AT_ONCE else load_placement(policy)
 
 
+def world(point: FigurePoint, seed: int, kind: str = "recognition") -> tuple[Network, tuple[Pipeline, ...]]:
+    """Network and pipelines at a point; the seed also makes the network another one."""
+    settings = {
+        "topology.nodes": point.nodes,
+        "topology.mean_bps": 1e6 * point.megabits,
+        "topology.seed": seed,
+        "pipelines.0.count": point.jobs,
+        "pipelines.0.generate": kind,
+    }
+    scenario = load_scenario("recognition", settings)
+    return network_of(scenario), pipelines_of(scenario, seed)
+
+
 def one(point: FigurePoint, policy: str, seed: int) -> PlacementResult:
     """Simulate a policy at a point."""
-    network = edge_network(seed, point.nodes, 1e6 * point.megabits)
-    run = simulate_streaming(network, streaming_jobs(seed, network, point.jobs), make(policy), seed)
+    return _outcome(*world(point, seed), policy, seed)
+
+
+def _outcome(network: Network, jobs: Sequence[Pipeline], policy: str, seed: int) -> PlacementResult:
+    run = simulate_streaming(network, jobs, make(policy), seed)
     return PlacementResult(
-        run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, run.unserved / point.jobs
+        run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, run.unserved / len(jobs)
     )
 
 
 def _row(task: tuple[FigurePoint, int, Sequence[str]]) -> dict[str, PlacementResult]:
     point, seed, policies = task
-    return {policy: one(point, policy, seed) for policy in policies}
+    network, jobs = world(point, seed)
+    return {policy: _outcome(network, jobs, policy, seed) for policy in policies}
 
 
 def at_points(
@@ -142,13 +167,10 @@ class Small(NamedTuple):
 
 def small_case(seed: int) -> Small:
     """Two random jobs on five nodes, all there at once: joint and OTFA against the integer program."""
-    network = edge_network(seed, SMALL_NODES)
-    least, most = SMALL_GRAPHS
-    made = streaming_jobs(seed, network, SMALL_JOBS, kind="random")
-    graphs = [workload.random_graph(seed, i, least, most) for i in range(SMALL_JOBS)]
+    network, made = world(FigurePoint(SMALL_NODES, 1, SMALL_JOBS), seed, "random")
+    graphs = [workload.random_graph(seed, i, *SMALL_GRAPHS) for i in range(SMALL_JOBS)]
     jobs = [
-        arrays_of(type(j)(j.name, g, j.source, j.input_bytes, duration_s=20.0), i, network)
-        for i, (j, g) in enumerate(zip(made, graphs, strict=True))
+        arrays_of(replace(j, graph=g), i, network) for i, (j, g) in enumerate(zip(made, graphs, strict=True))
     ]
     best = optimum(network, jobs)
     memory, link = free_of(network, [])

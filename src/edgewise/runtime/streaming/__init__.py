@@ -8,6 +8,6 @@ monitor   the device and task monitors: once a second into that database
 rates     a job that runs, measured beside the plan
 session   the scheduler and compute controller: decides, starts processes, applies flows, measures
 
-Profiler: `edgewise.workloads.job_profiler`. Network manager: `edgewise.runtime.testbeds.shaping`.
+Profiler: `edgewise.workloads.pipeline_profiler`. Network manager: `edgewise.runtime.testbeds.shaping`.
 Forbidden here: simulating.
 """

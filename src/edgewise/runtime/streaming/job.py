@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import Pipeline, PipelineDescription
-from edgewise.workloads.job_files import task_functions
+from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.pipelines import Pipeline
+from edgewise.workloads.pipeline_profiler import functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +28,17 @@ class LivePipeline:
     frames: tuple[Path, ...]
 
 
-def live_job(
-    job: Pipeline, description: PipelineDescription, code: str | Path, frames: Sequence[str | Path]
-) -> LivePipeline:
-    """A job with its code and frames, checked.
+def live_job(job: Pipeline, spec: PipelineSpec) -> LivePipeline:
+    """A pipeline with its code and the files that its source sends, checked.
 
     Raises:
-        ScenarioError: tasks and functions do not match, or there is no frame.
+        ScenarioError: tasks and functions do not match, or there is no file to send.
     """
-    names = task_functions(code)
-    ids = [name for name, _, _ in description.tasks]
-    if len(names) != len(ids):
-        raise ScenarioError(
-            f"{code}: exports {len(names)} functions for {len(ids)} tasks; write one for each"
-        )
-    if not frames:
-        raise ScenarioError(f"job {job.name!r}: has no frame; give at least one file")
-    missing = [str(frame) for frame in frames if not Path(frame).is_file()]
+    functions = functions_of(spec)
+    if not spec.inputs:
+        raise ScenarioError(f"pipeline {spec.name!r}: inputs is empty; name a file that its source sends")
+    missing = [frame for frame in spec.inputs if not Path(frame).is_file()]
     if missing:
-        raise ScenarioError(f"job {job.name!r}: frame {missing[0]} is no file; check the path")
-    return LivePipeline(
-        job,
-        Path(code).resolve(),
-        dict(zip(ids, names, strict=True)),
-        tuple(Path(frame).resolve() for frame in frames),
-    )
+        raise ScenarioError(f"pipeline {spec.name!r}: inputs: {missing[0]} is no file; check the path")
+    frames = tuple(Path(frame).resolve() for frame in spec.inputs)
+    return LivePipeline(job, Path(spec.code or "").resolve(), functions, frames)

@@ -1,7 +1,7 @@
 """What is known of nodes, links, jobs, tasks and flows: one SQLite file in WAL mode (MetaManager in ENTS).
 
 The session writes what it decides, `monitor` what it sees. All of it survives the death of any process:
-`StreamSession.resume` reads here which jobs a killed session left, and what their tasks took.
+`PipelineSession.resume` reads here which jobs a killed session left, and what their tasks took.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.errors import RunError
-from edgewise.model.jobs import Pipeline
 from edgewise.model.network import Network
+from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.sqlite import Database
 from edgewise.runtime.streaming.job import LivePipeline

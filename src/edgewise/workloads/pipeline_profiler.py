@@ -1,4 +1,4 @@
-"""The profiler: runs each task of a job in a process of its own, held to the processors of a kind of node.
+"""The profiler: runs each task of a pipeline in a process of its own, held to the processors of a node.
 
 A task is `def task(input): return True, output`. The first tasks get the sample frame; every other task
 gets the output of its predecessor, or the list of outputs when it has several. Times are the medians of
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import Pipeline, PipelineDescription
-from edgewise.workloads.job_files import task_functions
+from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.workloads.payload import encode
+from edgewise.workloads.task_code import task_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,27 @@ class TaskProfile:
     output_bytes: float
 
 
-def profile_job(
-    description: PipelineDescription,
-    code: str | Path,
+def functions_of(spec: PipelineSpec) -> dict[str, str]:
+    """Task → function of the pipeline's code, the k-th task the k-th function.
+
+    Raises:
+        ScenarioError: it has no code, or tasks and functions do not match.
+    """
+    if spec.code is None:
+        raise ScenarioError(
+            f"pipeline {spec.name!r}: code is missing; name a Python file with a function for each task"
+        )
+    names = task_functions(spec.code)
+    if len(names) != len(spec.tasks):
+        raise ScenarioError(
+            f"{spec.code}: exports {len(names)} functions for {len(spec.tasks)} tasks of pipeline "
+            f"{spec.name!r}; write one for each"
+        )
+    return dict(zip((task.name for task in spec.tasks), names, strict=True))
+
+
+def profile_pipeline(
+    spec: PipelineSpec,
     frame: bytes,
     cores: Mapping[str, float],
     repeats: int = 5,
@@ -48,8 +66,7 @@ def profile_job(
     """Profile every task on every kind of node.
 
     Args:
-        description: tasks and edges; the k-th task is the k-th function that `code` exports.
-        code: Python file with `job = [...]`. It is run: only profile code you trust.
+        spec: tasks, and the Python file with their functions. It is run: only profile code you trust.
         frame: sample input.
         cores: processors of each kind of node. A kind with 2.5 is run on 3 processors and its times are
             scaled by 3 / 2.5; at least one processor is used.
@@ -60,63 +77,42 @@ def profile_job(
     Raises:
         ScenarioError: tasks and functions do not match, a task fails, or it takes too long.
     """
-    names = task_functions(code)
-    if len(names) != len(description.tasks):
-        raise ScenarioError(
-            f"{code}: exports {len(names)} functions for {len(description.tasks)} tasks of job "
-            f"{description.job!r}; write one for each"
-        )
     if repeats < 1:
         raise ScenarioError(f"repeats: {repeats} must be at least 1")
-    return {
-        kind: _on_kind(description, Path(code), names, frame, kind, amount, repeats, timeout_s)
-        for kind, amount in cores.items()
+    task = {
+        "code": str(Path(spec.code or "").resolve()),
+        "functions": functions_of(spec),
+        "downstream": {task.name: list(task.downstream) for task in spec.tasks},
+        "repeats": repeats,
     }
+    return {kind: _on_kind(task, frame, kind, amount, timeout_s) for kind, amount in cores.items()}
 
 
-def profiled_job(
-    description: PipelineDescription,
-    profile: tuple[TaskProfile, ...],
-    speed_ops: float,
-    source: str | None = None,
-    frames: float | None = None,
-    duration_s: float | None = None,
-) -> Pipeline:
-    """The job with work C_i = time x speed of the kind of node that was measured.
+def profiled(spec: PipelineSpec, profile: tuple[TaskProfile, ...], speed_ops: float) -> PipelineSpec:
+    """The pipeline with work C_i = time x speed, and outputs, of the kind of node that was measured.
+
+    What is written out already stays as it is.
 
     Args:
-        description: what the user wrote.
+        spec: what the user wrote.
         profile: of one kind of node.
         speed_ops: PS of that kind.
-        source: node of the input when the description leaves it empty.
-        frames, duration_s: length; exactly one.
     """
-    work = {p.task: p.time_s * speed_ops for p in profile}
-    return description.profiled(work, {p.task: p.output_bytes for p in profile}, source, frames, duration_s)
+    found = {p.task: {"work_ops": p.time_s * speed_ops, "output_bytes": p.output_bytes} for p in profile}
+    tasks = tuple(
+        task.model_copy(update=found[task.name] | task.model_dump(exclude_none=True)) for task in spec.tasks
+    )
+    return spec.model_copy(update={"tasks": tasks})
 
 
 def _on_kind(
-    description: PipelineDescription,
-    code: Path,
-    functions: tuple[str, ...],
-    frame: bytes,
-    kind: str,
-    cores: float,
-    repeats: int,
-    timeout_s: float,
+    task: Mapping[str, object], frame: bytes, kind: str, cores: float, timeout_s: float
 ) -> tuple[TaskProfile, ...]:
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     whole = max(1, int(-(-cores // 1)))
     if cores <= 0 or (available and whole > len(available)):
         raise ScenarioError(f"cores.{kind}: {cores:g}; give more than 0 and at most {len(available)} here")
-    task = {
-        "code": str(code.resolve()),
-        "functions": dict(zip((name for name, _, _ in description.tasks), functions, strict=True)),
-        "downstream": {name: list(down) for name, down, _ in description.tasks},
-        "cores": available[:whole],
-        "repeats": repeats,
-    }
-    rows = _in_process(task, frame, kind, timeout_s)
+    rows = _in_process({**task, "cores": available[:whole]}, frame, kind, timeout_s)
     return tuple(TaskProfile(name, time_s * whole / cores, size) for name, time_s, size in rows)
 
 
@@ -127,7 +123,7 @@ def _in_process(
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "frame").write_bytes(frame)
         (Path(folder) / "task.json").write_text(json.dumps(task))
-        command = [sys.executable, "-m", "edgewise.workloads.job_profiler", folder]
+        command = [sys.executable, "-m", "edgewise.workloads.pipeline_profiler", folder]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
@@ -153,7 +149,7 @@ def _child(folder: Path) -> None:
         os.sched_setaffinity(0, task["cores"])
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(max(len(task["cores"]), 1))
-    spec = importlib.util.spec_from_file_location("edgewise_user_job", task["code"])
+    spec = importlib.util.spec_from_file_location("edgewise_user_pipeline", task["code"])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -179,7 +175,7 @@ def _child(folder: Path) -> None:
 
 def _order(downstream: Mapping[str, list[str]]) -> list[str]:
     done: list[str] = []
-    while len(done) < len(downstream):  # the description is known to have no cycle
+    while len(done) < len(downstream):  # a checked pipeline has no cycle
         for name in downstream:
             if name not in done and all(o in done for o, down in downstream.items() if name in down):
                 done.append(name)

@@ -1,41 +1,13 @@
-"""Job descriptions from files: JSON or TOML, and the Python file whose `job` lists the task functions."""
+"""The Python file of a pipeline, whose `job` lists the functions of its tasks; it is read, not run."""
 
 from __future__ import annotations
 
 import ast
-import json
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from edgewise.errors import ScenarioError
-from edgewise.model.jobs import PipelineDescription, parse_description
 from edgewise.model.problems import nearest
-
-
-def load_description(path: str | Path) -> PipelineDescription:
-    """Read and check a job description.
-
-    JSON holds the list itself; TOML, which has no list at its top, holds it as `[[job]]` tables.
-
-    Raises:
-        ScenarioError: the file cannot be read, or something in it is wrong.
-    """
-    file = Path(path)
-    text = _text(file)
-    try:
-        if file.suffix == ".toml":
-            data: Any = tomllib.loads(text).get("job")
-        elif file.suffix == ".json":
-            data = json.loads(text)
-        else:
-            raise ScenarioError(f"{file}: ending {file.suffix!r} is not known; use .json or .toml")
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ScenarioError(f"{file}: is not valid {file.suffix[1:].upper()}: {error}") from None
-    if data is None:
-        raise ScenarioError(f"{file}: has no [[job]] table; write the job as the first, each task as another")
-    return parse_description(data, str(file))
 
 
 def task_functions(path: str | Path) -> tuple[str, ...]:
