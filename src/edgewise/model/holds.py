@@ -8,8 +8,8 @@
 | … suspended (`pause`)             | memory                                  | yes                      |
 | … ended to start anew (`restart`) | nothing                                 |                          |
 
-A task also holds bits/s on the paths of its flows (`core.placement`). KaiS's frozen settings hold cores for
-each request in place of a replica's life: a flag of the lens of services. Forbidden here: I/O.
+A task also holds bits/s on the paths of its flows (`core.placement`). Simulated services hold cores for each
+request in place of a replica's life, as KaiS's frozen settings do (`model.services`). Forbidden here: I/O.
 """
 
 from __future__ import annotations
