@@ -18,7 +18,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.keyed import exponential_of, normal_pair_of, uniform_of
 from edgewise.core.world import World
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.telemetry import delay_bin
+from edgewise.sim.streams.telemetry import delay_bin
 from edgewise.testing import queue_scenario
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 
 from edgewise.policies import defer
-from edgewise.sim.defer import simulate
+from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate
 
 KINDS = {"cores": PAPER, "cores and memory": replace(PAPER, memory_bytes_per_core=4e9)}

@@ -25,8 +25,8 @@ from bench.measure import Case, Contender, Work
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Station, StationNetwork
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.network import Station, StationNetwork
 
 TASKS = 4
 EDGES = ((0, 1), (0, 2), (1, 3), (2, 3))

@@ -17,7 +17,7 @@ from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
 from edgewise.model.services_simulated import simulated_services
 from edgewise.policies.dispatch.requests.rules import RandomStation
-from edgewise.sim.replicas import ReplicaWorlds
+from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
 
 ORACLE = Path(__file__).resolve().parents[1] / "tests" / "oracles"

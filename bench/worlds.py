@@ -10,8 +10,8 @@ import sys
 import time
 
 from bench.graphs import TASKS, diamond, diamond_network, sent_s
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.worlds import Worlds
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.worlds import Worlds
 
 SLOT_S = 1.0
 JOBS_PER_SLOT = 10

@@ -27,10 +27,10 @@ from edgewise.policies import defer, orchestrate, split
 from edgewise.policies.dispatch import requests
 from edgewise.policies.dispatch.requests import features as kais
 from edgewise.runtime import dispatching, service_policies, session
-from edgewise.sim import defer as deferring
-from edgewise.sim import replicas as replicating
-from edgewise.sim.split import simulate_split
-from edgewise.sim.streaming import simulate_streaming
+from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.slots import defer as deferring
+from edgewise.sim.slots import replicas as replicating
+from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.steady import steady
@@ -132,7 +132,7 @@ def layout(name: str) -> None:
     from edgewise.model.graphs import ServerGroup
     from edgewise.policies.split.layout import joined, layout_program
     from edgewise.policies.split.layout_optimum import optimise_layout
-    from edgewise.sim.layout import simulate_layout
+    from edgewise.sim.stations.layout import simulate_layout
 
     groups = joined([ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 2, 1e11)], {("edge", "cloud"): 1e9})
     plan = optimise_layout(layout_program([split.QueryClass(_fan(), 1.0)], groups), 0.05)

@@ -26,15 +26,15 @@ from edgewise.policies.dispatch import requests
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout
-from edgewise.sim.defer import simulate as simulate_deferral
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.layout import simulate_layout
-from edgewise.sim.network import Station, StationNetwork
-from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome
-from edgewise.sim.replicas import simulate as simulate_replicas
+from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.split import SplitRun, simulate_split
-from edgewise.sim.streaming import simulate_streaming
+from edgewise.sim.slots.defer import simulate as simulate_deferral
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
+from edgewise.sim.slots.replicas import simulate as simulate_replicas
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.layout import simulate_layout
+from edgewise.sim.stations.network import Station, StationNetwork
+from edgewise.sim.stations.split import SplitRun, simulate_split
 from edgewise.testing import queue_scenario
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of

@@ -1,4 +1,4 @@
-"""The slot loop for deferrable jobs, as slow and as plain as the formulas: the oracle of `sim.defer`."""
+"""The slot loop of deferrable jobs, slow and plain as the formulas: the oracle of `sim.slots.defer`."""
 
 
 def naive_run(jobs, left_over, rank, delay_weight=2.0, violation_weight=10.0, skip=False):

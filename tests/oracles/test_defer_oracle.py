@@ -9,7 +9,7 @@ from naive_defer import naive_run, objective
 from edgewise.core.deferral import Trajectories, check
 from edgewise.errors import PolicyError
 from edgewise.policies import defer
-from edgewise.sim.defer import DeferralWorlds, simulate
+from edgewise.sim.slots.defer import DeferralWorlds, simulate
 
 RANKS = {
     "fifo": (lambda job, t: -job["g"], False),

@@ -10,8 +10,8 @@ import pytest
 from naive_graphs import simulate
 
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Station, StationNetwork
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.network import Station, StationNetwork
 
 
 def random_world(seed, discipline):

@@ -10,7 +10,7 @@ from edgewise.core.orchestration import Requests
 from edgewise.policies import orchestrate
 from edgewise.policies.dispatch import requests
 from edgewise.policies.dispatch.requests.bound import hindsight_bound
-from edgewise.sim.replicas import ReplicaWorlds, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
 SLOTS = 40
 

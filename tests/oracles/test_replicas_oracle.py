@@ -8,8 +8,8 @@ from naive_replicas import NaiveWorld
 from replica_scenarios import a_system, some_commands, some_requests, some_stations
 
 from edgewise.core.orchestration import hosts
-from edgewise.sim import replica_state as k
-from edgewise.sim.replicas import ReplicaWorlds
+from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.replicas import ReplicaWorlds
 
 STATUS = {
     k.UNSEEN: "unseen",

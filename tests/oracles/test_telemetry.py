@@ -12,7 +12,7 @@ from edgewise.core.events import Measured, Telemetry
 from edgewise.core.world import World
 from edgewise.model.timeline import NodeChange
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.telemetry import BINS_PER_DECADE, DELAY_BINS, LONGEST_S, SHORTEST_S, delay_bin
+from edgewise.sim.streams.telemetry import BINS_PER_DECADE, DELAY_BINS, LONGEST_S, SHORTEST_S, delay_bin
 from edgewise.testing import queue_scenario
 
 

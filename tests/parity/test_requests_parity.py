@@ -14,7 +14,7 @@ from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.services import services_of
 from edgewise.runtime.dispatching import Dispatching, Replica
 from edgewise.runtime.service_policies import load_request_policy, request_policies
-from edgewise.sim.replicas import ReplicaWorlds
+from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
 
 SERVICE_S = 0.04

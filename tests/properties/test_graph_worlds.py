@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import OUTCOMES, GraphEngine
-from edgewise.sim.heap import EVENT, drop_first_event, merge, push_event, records, without_root
-from edgewise.sim.network import Station, StationNetwork
-from edgewise.sim.state import CLOCK, ITEM
+from edgewise.sim.stations.engine import OUTCOMES, GraphEngine
+from edgewise.sim.stations.heap import EVENT, drop_first_event, merge, push_event, records, without_root
+from edgewise.sim.stations.network import Station, StationNetwork
+from edgewise.sim.stations.state import CLOCK, ITEM
 
 RANDOM = st.integers(0, 2**32 - 1)
 

@@ -15,8 +15,8 @@ from edgewise.core.orchestration import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.policies.dispatch import requests as request_policies
 from edgewise.policies.dispatch.requests import KernelDispatch
-from edgewise.sim import replica_state as k
-from edgewise.sim.replicas import ReplicaWorlds, simulate
+from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracles"))
 from replica_scenarios import a_system, some_commands, some_requests, some_stations

@@ -10,7 +10,7 @@ import pytest
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch import requests as request_policies
-from edgewise.sim.replicas import ReplicaWorlds, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
 
 def _one_node(replicas: int, slot_s: float, frame_slots: int) -> System:

@@ -7,7 +7,7 @@ import pytest
 
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, split_policy
-from edgewise.sim.split import poisson_queries, simulate_split
+from edgewise.sim.stations.split import poisson_queries, simulate_split
 
 POWER_OPS = 1e9
 

@@ -7,8 +7,8 @@ import pytest
 
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Station, StationNetwork
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.network import Station, StationNetwork
 
 ONE = TaskGraph("one", (Task("t", 1.0),), ())
 

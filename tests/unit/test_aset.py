@@ -17,10 +17,10 @@ from edgewise.policies.dispatch.aset import SHIPPED, Aset, Trained
 from edgewise.policies.dispatch.golden import golden_states
 from edgewise.policies.dispatch.meta import ALL, Chosen
 from edgewise.policies.dispatch.states import History, group_of, pooled_state
-from edgewise.sim.bound import hindsight_bound
-from edgewise.sim.habits import Habits
-from edgewise.sim.lookahead import Lookahead
 from edgewise.sim.simulate import Simulation
+from edgewise.sim.streams.bound import hindsight_bound
+from edgewise.sim.streams.habits import Habits
+from edgewise.sim.streams.lookahead import Lookahead
 
 CARDS = sorted(path.stem for path in SHIPPED.glob("*.json"))
 

@@ -21,7 +21,7 @@ from edgewise.policies.defer.careful import Horizon, Safe
 from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import hindsight
 from edgewise.policies.defer.rules import Fifo, Tetris
-from edgewise.sim.defer import DeferralWorlds, simulate
+from edgewise.sim.slots.defer import DeferralWorlds, simulate
 from edgewise.workloads.azure_packing import AzureTrace, read_azure_packing, worlds_of
 from edgewise.workloads.deferrable import PAPER, generate
 

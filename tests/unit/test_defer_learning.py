@@ -16,7 +16,7 @@ from edgewise.errors import PolicyError  # noqa: E402
 from edgewise.learn.defer import export, ppo, run  # noqa: E402
 from edgewise.learn.defer.env import DeferralEnv  # noqa: E402
 from edgewise.policies.defer import load  # noqa: E402
-from edgewise.sim.defer import DeferralWorlds, pool_size, simulate  # noqa: E402
+from edgewise.sim.slots.defer import DeferralWorlds, pool_size, simulate  # noqa: E402
 from edgewise.workloads.deferrable import PAPER, generate  # noqa: E402
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)

@@ -15,7 +15,7 @@ from streaming_example import (
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
 from edgewise.policies.place import POLICIES
-from edgewise.sim.frames import simulate_frames
+from edgewise.sim.stations.frames import simulate_frames
 
 WITHIN = 0.02
 

@@ -13,7 +13,7 @@ from edgewise.core.placement import arrays_of
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline, pipeline_of
 from edgewise.model.scenario import parse_scenario
-from edgewise.reproduce.cases.ents import E1, E2, E4, E6, Point, world
+from edgewise.reproduce.cases.ents import E1, E2, E4, E6, FigurePoint, world
 from edgewise.workloads.pipeline_profiler import TaskProfile, profiled
 
 RECORDED = json.loads((Path(__file__).parent / "frozen_pipelines.json").read_text())
@@ -51,7 +51,9 @@ def hashes(network: Network, pipelines: tuple[Pipeline, ...]) -> dict[str, str]:
 @pytest.mark.parametrize("key", ENTS)
 def test_the_reproduction_has_the_arrays_that_it_was_frozen_with(key: str) -> None:
     kind, nodes, megabits, count, seed = key.split("/")
-    assert hashes(*world(Point(int(nodes), int(megabits), int(count)), int(seed), kind)) == RECORDED[key]
+    assert (
+        hashes(*world(FigurePoint(int(nodes), int(megabits), int(count)), int(seed), kind)) == RECORDED[key]
+    )
 
 
 def test_reading_text_has_the_arrays_of_the_old_files(tmp_path: Path) -> None:

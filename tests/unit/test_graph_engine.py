@@ -6,9 +6,9 @@ import pytest
 from edgewise.core.compiled import kernel
 from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import Station, StationNetwork
-from edgewise.sim.worlds import Worlds
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.network import Station, StationNetwork
+from edgewise.sim.stations.worlds import Worlds
 
 PAIR = TaskGraph("pair", (Task("x", 1.0), Task("y", 0.5)), (Edge("x", "y", 0.05),))
 NETWORK = StationNetwork(

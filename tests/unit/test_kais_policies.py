@@ -18,7 +18,7 @@ from edgewise.policies.dispatch.requests.features import draws, station_rows
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms, at_least
-from edgewise.sim.replicas import ReplicaWorlds, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
 SEEDS = range(500_000, 500_004)
 

@@ -21,7 +21,7 @@ from edgewise.policies import orchestrate  # noqa: E402
 from edgewise.reproduce.cases.kais import frozen  # noqa: E402
 from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed  # noqa: E402
 from edgewise.reproduce.frozen import check_setting, setting_text  # noqa: E402
-from edgewise.sim.replicas import ReplicaWorlds  # noqa: E402
+from edgewise.sim.slots.replicas import ReplicaWorlds  # noqa: E402
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

@@ -21,7 +21,7 @@ from edgewise.policies import orchestrate
 from edgewise.policies.dispatch import requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.shadow import GreedyShadow
-from edgewise.sim.replicas import ReplicaWorlds, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.steady import steady
 
 

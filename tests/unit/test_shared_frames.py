@@ -15,7 +15,7 @@ from streaming_example import (
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
 from edgewise.policies.place import POLICIES
-from edgewise.sim.shared_frames import simulate_shared
+from edgewise.sim.stations.shared_frames import simulate_shared
 
 WITHIN = 0.02
 SPREAD = 50.0  # the fastest job does at most so many frames while the slowest does one

@@ -21,7 +21,7 @@ from edgewise.policies.split import (
 from edgewise.policies.split.free import levels
 from edgewise.policies.split.online import RateTracker
 from edgewise.policies.split.schedule import ServerChoice
-from edgewise.sim.split import simulate_split, tune_share
+from edgewise.sim.stations.split import simulate_split, tune_share
 
 
 def program(rate: float = 1.0, servers: int = 4):

@@ -14,7 +14,7 @@ from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, optimise
 from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
-from edgewise.sim.layout import simulate_layout
+from edgewise.sim.stations.layout import simulate_layout
 
 THREE = Layout(
     (ServerGroup("edge", 2, 1e10), ServerGroup("metro", 2, 2e10), ServerGroup("cloud", 4, 5e10)),

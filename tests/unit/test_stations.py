@@ -7,8 +7,8 @@ import pytest
 
 from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import OUTCOMES, GraphEngine
-from edgewise.sim.network import GraphClass, Station, StationNetwork
+from edgewise.sim.stations.engine import OUTCOMES, GraphEngine
+from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
 
 ONE = TaskGraph("one", (Task("t", 1.0),), ())
 

@@ -26,7 +26,7 @@ from edgewise.policies.place.baselines import Balanced, LeastRequested, TaskPart
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
 from edgewise.policies.place.otf import Otfa, Otfs
-from edgewise.sim.streaming import simulate_streaming
+from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads.pipelines import recognition_graph
 
 QUICK = {"joint": lambda: Joint(effort=20_000)}

@@ -25,7 +25,7 @@ def simulate_jobs(scenario: Scenario, policy: str, seeds: range, folder: Path | 
     from edgewise.core.deferral import Objective
     from edgewise.policies import defer
     from edgewise.report.tables import write_tables
-    from edgewise.sim.defer import simulate
+    from edgewise.sim.slots.defer import simulate
     from edgewise.workloads.deferrable import generate, jobs_of
 
     jobs, chosen = jobs_of(scenario), defer.load(policy)

@@ -21,7 +21,7 @@ from edgewise.reproduce import seeds as splits
 
 if TYPE_CHECKING:
     from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-    from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome
+    from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
 
 out = Console()
 err = Console(stderr=True)
@@ -46,7 +46,7 @@ def orchestrate(
     """Simulate the services of a scenario under two policies, all seeds side by side, and write the run."""
     from edgewise.report.tables import write_tables
     from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
-    from edgewise.sim.replicas import ReplicaWorlds, simulate
+    from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
     from edgewise.workloads.steady import steady
 
     chosen = splits.parse_seeds(seeds)

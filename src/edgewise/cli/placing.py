@@ -18,7 +18,7 @@ from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
 
 if TYPE_CHECKING:
-    from edgewise.sim.streaming import PipelineRun
+    from edgewise.sim.pipelines import PipelineRun
 
 SHOWN = {
     "frames/s": "mean_throughput_fps",
@@ -35,7 +35,7 @@ def simulate_pipelines(
     """Simulate the pipelines of a scenario under one policy, seed by seed, and write the run."""
     with extra("place", "pipelines"):
         from edgewise.policies.place import load_placement
-        from edgewise.sim.streaming import simulate_streaming
+        from edgewise.sim.pipelines import simulate_streaming
     from edgewise.report.tables import write_tables
     from edgewise.workloads.pipelines import pipelines_of
 

@@ -166,7 +166,7 @@ def _overload(program: SplitProgram, load: float) -> str:
 
 def _print_simulation(program: SplitProgram) -> None:
     from edgewise.report.statistics import mean_interval
-    from edgewise.sim.split import compare_split
+    from edgewise.sim.stations.split import compare_split
 
     load = _load(program)
     if load >= 1:

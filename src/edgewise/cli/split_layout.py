@@ -38,7 +38,7 @@ def _print_simulation(plan: LayoutPlan) -> None:
     import numpy as np
 
     from edgewise.report.statistics import mean_interval
-    from edgewise.sim.layout import simulate_layout
+    from edgewise.sim.stations.layout import simulate_layout
 
     times = [simulate_layout(plan, QUERIES, seed).settled().time_s for seed in SEEDS]
     table = Table("", "mean ms", "99 % ms", box=None)

@@ -1,6 +1,6 @@
 """Environments of requests and replicas: PettingZoo for dispatch, Gymnasium for orchestration.
 
-For training at speed use `sim.replicas.ReplicaWorlds`: it steps W worlds with B sites at once on arrays.
+For training at speed use `sim.slots.replicas.ReplicaWorlds`: it steps W worlds with B sites on arrays.
 
 `SiteDispatchEnv`, one agent for each site ("site_0", …), one step a slot:
 
@@ -41,7 +41,7 @@ from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
 from edgewise.model.services_simulated import simulated_services
 from edgewise.policies.dispatch import requests as request_policies
-from edgewise.sim.replicas import ReplicaWorlds
+from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady
 
 Observation = dict[str, NDArray[Any]]

@@ -20,7 +20,7 @@ from edgewise.policies.names import Names
 GROUP = "edgewise.policies"
 _names = Names("policy")
 # Shipped policies that lie above this layer or need an extra; imported when they are asked for.
-_LATE = {"lookahead": "edgewise.sim.lookahead", "aset": "edgewise.policies.dispatch.aset"}
+_LATE = {"lookahead": "edgewise.sim.streams.lookahead", "aset": "edgewise.policies.dispatch.aset"}
 
 
 dispatch_policy = _names.add

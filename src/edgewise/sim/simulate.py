@@ -2,7 +2,7 @@
 
 Global events (telemetry, windows, failures) run in time order in Python; streams that open and
 close between two of them go to `DispatchCore.play` at once, and queries run in compiled kernels
-(`sim.streams`). Everything a policy learns goes through the core, as in the gateway.
+(`sim.streams.queues`). Everything a policy learns goes through the core, as in the gateway.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
 from edgewise.model.timeline import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim import streams as kernels
-from edgewise.sim import tables
 from edgewise.sim.outcome import Outcome, Said
-from edgewise.sim.telemetry import backlog_s, count_all_answers, p95_s, waiting_at
+from edgewise.sim.streams import queues as kernels
+from edgewise.sim.streams import tables
+from edgewise.sim.streams.telemetry import backlog_s, count_all_answers, p95_s, waiting_at
 from edgewise.workloads.generate import generate_streams
 
 # At equal times: capacity returns first, then things break, then news arrives, then windows

@@ -24,7 +24,7 @@ from edgewise.core.deferral import Objective
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, job_features, summary_features
-from edgewise.sim.defer import DeferralWorlds
+from edgewise.sim.slots.defer import DeferralWorlds
 from edgewise.workloads.deferrable import PAPER, generate
 
 Observation = dict[str, NDArray[Any]]

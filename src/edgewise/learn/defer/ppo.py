@@ -24,7 +24,7 @@ from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import TARGETS, job_features, summary_features
 from edgewise.policies.defer.learned import LearnedDeferral
-from edgewise.sim.defer import DeferralOutcome, DeferralWorlds, simulate
+from edgewise.sim.slots.defer import DeferralOutcome, DeferralWorlds, simulate
 from edgewise.workloads.deferrable import generate
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)

@@ -12,7 +12,7 @@ from edgewise.learn.defer.export import export, name_of
 from edgewise.learn.defer.ppo import VARIANTS, Agent, Progress, evaluate, train, tuned
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies import defer
-from edgewise.sim.defer import simulate
+from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate
 
 VALIDATION = range(500_000, 500_050)

@@ -31,7 +31,7 @@ from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
 from edgewise.report.records import write_whole
-from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 SEEDS_OF_A_RUN = 20_000
 WEIGHTS = len(STATION_FEATURES) + 1

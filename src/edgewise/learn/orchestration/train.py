@@ -29,8 +29,8 @@ from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwa
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
 from edgewise.learn.orchestration.settings import TrainingSetting
 from edgewise.policies.dispatch.requests import KernelDispatch
-from edgewise.sim.replica_state import DROPPED, IN_TIME, LATE
-from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
+from edgewise.sim.slots.replica_state import DROPPED, IN_TIME, LATE
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
 

@@ -44,8 +44,8 @@ from edgewise.reproduce.claims import (
 from edgewise.reproduce.robustness import STREAM_CHANGES, suite
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
-from edgewise.sim.bound import hindsight_bound
 from edgewise.sim.simulate import Simulation
+from edgewise.sim.streams.bound import hindsight_bound
 
 LEARNED = ("aset", "lookahead", "bandit")
 EVERY = (*ALL, *LEARNED)

@@ -31,7 +31,7 @@ from edgewise.report.statistics import compare, mean_interval
 from edgewise.reproduce.claims import Criterion, Finding, at_least, at_most, better_by, compared, measured
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
-from edgewise.sim.streaming import simulate_streaming
+from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads import pipelines as workload
 from edgewise.workloads.pipelines import pipelines_of
 

@@ -34,7 +34,7 @@ from edgewise.reproduce.claims import at_least, at_most, exact, measured
 from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
-from edgewise.sim.replicas import ReplicaWorlds, ServiceOutcome, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 SHIPPED = "kais-scarce"
 OURS = "edgewise (evolved)"

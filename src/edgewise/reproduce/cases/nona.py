@@ -26,7 +26,7 @@ from edgewise.reproduce.claims import at_least, at_most, exact, measured, within
 from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
-from edgewise.sim.split import simulate_split, tune_share
+from edgewise.sim.stations.split import simulate_split, tune_share
 
 SETTING: dict[str, Any] = {
     "servers": 10,

@@ -31,7 +31,7 @@ from edgewise.reproduce.claims import Finding, at_least, at_most, exact, measure
 from edgewise.reproduce.frozen import read_frozen
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import TRAINING
-from edgewise.sim.defer import DeferralOutcome, simulate
+from edgewise.sim.slots.defer import DeferralOutcome, simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate
 
 FROZEN = "osdec-paper"

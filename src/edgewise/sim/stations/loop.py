@@ -12,12 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 from edgewise.core.compiled import kernel
-from edgewise.sim.changes import apply_change, set_mode
-from edgewise.sim.heap import drop_first_event, push_event
-from edgewise.sim.held import HeldPlan, HeldWorld
-from edgewise.sim.items import account, discard, end, new_item, propagation, release_flight, write_log
-from edgewise.sim.sharing import leave_shared
-from edgewise.sim.state import (
+from edgewise.sim.stations.changes import apply_change, set_mode
+from edgewise.sim.stations.heap import drop_first_event, push_event
+from edgewise.sim.stations.held import HeldPlan, HeldWorld
+from edgewise.sim.stations.items import (
+    account,
+    discard,
+    end,
+    new_item,
+    propagation,
+    release_flight,
+    write_log,
+)
+from edgewise.sim.stations.sharing import leave_shared
+from edgewise.sim.stations.state import (
     DECISION,
     FINISH,
     FIRST_HOP,
@@ -37,7 +45,7 @@ from edgewise.sim.state import (
     GraphTables,
     StationWorld,
 )
-from edgewise.sim.stations import arrive, let_in, release_server, renege, serve, unblock
+from edgewise.sim.stations.stations import arrive, let_in, release_server, renege, serve, unblock
 
 # --- queries through their task graph ----------------------------------------------------------
 

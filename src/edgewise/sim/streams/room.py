@@ -18,7 +18,7 @@ from edgewise.core.world import World
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.meta import ALL
-from edgewise.sim.rollout import Bindings, EstimatedFuture, Rollout, Slice, empty_view
+from edgewise.sim.streams.rollout import Bindings, EstimatedFuture, Rollout, Slice, empty_view
 from edgewise.workloads.generate import generate_streams
 
 PIECE_S = 0.6  # queries are simulated for so long in the middle of each window

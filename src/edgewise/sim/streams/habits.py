@@ -11,7 +11,7 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Key
 from edgewise.core.views import Bound, DispatchView, Rows
-from edgewise.sim.rollout import EstimatedFuture
+from edgewise.sim.streams.rollout import EstimatedFuture
 
 PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute
 MOST_KINDS = 10_000

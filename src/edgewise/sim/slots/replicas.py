@@ -33,8 +33,8 @@ from edgewise.core.orchestration import (
 )
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
-from edgewise.sim import replica_state as k
-from edgewise.sim.replica_slots import (
+from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.replica_slots import (
     pass_all,
     passing,
     scale_all,

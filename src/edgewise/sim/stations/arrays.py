@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from edgewise.arrays import Ints
 from edgewise.errors import ScenarioError
-from edgewise.sim import state as k
-from edgewise.sim.heap import EVENT, Records, records
-from edgewise.sim.network import GraphClass, StationNetwork, station_records
+from edgewise.sim.stations import state as k
+from edgewise.sim.stations.heap import EVENT, Records, records
+from edgewise.sim.stations.network import GraphClass, StationNetwork, station_records
 
 
 class Sizes(NamedTuple):

@@ -8,9 +8,9 @@ work. One announced completion per station, stale as soon as anything changes.
 from __future__ import annotations
 
 from edgewise.core.compiled import kernel
-from edgewise.sim.heap import Records, merge, push_event, without_root
-from edgewise.sim.items import account, noise, speed, wake
-from edgewise.sim.state import SHARED, StationWorld
+from edgewise.sim.stations.heap import Records, merge, push_event, without_root
+from edgewise.sim.stations.items import account, noise, speed, wake
+from edgewise.sim.stations.state import SHARED, StationWorld
 
 
 @kernel

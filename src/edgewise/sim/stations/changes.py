@@ -6,10 +6,10 @@ Work that is left is brought up to now, announced completions become stale, new 
 from __future__ import annotations
 
 from edgewise.core.compiled import kernel
-from edgewise.sim.heap import push_event, without_root
-from edgewise.sim.items import account, speed, wake
-from edgewise.sim.sharing import join, progress, schedule
-from edgewise.sim.state import (
+from edgewise.sim.stations.heap import push_event, without_root
+from edgewise.sim.stations.items import account, speed, wake
+from edgewise.sim.stations.sharing import join, progress, schedule
+from edgewise.sim.stations.state import (
     APPEAR,
     DOWN,
     DRAINING,
@@ -25,7 +25,7 @@ from edgewise.sim.state import (
     UP,
     StationWorld,
 )
-from edgewise.sim.stations import drop_line, fail, first_waiting, serve, unlink_head
+from edgewise.sim.stations.stations import drop_line, fail, first_waiting, serve, unlink_head
 
 
 @kernel

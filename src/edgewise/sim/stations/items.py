@@ -11,8 +11,18 @@ import numpy as np
 
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, exponential_of, normal_of
-from edgewise.sim.heap import Records, push_event
-from edgewise.sim.state import DONE, DOWN, EXPONENTIAL, FIXED, LOGNORMAL, NONE, OPEN, WAKE, StationWorld
+from edgewise.sim.stations.heap import Records, push_event
+from edgewise.sim.stations.state import (
+    DONE,
+    DOWN,
+    EXPONENTIAL,
+    FIXED,
+    LOGNORMAL,
+    NONE,
+    OPEN,
+    WAKE,
+    StationWorld,
+)
 
 NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgewise.core.compiled import inner
 from edgewise.model.orchestration import System
-from edgewise.sim.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
+from edgewise.sim.slots.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
 
 
 @inner

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from edgewise.core import compiled
-from edgewise.sim.state import GraphTables, StationWorld
+from edgewise.sim.stations.state import GraphTables, StationWorld
 
 if TYPE_CHECKING or os.environ.get("NUMBA_DISABLE_JIT") == "1":
     HeldWorld, HeldPlan = StationWorld, GraphTables

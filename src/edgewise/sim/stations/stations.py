@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 from edgewise.core.compiled import kernel
-from edgewise.sim.heap import Records, merge, push_event, without_root
-from edgewise.sim.items import account, discard, end, noise, propagation, wake, write_log
-from edgewise.sim.sharing import join, schedule
-from edgewise.sim.state import (
+from edgewise.sim.stations.heap import Records, merge, push_event, without_root
+from edgewise.sim.stations.items import account, discard, end, noise, propagation, wake, write_log
+from edgewise.sim.stations.sharing import join, schedule
+from edgewise.sim.stations.state import (
     DRAINING,
     DROPPED,
     EDF,

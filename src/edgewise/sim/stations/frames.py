@@ -16,9 +16,9 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.placement import Placement
 from edgewise.model.network import Network
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.network import GraphClass, Station
-from edgewise.sim.network import StationNetwork as Stations
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.network import GraphClass, Station
+from edgewise.sim.stations.network import StationNetwork as Stations
 
 ROOM = 2  # frames that may wait before a task or a flow
 

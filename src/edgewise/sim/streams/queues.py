@@ -17,7 +17,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
-from edgewise.sim.telemetry import count_answers
+from edgewise.sim.streams.telemetry import count_answers
 
 NETWORK, SERVICE, PHASE, QUERY = (
     int(p) for p in (Purpose.NETWORK, Purpose.SERVICE, Purpose.PHASE, Purpose.QUERY)

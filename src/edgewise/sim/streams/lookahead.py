@@ -15,8 +15,8 @@ from edgewise.core.views import DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
 from edgewise.policies.registry import dispatch_policy
-from edgewise.sim.habits import Habits
-from edgewise.sim.rollout import EstimatedFuture, Rollout, Slice, empty_view
+from edgewise.sim.streams.habits import Habits
+from edgewise.sim.streams.rollout import EstimatedFuture, Rollout, Slice, empty_view
 
 PIECE_S = 0.6
 

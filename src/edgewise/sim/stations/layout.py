@@ -13,12 +13,12 @@ from edgewise.policies.split.layout_optimum import LayoutPlan
 from edgewise.policies.split.schedule import Ledger, give, new_ledger, pick
 from edgewise.policies.split.subgraphs import closed, subgraphs
 from edgewise.policies.split.tables import Graphs, make_graphs
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.held import HeldPlan, HeldWorld
-from edgewise.sim.loop import advance_held
-from edgewise.sim.network import GraphClass, Station, StationNetwork
-from edgewise.sim.split import SplitRun, follow, poisson_queries
-from edgewise.sim.state import DECISION, GraphTables, StationWorld
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.held import HeldPlan, HeldWorld
+from edgewise.sim.stations.loop import advance_held
+from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
+from edgewise.sim.stations.split import SplitRun, follow, poisson_queries
+from edgewise.sim.stations.state import DECISION, GraphTables, StationWorld
 
 FIRST_PICK = 1_000  # draws of servers come after those of placements
 

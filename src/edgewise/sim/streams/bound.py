@@ -25,8 +25,8 @@ from edgewise.core.views import DispatchView, Items
 from edgewise.core.world import LAWS, World
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
-from edgewise.sim import tables
-from edgewise.sim.streams import NETWORK, WAITING, make_query
+from edgewise.sim.streams import tables
+from edgewise.sim.streams.queues import NETWORK, WAITING, make_query
 from edgewise.workloads.generate import generate_streams
 
 

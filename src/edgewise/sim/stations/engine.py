@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from edgewise.arrays import Floats
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
-from edgewise.sim import state as k
-from edgewise.sim.arrays import (
+from edgewise.sim.stations import state as k
+from edgewise.sim.stations.arrays import (
     check_queries,
     copied,
     enlarged,
@@ -29,9 +29,9 @@ from edgewise.sim.arrays import (
     query_records,
     sizes_wanted,
 )
-from edgewise.sim.heap import Records, records
-from edgewise.sim.loop import advance, advance_deciding
-from edgewise.sim.network import GraphClass, StationNetwork, compile_plan
+from edgewise.sim.stations.heap import Records, records
+from edgewise.sim.stations.loop import advance, advance_deciding
+from edgewise.sim.stations.network import GraphClass, StationNetwork, compile_plan
 
 OUTCOMES = ("open", "done", "dropped", "reneged", "lost", "rejected")
 

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel, numba
 from edgewise.errors import ScenarioError
-from edgewise.sim import state as k
-from edgewise.sim.arrays import copied, enlarged, longer, sizes_of, sizes_wanted
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.loop import advance, advance_deciding
-from edgewise.sim.state import GraphTables, StationWorld
+from edgewise.sim.stations import state as k
+from edgewise.sim.stations.arrays import copied, enlarged, longer, sizes_of, sizes_wanted
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.loop import advance, advance_deciding
+from edgewise.sim.stations.state import GraphTables, StationWorld
 
 
 @kernel

@@ -15,8 +15,8 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
-from edgewise.sim import state as k
-from edgewise.sim.heap import Records, records
+from edgewise.sim.stations import state as k
+from edgewise.sim.stations.heap import Records, records
 
 DISCIPLINES = {"fifo": k.FIFO, "edf": k.EDF, "ps": k.PS, "oldest": k.OLDEST}
 LAWS = {"fixed": k.FIXED, "exponential": k.EXPONENTIAL, "normal": k.NORMAL, "lognormal": k.LOGNORMAL}

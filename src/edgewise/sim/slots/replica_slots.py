@@ -17,9 +17,9 @@ from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import at_sites
 from edgewise.policies.dispatch.requests.rules import by_rule, rule_at_sites, weights_at_sites
 from edgewise.policies.dispatch.requests.stations import by_weights
-from edgewise.sim.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
-from edgewise.sim.replica_scaling import scale_one
-from edgewise.sim.replica_state import ReplicaBatch, Truth
+from edgewise.sim.slots.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
+from edgewise.sim.slots.replica_scaling import scale_one
+from edgewise.sim.slots.replica_state import ReplicaBatch, Truth
 
 
 @inner

@@ -22,11 +22,11 @@ from edgewise.policies.split.program import SplitProgram
 from edgewise.policies.split.schedule import Ledger, ServerChoice, new_ledger, place_query
 from edgewise.policies.split.subgraphs import closed
 from edgewise.policies.split.tables import Graphs, Table
-from edgewise.sim.engine import GraphEngine
-from edgewise.sim.held import HeldPlan, HeldWorld
-from edgewise.sim.loop import advance_held
-from edgewise.sim.network import GraphClass, Station, StationNetwork
-from edgewise.sim.state import DECISION, GraphTables, StationWorld
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.held import HeldPlan, HeldWorld
+from edgewise.sim.stations.loop import advance_held
+from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
+from edgewise.sim.stations.state import DECISION, GraphTables, StationWorld
 
 NOTHING_S = 1e-9  # less outstanding work than this is rounding
 

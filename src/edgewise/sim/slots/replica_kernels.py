@@ -16,7 +16,7 @@ import numpy as np
 from edgewise.core.compiled import inner
 from edgewise.core.keyed import Purpose, normal_of
 from edgewise.model.orchestration import System
-from edgewise.sim.replica_state import (
+from edgewise.sim.slots.replica_state import (
     ARRIVED,
     AT_SITE,
     DONE_IN_TIME,

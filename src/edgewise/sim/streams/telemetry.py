@@ -14,7 +14,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.views import DispatchView
 
 if TYPE_CHECKING:
-    from edgewise.sim.streams import Streams, Workers
+    from edgewise.sim.streams.queues import Streams, Workers
 
 DELAY_BINS = 160  # reach 1,000 s
 BINS_PER_DECADE = 20.0

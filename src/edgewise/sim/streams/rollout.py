@@ -18,9 +18,9 @@ from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.core.world import Links, World
 from edgewise.errors import RunError
-from edgewise.sim import streams as kernels
-from edgewise.sim import tables
-from edgewise.sim.streams import STREAM
+from edgewise.sim.streams import queues as kernels
+from edgewise.sim.streams import tables
+from edgewise.sim.streams.queues import STREAM
 
 
 class EstimatedFuture(NamedTuple):

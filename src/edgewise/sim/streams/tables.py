@@ -1,4 +1,4 @@
-"""From streams, a world and a timeline to the arrays of `sim.streams`, and back to records."""
+"""From streams, a world and a timeline to the arrays of `sim.streams.queues`, and back to records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import Links, World
 from edgewise.model.timeline import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams import HELD, SERVER, STREAM, WAY, WORKER, Streams, Tally, Ways, Workers
-from edgewise.sim.telemetry import DELAY_BINS
+from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WAY, WORKER, Streams, Tally, Ways, Workers
+from edgewise.sim.streams.telemetry import DELAY_BINS
 
 ROOM = 16  # streams a worker's heap has room for at first
 
