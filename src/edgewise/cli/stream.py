@@ -18,7 +18,7 @@ from edgewise.cli.notes import note
 from edgewise.config import load_scenario, parse_setting
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec
-from edgewise.model.network import network_of
+from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import pipeline_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.sections import not_run
@@ -74,7 +74,6 @@ def run(
     with err.status("profiling each task on one processor"):
         found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
     lives = [live_job(pipeline_of(spec), spec) for spec, _ in found]
-    alone_s = {spec.name: times for spec, times in found}
     meta = MetaStore(state / DATABASE)
     meta.end_all()
     processes = sum(len(spec.tasks) + 1 for spec in written)
@@ -85,13 +84,17 @@ def run(
         session.submit(lives)
         status.update(f"measuring for {seconds:g} s")
         rates = session.measure(seconds, settle_s=min(seconds, 3.0))
+    _show_all(rates, nodes, f"{policy} on {backend}", {spec.name: times for spec, times in found})
+
+
+def _show_all(
+    rates: Sequence[PipelineRates], nodes: Network, title: str, alone_s: Mapping[str, Mapping[str, float]]
+) -> None:
     for each in rates:
-        _show(each, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}", alone_s[each.name])
+        _show(each, nodes.names, nodes.ends.tolist(), title, alone_s[each.name])
     if waiting := alone_s.keys() - {each.name for each in rates}:
         names = ", ".join(sorted(waiting))
-        raise EdgewiseError(
-            f"pipeline {names}: policy {policy!r} finds no room; give nodes more memory_bytes"
-        )
+        raise EdgewiseError(f"pipeline {names}: {title} finds no room; give nodes more memory_bytes")
 
 
 def _written(scenario: Scenario) -> list[PipelineSpec]:

@@ -109,6 +109,8 @@ class LinkSpec(Spec):
     def _two_ends(self) -> LinkSpec:
         if (self.between is None) == (self.site is None and self.cluster is None):
             raise ValueError("needs either 'site' and 'cluster', or 'between'; give exactly one of them")
+        if self.between is not None and self.over is not None:
+            raise ValueError("over: links between nodes or clusters share no cable; remove it")
         if self.between is None and (self.site is None or self.cluster is None):
             missing = "site" if self.site is None else "cluster"
             raise ValueError(f"{missing}: is missing; add it, or give 'between' instead")
