@@ -19,8 +19,8 @@ from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.place import load_placement
-from edgewise.runtime.streaming.job import LivePipeline
-from edgewise.runtime.streaming.session import PipelineSession
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.session import PipelineSession
 from edgewise.runtime.testbeds import netns, open_backend
 from edgewise.runtime.testbeds.shaping import Kernel, NodeState
 

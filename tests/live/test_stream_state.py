@@ -13,9 +13,9 @@ from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.place import load_placement
-from edgewise.runtime.streaming.job import LivePipeline
-from edgewise.runtime.streaming.meta import MetaStore
-from edgewise.runtime.streaming.session import ENOUGH_FRAMES, PipelineSession
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.meta import MetaStore
+from edgewise.runtime.pipelines.session import ENOUGH_FRAMES, PipelineSession
 from edgewise.runtime.testbeds import open_backend
 
 pytestmark = pytest.mark.live

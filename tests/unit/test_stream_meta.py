@@ -10,8 +10,8 @@ import pytest
 from edgewise.errors import RunError
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.streaming.job import LivePipeline
-from edgewise.runtime.streaming.meta import (
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.meta import (
     ENDED,
     RUNNING,
     FlowStatus,
@@ -71,7 +71,7 @@ def test_another_process_reads_while_this_one_writes(tmp_path):
     store._db.execute("BEGIN IMMEDIATE")  # a writer in the midst of it
     script = (
         "import json, sys, pathlib\n"
-        "from edgewise.runtime.streaming.meta import MetaStore\n"
+        "from edgewise.runtime.pipelines.meta import MetaStore\n"
         "print(json.dumps(MetaStore(pathlib.Path(sys.argv[1])).jobs()))\n"
     )
     said = subprocess.run(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
-from edgewise.runtime.streaming.wire import CHUNK, Meter, TokenBucket, accept, listen, receive, send
+from edgewise.runtime.pipelines.wire import CHUNK, Meter, TokenBucket, accept, listen, receive, send
 from edgewise.runtime.testbeds import Flow, open_backend
 from edgewise.runtime.testbeds.base import nodes_on
 from edgewise.runtime.testbeds.shaping import WIRE, NodeState, changes, device_commands

@@ -24,7 +24,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.sections import not_run
 
 if TYPE_CHECKING:
-    from edgewise.runtime.streaming.rates import PipelineRates
+    from edgewise.runtime.pipelines.rates import PipelineRates
 
 app = typer.Typer(
     help="Pipelines on a test bed of real sockets.",
@@ -62,9 +62,9 @@ def run(
     """Profile a scenario's pipelines here, place them, run them on a test bed, and measure them."""
     with extra("place", "stream"):
         from edgewise.policies.place import load_placement
-        from edgewise.runtime.streaming.job import live_job
-        from edgewise.runtime.streaming.meta import MetaStore
-        from edgewise.runtime.streaming.session import PipelineSession
+        from edgewise.runtime.pipelines.live import live_job
+        from edgewise.runtime.pipelines.meta import MetaStore
+        from edgewise.runtime.pipelines.session import PipelineSession
         from edgewise.runtime.testbeds import open_backend
 
     loaded = load_scenario(scenario, dict(parse_setting(change) for change in changes or []))
@@ -145,8 +145,8 @@ def resume(
     """Take up the jobs of a run that was killed, with the task times it had measured."""
     with extra("place", "stream"):
         from edgewise.policies.place import load_placement
-        from edgewise.runtime.streaming.meta import MetaStore
-        from edgewise.runtime.streaming.session import PipelineSession
+        from edgewise.runtime.pipelines.meta import MetaStore
+        from edgewise.runtime.pipelines.session import PipelineSession
         from edgewise.runtime.testbeds import open_backend
 
     meta = MetaStore(_database(state))
@@ -165,7 +165,7 @@ def resume(
 @app.command(epilog="Example: edgewise stream status")
 def status(state: StateOption = STATE) -> None:
     """Show what is known of nodes, links, jobs, tasks and flows; also while a run goes on."""
-    from edgewise.runtime.streaming.meta import MetaStore
+    from edgewise.runtime.pipelines.meta import MetaStore
 
     meta = MetaStore(_database(state))
     nodes = Table("node", "free MB", "tasks", "busy", "seen s ago", box=None)

@@ -20,8 +20,8 @@ from edgewise.errors import RunError
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.sqlite import Database
-from edgewise.runtime.streaming.job import LivePipeline
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (

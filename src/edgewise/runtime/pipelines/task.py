@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from edgewise.runtime.streaming.wire import Meter, TokenBucket, accept, connect, listen, receive, send
+from edgewise.runtime.pipelines.wire import Meter, TokenBucket, accept, connect, listen, receive, send
 from edgewise.workloads.payload import NOTHING, decode, encode
 
 PERIOD_S = 0.25

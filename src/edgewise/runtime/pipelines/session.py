@@ -29,12 +29,12 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.errors import RunError, ScenarioError
-from edgewise.runtime.streaming.job import LivePipeline
-from edgewise.runtime.streaming.meta import ENDED, RUNNING, MetaStore
-from edgewise.runtime.streaming.monitor import Monitor, link_status
-from edgewise.runtime.streaming.process import StartedTask
-from edgewise.runtime.streaming.rates import SOURCE, PipelineRates, RunningPipeline, process_key, rates_of
-from edgewise.runtime.streaming.task import PERIOD_S, FlowTarget, TaskSetting
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.meta import ENDED, RUNNING, MetaStore
+from edgewise.runtime.pipelines.monitor import Monitor, link_status
+from edgewise.runtime.pipelines.process import StartedTask
+from edgewise.runtime.pipelines.rates import SOURCE, PipelineRates, RunningPipeline, process_key, rates_of
+from edgewise.runtime.pipelines.task import PERIOD_S, FlowTarget, TaskSetting
 from edgewise.runtime.testbeds.base import Flow, Testbed
 from edgewise.runtime.testbeds.local import LocalTestbed
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgewise.errors import RunError
-from edgewise.runtime.streaming.task import LOST, PERIOD_S, TaskSetting
+from edgewise.runtime.pipelines.task import LOST, PERIOD_S, TaskSetting
 from edgewise.runtime.testbeds.base import Testbed
 
 
 class StartedTask:
-    """One process of `edgewise.runtime.streaming.task`.
+    """One process of `edgewise.runtime.pipelines.task`.
 
     Args:
         backend, node: where it runs.
@@ -27,7 +27,7 @@ class StartedTask:
 
     def __init__(self, backend: Testbed, node: int, label: str, setting: TaskSetting) -> None:
         self.label = label
-        command = backend.command(node, [sys.executable, "-m", "edgewise.runtime.streaming.task"])
+        command = backend.command(node, [sys.executable, "-m", "edgewise.runtime.pipelines.task"])
         self._popen = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgewise.core.placement import Placement
-from edgewise.runtime.streaming.job import LivePipeline
-from edgewise.runtime.streaming.process import StartedTask
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.process import StartedTask
 
 SOURCE = "source"  # name of the process that sends frames
 

@@ -14,12 +14,12 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.placement import free_of
 from edgewise.errors import RunError
+from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 from edgewise.runtime.sqlite import StoreError
-from edgewise.runtime.streaming.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 
 if TYPE_CHECKING:
-    from edgewise.runtime.streaming.rates import RunningPipeline
-    from edgewise.runtime.streaming.session import PipelineSession
+    from edgewise.runtime.pipelines.rates import RunningPipeline
+    from edgewise.runtime.pipelines.session import PipelineSession
 
 WATCH_S = 1.0
 
