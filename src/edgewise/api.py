@@ -94,8 +94,9 @@ class Result:
             summary=self.summary(),
         )
         run = records.read_run(folder)
-        figures.save_all(run, folder)
-        html.write_html(run, folder / "report.html")
+        images = figures.drawn(run)
+        figures.save_all(run, folder, images=images)
+        html.write_html(run, folder / "report.html", images=images)
         return folder
 
 

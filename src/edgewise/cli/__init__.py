@@ -131,8 +131,9 @@ def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> Non
     from edgewise.report import figures, html  # slow to import, and only needed here
 
     run = records.read_run(folder)
-    figures.save_all(run, folder)
-    html.write_html(run, folder / "report.html")
+    images = figures.drawn(run)
+    figures.save_all(run, folder, images=images)
+    html.write_html(run, folder / "report.html", images=images)
     out.print(f"{folder / 'report.html'}")
 
 

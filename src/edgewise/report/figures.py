@@ -6,9 +6,9 @@ policies also differ by marker, so a grey print still reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -302,18 +302,33 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
     }
 
 
-def png(figure: Figure, target: Any) -> None:
-    """Write a figure as PNG to a path or binary file; no version or time goes into it."""
-    figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
+def drawn(run: RecordedRun, rival: str | None = None) -> dict[str, bytes]:
+    """Every figure as PNG, by file stem; no version or time goes into it.
+
+    Raises:
+        PolicyError: the rival has no records in the run.
+    """
+    images = {}
+    for stem, figure in figures_of(run, rival).items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+        images[stem] = buffer.getvalue()
+    return images
 
 
-def save_all(run: RecordedRun, folder: str | Path | None = None, rival: str | None = None) -> list[Path]:
+def save_all(
+    run: RecordedRun,
+    folder: str | Path | None = None,
+    rival: str | None = None,
+    images: Mapping[str, bytes] | None = None,
+) -> list[Path]:
     """Write every figure as PNG into folder/figures.
 
     Args:
         run: the run.
         folder: where `figures` goes; None takes the run's own folder.
         rival: as for `comparisons_of`.
+        images: as `drawn`, where it was called before; drawing takes most of the time.
     Returns:
         the files written.
     Raises:
@@ -324,9 +339,9 @@ def save_all(run: RecordedRun, folder: str | Path | None = None, rival: str | No
     paths = []
     try:
         place.mkdir(parents=True, exist_ok=True)
-        for stem, figure in figures_of(run, rival).items():
-            png(figure, place / f"{stem}.png")
+        for stem, image in (drawn(run, rival) if images is None else images).items():
             paths.append(place / f"{stem}.png")
+            paths[-1].write_bytes(image)
     except OSError as error:
         raise RunError(f"cannot write figures to {place}: {error}; check the path and its rights") from error
     return paths

@@ -7,8 +7,7 @@ the page loads nothing and runs no script.
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +89,20 @@ def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
     return rows
 
 
-def _images(run: RecordedRun, rival: str | None) -> list[dict[str, str]]:
-    images = []
-    for stem, figure in figures.figures_of(run, rival).items():
-        buffer = io.BytesIO()
-        figures.png(figure, buffer)
-        data = base64.b64encode(buffer.getvalue()).decode("ascii")
-        images.append({"stem": stem, "caption": _CAPTIONS[stem], "data": data})
-    return images
+def _images(images: Mapping[str, bytes]) -> list[dict[str, str]]:
+    return [
+        {"stem": stem, "caption": _CAPTIONS[stem], "data": base64.b64encode(image).decode("ascii")}
+        for stem, image in images.items()
+    ]
 
 
-def render(run: RecordedRun, rival: str | None = None) -> str:
+def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, bytes] | None = None) -> str:
     """The page as text.
 
     Args:
         run: the run.
         rival: as for `figures.comparisons_of`.
+        images: as `figures.drawn`, where it was called before.
     Raises:
         PolicyError: the rival has no records in the run.
     """
@@ -122,20 +119,25 @@ def render(run: RecordedRun, rival: str | None = None) -> str:
             comparisons=figures.comparisons_of(run, rival),
             applications=_application_rows(run),
             refusals=refusals(run.streams),
-            images=_images(run, rival),
+            images=_images(figures.drawn(run, rival) if images is None else images),
         )
     )
 
 
-def write_html(run: RecordedRun, path: str | Path, rival: str | None = None) -> None:
+def write_html(
+    run: RecordedRun,
+    path: str | Path,
+    rival: str | None = None,
+    images: Mapping[str, bytes] | None = None,
+) -> None:
     """Write the page of a run to one file, whole or not at all.
 
     Args:
         run: the run.
         path: the file; its folder is made.
-        rival: as for `figures.comparisons_of`.
+        rival, images: as for `render`.
     Raises:
         RunError: the file cannot be written.
         PolicyError: the rival has no records in the run.
     """
-    write_whole(path, render(run, rival), "report")
+    write_whole(path, render(run, rival, images), "report")

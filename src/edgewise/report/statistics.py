@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special  # not scipy.stats, which takes a second to import
 
 from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
@@ -145,7 +145,7 @@ def mean_interval(x: ArrayLike, level: float = 0.95) -> Interval:
     if values.size == 1:
         return Interval(mean, None, None, 1)
     error = _spread(values, float(np.abs(values).max()))
-    half = float(stats.t.ppf(0.5 + level / 2, values.size - 1)) * error
+    half = float(special.stdtrit(values.size - 1, 0.5 + level / 2)) * error
     return Interval(mean, mean - half, mean + half, int(values.size))
 
 
@@ -192,6 +192,8 @@ def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval:
     _check_level(level)
     if not 0.0 < q < 1.0:
         raise ValueError(f"q is {q}; it must lie strictly between 0 and 1, for example 0.99")
+    from scipy import stats  # slow to import, and most runs need no quantile
+
     n = int(values.size)
     low = int(stats.binom.ppf((1.0 - level) / 2.0, n, q)) - 1
     high = int(stats.binom.ppf((1.0 + level) / 2.0, n, q))
@@ -253,8 +255,8 @@ def _paired(a: Floats, b: Floats, level: float) -> _Paired:
         same = abs(mean) <= _ROUNDING * scale
         note = "the same in every seed" if same else "the difference is the same in every seed"
         return _Paired(Interval(mean, mean, mean, n), 1.0 if same else 0.0, note)
-    half = float(stats.t.ppf(0.5 + level / 2, n - 1)) * error
-    p = 2.0 * float(stats.t.sf(abs(mean) / error, n - 1))
+    half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * error
+    p = 2.0 * float(special.stdtr(n - 1, -abs(mean) / error))
     return _Paired(Interval(mean, mean - half, mean + half, n), p, "")
 
 
