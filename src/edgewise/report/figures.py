@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -302,8 +303,13 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
     }
 
 
+def png(figure: Figure, target: Any) -> None:
+    """Write a figure as PNG to a path or binary file; no version or time goes into it."""
+    figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
+
+
 def drawn(run: RecordedRun, rival: str | None = None) -> dict[str, bytes]:
-    """Every figure as PNG, by file stem; no version or time goes into it.
+    """Every figure as PNG, by file stem.
 
     Raises:
         PolicyError: the rival has no records in the run.
@@ -311,7 +317,7 @@ def drawn(run: RecordedRun, rival: str | None = None) -> dict[str, bytes]:
     images = {}
     for stem, figure in figures_of(run, rival).items():
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+        png(figure, buffer)
         images[stem] = buffer.getvalue()
     return images
 
