@@ -52,7 +52,7 @@ def test_streams_have_the_reference_needs_and_fit_the_machine():
     for stream in streams:
         low, high = kinds[stream.application].deadline_s
         assert low <= stream.deadline_s <= high
-    quick, slow = world.Costs(0.002, 0.007, 1.0), world.Costs(0.02, 0.07, 2.0)
+    quick, slow = world.RunTimes(0.002, 0.007, 1.0), world.RunTimes(0.02, 0.07, 2.0)
     factor = world.scale(streams, slow)
     assert 0 < factor < world.scale(streams, quick) <= 1
     run_s = {world.FIND: slow.find_s, world.READ: slow.read_s}
@@ -69,7 +69,7 @@ def test_policies_differ_in_simulation():
 
 
 def shares(ok, policy="closest"):
-    return live.Shares(policy, 100, ok, 1.0 - ok, 0.0)
+    return live.PolicyShares(policy, 100, ok, 1.0 - ok, 0.0)
 
 
 @pytest.mark.parametrize(

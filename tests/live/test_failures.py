@@ -465,9 +465,9 @@ PROCESS = """
 import sys
 from pathlib import Path
 from edgewise.runtime.serving import Listen, run, run_worker
-from edgewise.runtime.worker import OnnxModel, Worker
+from edgewise.runtime.worker import LiveWorker, OnnxModel
 async def main():
-    worker = Worker(OnnxModel("dense", Path(sys.argv[1])), max_batch=4, batch_timeout_s=60.0)
+    worker = LiveWorker(OnnxModel("dense", Path(sys.argv[1])), max_batch=4, batch_timeout_s=60.0)
     await run_worker(worker, Listen(), lambda where: print(where.http.port, flush=True))
 run(main())
 """

@@ -18,7 +18,7 @@ from edgewise.runtime.session import Session
 from edgewise.runtime.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
-NEEDS = {"task": "score", "rate_qps": 5, "size_bytes": 256, "deadline_s": 5.0}
+NEEDS = {"task": "score", "rate_qps": 50, "size_bytes": 256, "deadline_s": 5.0}
 
 
 class Client:

@@ -6,12 +6,12 @@ from interpreter import run
 SCRIPT = """
 import json
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import JobClass, build_program, split_policy
+from edgewise.policies.split import QueryClass, build_program, split_policy
 from edgewise.sim.stations.split import simulate_split
 names = ["root", "a", "b", "c", "sink"]
 tasks = tuple(Task(n, w) for n, w in zip(names, (1e9, 8e9, 1e10, 5e9, 1e9)))
 edges = tuple(Edge(*p, 4e6) for n in "abc" for p in (("root", n), (n, "sink")))
-program = build_program([JobClass(TaskGraph("fan", tasks, edges), 1.0)], 4, 1e10, 1e9)
+program = build_program([QueryClass(TaskGraph("fan", tasks, edges), 1.0)], 4, 1e10, 1e9)
 found = {}
 for name in ("nona", "nona-queues", "nona-free", "scatter", "earliest-finish", "whole-two-choices"):
     policy = split_policy(name, program, share=0.5)

@@ -132,8 +132,14 @@ def test_simulate_runs_jobs_and_writes_records(tmp_path):
 
 def test_the_work_that_a_scenario_does_not_hold_is_said():
     for arguments, expected in (
-        (["deferrable", "--policy", "dispatch=closest"], "holds jobs, and no streams"),
-        (["tiny", "--policy", "defer=fifo"], "holds streams, and no jobs"),
+        (
+            ["deferrable", "--policy", "dispatch=closest"],
+            "has no streams, which edgewise simulate runs; it has jobs",
+        ),
+        (
+            ["tiny", "--policy", "defer=fifo"],
+            "has no jobs, which edgewise simulate --policy defer runs; it has streams",
+        ),
         (["tiny", "--policy", "deffer=fifo"], "unknown decision 'deffer'"),
         (["deferrable", "--policy", "defer=fofo"], "fofo"),
     ):

@@ -49,7 +49,9 @@ def worker(
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     logs.log_json()
-    made = module.Worker(model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name))
+    made = module.LiveWorker(
+        model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name)
+    )
     serving.run(serving.run_worker(made, where))
 
 
