@@ -170,7 +170,10 @@ def _compile(function: F, options: Mapping[str, Any], cache: bool) -> F:
     kept = cache and Path(function.__code__.co_filename).exists()
     always: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
     made: Any = numba.njit(**always)(function)
-    called: Any = numba.njit(**always | {"no_cpython_wrapper": True, "forceinline": True})(function)
+    # Not in the engine of stations and what it calls to split: its kernels are called from many places, and
+    # with all of them inlined it compiled four times as long.
+    inlined = not any(part in function.__module__ for part in (".stations.", ".split."))
+    called: Any = numba.njit(**always | {"no_cpython_wrapper": True, "forceinline": inlined})(function)
     if kept:
         keep(made)
         keep(called, "called.")
