@@ -2,14 +2,20 @@
 
 import asyncio
 import gc
+import socket
+import time
+from contextlib import ExitStack
 
 import pytest
 from connections import LOOPS
 
 from edgewise.runtime import http
 from edgewise.runtime.asking import ask
-from edgewise.runtime.http.client import _Call
+from edgewise.runtime.forwarding import LiveQuery, forward
+from edgewise.runtime.http.client import GivenUp, _Call
 from edgewise.runtime.later import Later
+from edgewise.runtime.tracing import Tracing
+from edgewise.runtime.upstream import Upstream
 
 pytestmark = pytest.mark.live
 
@@ -121,5 +127,32 @@ def test_a_client_that_was_closed_keeps_no_connection():
         while server._shared.open:
             await asyncio.sleep(0.001)
         await server.close()
+
+    on_each_loop(go)
+
+
+def test_a_query_without_the_time_to_connect_says_nothing_of_its_worker():
+    """It did: a gateway that was held up for a moment gave up every worker that late queries went to."""
+
+    async def go():
+        with socket.socket() as listening, ExitStack() as full:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(0)
+            for _ in range(2):  # nobody accepts: the next one that connects gets no answer
+                waits = full.enter_context(socket.socket())
+                waits.setblocking(False)
+                waits.connect_ex(listening.getsockname())
+            client = http.Client(*listening.getsockname())
+            with pytest.raises(TimeoutError):
+                await client.request("GET", "/", timeout_s=0.05)
+            query = LiveQuery(1, b"", {}, time.monotonic() + 0.05, 0.0, 0.0)
+            answer, lost = await forward(Upstream(client, "score"), "worker", query, Tracing())
+            assert (answer.status, lost) == (504, False)
+            asking = asyncio.create_task(client.request("GET", "/", timeout_s=60))
+            while not client._connecting:
+                await asyncio.sleep(0)
+            client.abort()
+            with pytest.raises(GivenUp):
+                await asking
 
     on_each_loop(go)

@@ -197,3 +197,53 @@ print(precompile.compile_parts([name for name in precompile.parts() if name.star
 """
     (left_out,) = call(Path("/"), script)
     assert left_out.startswith("['placement:all:") and "highspy" in left_out
+
+
+REHEARSED = """
+import sys
+import numpy as np
+from dataclasses import replace
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core import compiled
+from edgewise.core.world import World
+from edgewise.model.services import services_of
+from edgewise.model.work import Stream
+from edgewise.runtime import dispatching, session
+from edgewise.runtime.service_policies import load_request_policy
+
+streamed, served = load_scenario("tiny"), services_of(load_scenario("kais-live"))
+world, request_policy = World.build(streamed.catalog, streamed.topology), load_request_policy("greedy")
+session.rehearse(world, policies.load("closest"))
+dispatching.rehearse(served, request_policy)
+compiled.watch(lambda name: print("compiles", name))
+
+made = session.Session(world, policies.load("closest"), 1, lambda: 0.0, retry_refused=True)
+stream = Stream(1, 0, "", world.task_names[0], 0.0, 9.0, 1.0, 1.0, 1e6, 0.0)
+for each in (stream, replace(stream, id=2, rate_qps=1e9), replace(stream, id=3)):
+    made.open_stream(each)
+made.reserved_elsewhere(0, 1.0)
+made.request_sent(0, 1e6)
+made.request_done(0, 0.1)
+made.sample()
+made.tick()
+made.watch_with(policies.load("closest"))
+for worker in range(world.workers):
+    made.worker_changed(worker, up=False)
+made.worker_changed(0, up=True)
+for number in (1, 2, 3):
+    made.close_stream(number)
+
+requests = dispatching.Dispatching(served, 0, request_policy, 1, lambda: 0.0)
+for replica in requests.replicas.values():
+    replica.up = True
+chosen = requests.decide(0, 1e6, 1.0)
+requests.measured(chosen, 0.0, 0.1, 0.1, alone=True)
+requests.report()
+print("done")
+"""
+
+
+def test_nothing_is_compiled_after_a_policy_was_rehearsed(folder):
+    """A refusal's reason once was: a gateway whose kernels were new stood still for a tenth of a second."""
+    assert call(folder, REHEARSED, EDGEWISE_CACHE=str(folder / "own")) == ["done"]

@@ -134,7 +134,7 @@ def test_workers_hold_their_memory_for_life() -> None:
         ),
         (
             lambda d: d["links"][0].pop("shared"),
-            r"links: between \[pi0, hub\]: shared is 'no', flows .*; write shared: both",
+            r"links: between \[pi0, hub\]: shared is 'each', flows .*; write shared: both",
         ),
         (
             lambda d: d.update(topology={"kind": "edge-network"}),

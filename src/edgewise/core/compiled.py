@@ -6,9 +6,9 @@ for every literal.
 
 Kernels are looked for in two folders: `EDGEWISE_KERNELS`, which is only read (a container image brings it),
 then `EDGEWISE_CACHE`, the user's own. Below both, a folder is named by a hash of every source file that holds
-a kernel, of the version of numba and of the processor that it is for: numba itself looks only at the file of
-a kernel, not at those that it imports. Where `EDGEWISE_KERNELS` holds kernels for any processor, this process
-compiles for any processor too.
+a kernel, of numba's version and level and of the processor that it is for: numba itself looks only at the
+file of a kernel, not at those that it imports. Where `EDGEWISE_KERNELS` holds kernels for any processor, this
+process compiles for any processor too.
 
 `EDGEWISE_JIT=0` runs every kernel as plain Python: slow, and exactly the same results.
 """
@@ -29,6 +29,13 @@ from edgewise.core.trust import all_own, own_files, why_not
 F = TypeVar("F", bound=Callable[..., object])
 
 PACKAGE = Path(__file__).resolve().parent.parent
+
+
+# Compiles sooner than 3, and leaves out inlining but what is told to be: every kernel that kernels call.
+OPT = "1"
+# The engine of stations and what it calls to split: its kernels are called from many places, and with all of
+# them inlined it compiled four times as long.
+NOT_INLINED = ("edgewise.sim.stations.", "edgewise.policies.split.")
 
 
 class Processor(NamedTuple):
@@ -57,7 +64,8 @@ def kernel_hash(package: Path = PACKAGE, processor: Processor = GENERIC) -> str:
     import platform
     from importlib.metadata import version  # metadata only: numba itself must not be imported yet
 
-    digest = hashlib.sha256(f"{version('numba')} {platform.machine()} {processor}".encode())
+    made = f"{version('numba')} {os.environ.get('NUMBA_OPT', OPT)} {platform.machine()} {processor}"
+    digest = hashlib.sha256(made.encode())
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
         if b"@kernel" in source or b"@inner" in source:
@@ -103,8 +111,7 @@ if os.environ.get("EDGEWISE_JIT", "1") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 JIT = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 FOLDERS = _folders() if JIT else ()
-# Compiles sooner than 3, and leaves out inlining but what is told to be: every kernel that kernels call.
-os.environ.setdefault("NUMBA_OPT", "1")
+os.environ.setdefault("NUMBA_OPT", OPT)
 
 import numba as numba  # noqa: E402  (after the processor is set; kernels import it from here)
 import numpy as np  # noqa: E402
@@ -170,9 +177,7 @@ def _compile(function: F, options: Mapping[str, Any], cache: bool) -> F:
     kept = cache and Path(function.__code__.co_filename).exists()
     always: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
     made: Any = numba.njit(**always)(function)
-    # Not in the engine of stations and what it calls to split: its kernels are called from many places, and
-    # with all of them inlined it compiled four times as long.
-    inlined = not any(part in function.__module__ for part in (".stations.", ".split."))
+    inlined = not function.__module__.startswith(NOT_INLINED)
     called: Any = numba.njit(**always | {"no_cpython_wrapper": True, "forceinline": inlined})(function)
     if kept:
         keep(made)

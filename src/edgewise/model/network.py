@@ -117,7 +117,7 @@ def network_on(topology: Topology, catalog: Catalog) -> Network:
             )
         if not link.shared:
             raise ScenarioError(
-                f"{where}: shared is 'no', flows of pipelines take one bandwidth for both directions; "
+                f"{where}: shared is 'each', flows of pipelines take one bandwidth for both directions; "
                 "write shared: both"
             )
     return Network(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -366,9 +366,17 @@ def _kind(stream: Stream) -> tuple[int, str]:
 
 
 def rehearse(world: World, policy: DispatchPolicy) -> None:
-    """Let a policy decide and choose once, on a world of its own, so that it is compiled before it counts."""
+    """Have every kind of event handled once, on a world of its own: it is compiled before it counts."""
     core = DispatchCore(world, policy, 0)
-    stream = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
-    core.handle(StreamOpened(0.0, stream))
-    core.handle(Tick(0.0))
+    served = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
+    refused = replace(served, id=1, rate_qps=1e12)
+    idle = np.zeros(world.workers)
+    events: tuple[Event, ...] = (
+        *(StreamOpened(0.0, stream) for stream in (served, refused)), Tick(0.0),
+        Measured(0.0, Telemetry(0.0, idle, idle, idle, idle)), ReservedElsewhere(0.0, 0, 0.0),
+        *(WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
+        *(StreamClosed(0.0, stream.id) for stream in (served, refused)),
+    )  # fmt: skip
+    for event in events:
+        core.handle(event)
     share_of(world.tables, 0, 1.0, 1.0)  # of requests, and of what gateways reserve

@@ -59,10 +59,12 @@ class JobSpec(Spec):
     submitted_s: SecondsOrZero = Field(default=0.0, description="When it is submitted, in s.")
     earliest_s: SecondsOrZero = Field(default=0.0, description="Earliest start in s.")
     latest_s: SecondsOrZero = Field(description="Latest start in s.")
-    priority: Annotated[int, *integer(-100)] = Field(default=0, description="Larger is more important.")
+    priority: Annotated[int, *integer(-100)] = Field(
+        default=0, description="Larger is more important. Live only."
+    )
     when_evicted: Literal["pause", "restart"] = Field(
         default="pause",
-        description="Where other work needs its node: 'pause' keeps its memory, 'restart' keeps nothing.",
+        description="Live, where other work needs its node: 'pause' keeps its memory, 'restart' nothing.",
     )
 
     @model_validator(mode="after")

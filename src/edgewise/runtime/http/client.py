@@ -216,6 +216,7 @@ class Client:
         """Give the server up: every request under way fails with a ConnectionError, now."""
         for limit in self._connecting:
             limit.reschedule(0.0)
+        self._connecting.clear()
         for call in self._idle:
             hang_up(call.transport)
         self._idle.clear()
@@ -262,7 +263,10 @@ class Client:
                 self._connecting.add(limit)
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
         except TimeoutError:
-            raise ConnectionError(f"cannot reach {self._address} within {timeout_s:.3g} s") from None
+            if limit not in self._connecting:
+                raise GivenUp(f"{self._address} was given up") from None
+            # Says nothing of the server: a query may have had a millisecond left.
+            raise TimeoutError(f"cannot reach {self._address} within {max(timeout_s, 0.0):.3g} s") from None
         except ConnectionRefusedError as error:
             raise ConnectionRefusedError(f"cannot reach {self._address}: {error}") from error
         except (OSError, ssl.SSLError, ValueError) as error:  # the last: no name of a machine
