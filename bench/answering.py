@@ -20,10 +20,10 @@ import uvloop
 
 from bench.load import query
 from edgewise.runtime import http
+from edgewise.runtime.controller.plan import write_stand_in
 from edgewise.runtime.http.server import Limits, _Connection, _Shared
-from edgewise.runtime.plan import write_stand_in
-from edgewise.runtime.protocol import decode_request, encode_response
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.protocol.messages import decode_request, encode_response
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 SHAPE = (1, 8)
 TOGETHER = 16

@@ -20,12 +20,12 @@ from edgewise.model.resources import Resources
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way
 from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import http
-from edgewise.runtime.admin import with_admin
-from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.plan import write_stand_in
-from edgewise.runtime.protocol import InferResponse, decode_request, encode_response
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.controller.plan import write_stand_in
+from edgewise.runtime.gateway.admin import with_admin
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.protocol.messages import InferResponse, decode_request, encode_response
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 
 async def echo(request: http.HttpRequest) -> http.Response:

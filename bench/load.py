@@ -12,7 +12,7 @@ import httptools
 import numpy as np
 
 from edgewise.runtime.http.messages import write_request
-from edgewise.runtime.protocol import InferRequest, encode_request
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
 
 
 class Load(asyncio.Protocol):

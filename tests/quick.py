@@ -39,7 +39,7 @@ def changed():
 
 
 def imported(file):
-    """Modules that a file of Python names, in imports or in strings such as `-m edgewise.runtime.nursery`."""
+    """Modules that a file of Python names, in imports or in strings such as `-m edgewise.…`."""
     text = file.read_text()
     names = set(re.findall(r"\bedgewise(?:\.\w+)+", text))
     for node in ast.walk(ast.parse(text)):

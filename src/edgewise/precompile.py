@@ -26,7 +26,8 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, split
 from edgewise.policies.dispatch import requests
 from edgewise.policies.dispatch.requests import features as kais
-from edgewise.runtime import dispatching, service_policies, session
+from edgewise.runtime import service_policies
+from edgewise.runtime.gateway import dispatching, session
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.slots import defer as deferring
 from edgewise.sim.slots import replicas as replicating

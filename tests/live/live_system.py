@@ -15,14 +15,15 @@ from edgewise.model.catalog import Catalog, Model, Profile, Variant
 from edgewise.model.resources import Resources
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way
 from edgewise.model.topology import Worker as Deployed
-from edgewise.runtime import grpc_server, http
-from edgewise.runtime.admin import with_admin
+from edgewise.runtime import http
 from edgewise.runtime.backends import LocalBackend
-from edgewise.runtime.controller import Controller
-from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.session import Session
+from edgewise.runtime.controller.controller import Controller
+from edgewise.runtime.gateway.admin import with_admin
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.protocol import grpc_server
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 ECHO = {
     "BOOL": TensorProto.BOOL, "INT8": TensorProto.INT8, "INT16": TensorProto.INT16,

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from edgewise.runtime.protocol import InferRequest, InferResponse
+from edgewise.runtime.protocol.messages import InferRequest, InferResponse
 
 
 class Recorder:

@@ -14,9 +14,9 @@ import numpy as np
 
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime import http
-from edgewise.runtime.asking import ask
-from edgewise.runtime.plan import prepare
-from edgewise.runtime.protocol import InferRequest, encode_request
+from edgewise.runtime.clients.asking import ask
+from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.reaching import operator
 
 
@@ -64,7 +64,7 @@ class System:
         self.nursery = None
 
     def start(self):
-        command = [sys.executable, "-m", "edgewise.runtime.nursery", str(self.folder)]
+        command = [sys.executable, "-m", "edgewise.runtime.controller.nursery", str(self.folder)]
         env = dict(os.environ)
         if self.cache is not None:
             env.pop("NUMBA_CACHE_DIR", None)  # set by this process, for itself

@@ -8,9 +8,9 @@ from running_system import small_scenario
 
 from edgewise.runtime import http
 from edgewise.runtime.backends import LocalBackend
-from edgewise.runtime.controller import Controller
-from edgewise.runtime.plan import prepare
-from edgewise.runtime.reservations import Reservations
+from edgewise.runtime.controller.controller import Controller
+from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.worker.reservations import Reservations
 
 pytestmark = pytest.mark.live
 HUGE = "1" + "0" * 400

@@ -11,13 +11,14 @@ from connections import answers
 from live_system import dense_file, dense_world
 
 from edgewise import policies
-from edgewise.runtime import grpc_server, http
-from edgewise.runtime.books import Stored
-from edgewise.runtime.gateway import Gateway, Patience
-from edgewise.runtime.protocol import InferRequest, encode_request
-from edgewise.runtime.session import Session
+from edgewise.runtime import http
+from edgewise.runtime.gateway.books import Stored
+from edgewise.runtime.gateway.gateway import Gateway, Patience
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.protocol import grpc_server
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.store import Store
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0}
@@ -139,7 +140,7 @@ def test_429_says_over_a_raw_socket_when_the_next_query_may_come(model):
 
 def test_over_grpc_it_is_resource_exhausted_and_says_when_too(model):
     grpc = pytest.importorskip("grpc")
-    from edgewise.runtime.grpc_messages import MESSAGES, SERVICE
+    from edgewise.runtime.protocol.grpc_messages import MESSAGES, SERVICE
 
     triton = pytest.importorskip("tritonclient.grpc")
 

@@ -25,13 +25,15 @@ from edgewise.errors import PolicyError, ProtocolError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies.defer import ScoreDeferral, rules
-from edgewise.runtime import asking, http, job_requests, job_runner, job_starts
-from edgewise.runtime.job_book import RESTART, JobBook
-from edgewise.runtime.job_processes import JobProcesses, JobStage, SeenStage
-from edgewise.runtime.jobs import LiveJobs
-from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime import http
+from edgewise.runtime.clients import asking
+from edgewise.runtime.controller import job_requests, job_runner, job_starts
+from edgewise.runtime.controller.job_book import RESTART, JobBook
+from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
+from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.reaching import operator
-from edgewise.runtime.room import ledger_of
 from edgewise.runtime.store import Store
 
 pytestmark = [

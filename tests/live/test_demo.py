@@ -10,9 +10,9 @@ from command_line import edgewise
 from rich.console import Console
 
 from edgewise.errors import EdgewiseError
-from edgewise.runtime.onnx_model import OnnxModel
-from edgewise.runtime.protocol import InferRequest
+from edgewise.runtime.protocol.messages import InferRequest
 from edgewise.runtime.starving import numbers_of, watched
+from edgewise.runtime.worker.onnx_model import OnnxModel
 
 pytestmark = pytest.mark.live
 pictures = pytest.importorskip("edgewise.demo.pictures")

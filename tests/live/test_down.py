@@ -15,7 +15,7 @@ from edgewise.cli import waiting
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
 from edgewise.runtime.backends.local import alive_handle
-from edgewise.runtime.nursery import is_running
+from edgewise.runtime.controller.nursery import is_running
 
 pytestmark = pytest.mark.live
 

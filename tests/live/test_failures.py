@@ -20,13 +20,13 @@ from live_system import dense_file, dense_world
 from edgewise import policies
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.admin import with_admin
-from edgewise.runtime.gateway import Gateway, Patience
+from edgewise.runtime.gateway.admin import with_admin
+from edgewise.runtime.gateway.gateway import Gateway, Patience
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.logs import log_json
-from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
+from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.serving import Listen, listen
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 # Short where a test waits for it, long where a busy machine must not run into it.
@@ -465,7 +465,7 @@ PROCESS = """
 import sys
 from pathlib import Path
 from edgewise.runtime.serving import Listen, run, run_worker
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 async def main():
     worker = LiveWorker(OnnxModel("dense", Path(sys.argv[1])), max_batch=4, batch_timeout_s=60.0)
     await run_worker(worker, Listen(), lambda where: print(where.http.port, flush=True))

@@ -12,10 +12,10 @@ from live_system import dense_file, dense_world
 from edgewise import policies
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 

@@ -12,11 +12,11 @@ from live_system import dense_file, dense_world
 
 from edgewise import policies
 from edgewise.runtime import http
-from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.later import Later
-from edgewise.runtime.protocol import InferRequest, encode_request
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 GET = b"GET / HTTP/1.1\r\n\r\n"

@@ -10,12 +10,12 @@ import pytest
 from connections import LOOPS
 
 from edgewise.runtime import http
-from edgewise.runtime.asking import ask
-from edgewise.runtime.forwarding import LiveQuery, forward
+from edgewise.runtime.clients.asking import ask
+from edgewise.runtime.gateway.forwarding import LiveQuery, forward
+from edgewise.runtime.gateway.upstream import Upstream
 from edgewise.runtime.http.client import GivenUp, _Call
 from edgewise.runtime.later import Later
 from edgewise.runtime.tracing import Tracing
-from edgewise.runtime.upstream import Upstream
 
 pytestmark = pytest.mark.live
 

@@ -11,9 +11,9 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from job_commands import shell, state, until, wish
 from running_system import small_scenario
 
-from edgewise.runtime import job_groups
-from edgewise.runtime.jobs import LiveJobs
-from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.controller import job_groups
+from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
 
 pytestmark = pytest.mark.live

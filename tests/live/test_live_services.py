@@ -14,10 +14,10 @@ from command_line import edgewise
 from running_system import started
 
 from edgewise.config import load_scenario
-from edgewise.runtime.asking import ask
 from edgewise.runtime.backends import LocalBackend
-from edgewise.runtime.plan import prepare
-from edgewise.runtime.protocol import InferRequest, encode_request
+from edgewise.runtime.clients.asking import ask
+from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
 
 pytestmark = pytest.mark.live
 LONG_S = 150.0  # nothing is measured here: the machine may be busy with other things

@@ -17,18 +17,18 @@ from edgewise.policies.split import contract
 from edgewise.profiling.cut import cut
 from edgewise.profiling.dags import task_graph
 from edgewise.runtime import http
-from edgewise.runtime.asking import ask
-from edgewise.runtime.batching import Line
-from edgewise.runtime.headers import AGE
+from edgewise.runtime.clients.asking import ask
+from edgewise.runtime.clients.split_trial import TASK, VARIANT, draw_inputs, live_scenario, running, try_split
+from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry
-from edgewise.runtime.onnx_model import OnnxModel
-from edgewise.runtime.pieces import PieceWorker, describe, read_split, write_split
-from edgewise.runtime.plan import DATABASE
-from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
-from edgewise.runtime.split import SplitGroup, SplitMetrics, SplitUpstream
-from edgewise.runtime.split_trial import TASK, VARIANT, draw_inputs, live_scenario, running, try_split
+from edgewise.runtime.protocol.headers import AGE
+from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
-from edgewise.runtime.worker import LiveWorker
+from edgewise.runtime.worker.batching import Line
+from edgewise.runtime.worker.onnx_model import OnnxModel
+from edgewise.runtime.worker.pieces import PieceWorker, describe, read_split, write_split
+from edgewise.runtime.worker.worker import LiveWorker
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]

@@ -11,11 +11,11 @@ from live_system import dense_file, dense_world
 from edgewise import policies
 from edgewise.policies.dispatch.meta import ALL
 from edgewise.runtime import http
-from edgewise.runtime.admin import with_admin
-from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.protocol import InferRequest, encode_request
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.gateway.admin import with_admin
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 50, "size_bytes": 256, "deadline_s": 5.0}

@@ -9,15 +9,15 @@ from live_system import dense_file, dense_world
 from edgewise import policies
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
-from edgewise.runtime.admin import with_admin
-from edgewise.runtime.books import Stored
-from edgewise.runtime.forwarding import took_s
-from edgewise.runtime.gateway import Gateway
+from edgewise.runtime.gateway.admin import with_admin
+from edgewise.runtime.gateway.books import Stored
+from edgewise.runtime.gateway.forwarding import took_s
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.later import Later
-from edgewise.runtime.reservations import Reservations
-from edgewise.runtime.session import Session
 from edgewise.runtime.store import Store
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.reservations import Reservations
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 

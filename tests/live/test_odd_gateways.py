@@ -7,13 +7,13 @@ import os
 import pytest
 from running_system import small_scenario
 
-from edgewise.runtime import controller as module
 from edgewise.runtime import http
 from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.backends.local import handle_of
-from edgewise.runtime.changes import DONE, read_change, write_change
-from edgewise.runtime.controller import Controller
-from edgewise.runtime.plan import prepare
+from edgewise.runtime.controller import controller as module
+from edgewise.runtime.controller.changes import DONE, read_change, write_change
+from edgewise.runtime.controller.controller import Controller
+from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.steady import SteadyStore
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgewise.runtime.openapi import controller_document, gateway_document, worker_document
+from edgewise.runtime.protocol.openapi import controller_document, gateway_document, worker_document
 
 schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
@@ -113,5 +113,5 @@ def test_a_fuzzed_gateway_still_serves(running):
 def test_committed_documents_are_up_to_date(name, document):
     shown = json.loads((SHOWN / f"openapi-{name}.json").read_text())
     assert shown == document(), (
-        f"python -m edgewise.runtime.openapi {name} > docs/reference/openapi-{name}.json"
+        f"python -m edgewise.runtime.protocol.openapi {name} > docs/reference/openapi-{name}.json"
     )

@@ -8,9 +8,9 @@ from connections import LOOPS, answers, reset
 from recorded_runs import Recorder, Where, item
 
 from edgewise.runtime import http
-from edgewise.runtime.batching import Batcher
-from edgewise.runtime.headers import PRIORITY, REMAINING, priority, remaining_s
 from edgewise.runtime.metrics import WorkerMetrics
+from edgewise.runtime.protocol.headers import PRIORITY, REMAINING, priority, remaining_s
+from edgewise.runtime.worker.batching import Batcher
 
 pytestmark = pytest.mark.live
 

@@ -21,7 +21,7 @@ from running_system import System, small_scenario
 from test_deferrable_jobs import ended, submit
 
 from edgewise.errors import RunError
-from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
 from edgewise.runtime.store import Store
 
@@ -118,7 +118,7 @@ def test_the_first_byte_is_private(tmp_path):
         "        for file in [folder, *folder.glob('*')] if folder.exists() else []:\n"
         "            if file.lstat().st_mode & 0o077: print('wide', file, flush=True)\n"
         "folder = Path(sys.argv[1])\n"
-        "from edgewise.runtime.plan import DATABASE\n"
+        "from edgewise.runtime.controller.plan import DATABASE\n"
         "from edgewise.runtime.store import Store\n"
         "sys.addaudithook(look)\n"
         "store = Store(folder / DATABASE)\n"
@@ -150,7 +150,7 @@ def test_tokens_that_others_could_read_are_replaced(tmp_path):
 
 @contextmanager
 def nursery_output(system):
-    command = [sys.executable, "-m", "edgewise.runtime.nursery", str(system.folder)]
+    command = [sys.executable, "-m", "edgewise.runtime.controller.nursery", str(system.folder)]
     system.nursery = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield system.nursery.stdout

@@ -12,10 +12,10 @@ from live_system import dense_file, dense_world
 
 from edgewise import policies
 from edgewise.runtime import http
-from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.reservations import Reservations
-from edgewise.runtime.session import Session
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.worker.reservations import Reservations
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 from edgewise.testing import VirtualClock
 
 pytestmark = pytest.mark.live

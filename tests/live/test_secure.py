@@ -261,7 +261,7 @@ def test_other_machines_need_a_token_unless_everyone_may(tmp_path):
     ],
 )
 def test_workers_are_given_by_name(workers, why):
-    from edgewise.runtime.standalone import gateway
+    from edgewise.runtime.gateway.standalone import gateway
 
     scenario = small_scenario(workers=2)
     names = dict(zip("ab", ("echo-cpu@near-node", "echo-cpu@far-node"), strict=True))

@@ -12,7 +12,7 @@ from running_system import infer, open_stream, small_scenario, started
 
 from edgewise.runtime import http
 from edgewise.runtime.http.client import GivenUp
-from edgewise.runtime.protocol import InferRequest, encode_request
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
 
 pytestmark = pytest.mark.live
 NOTICED_S = 2.25  # two health checks of 1 s without an answer, one of them just sent

@@ -15,7 +15,7 @@ import pytest
 from live_system import client_of
 
 from edgewise.runtime.http.messages import MAX_BODY_BYTES
-from edgewise.runtime.triton import DATA_TYPES, Statistics, together
+from edgewise.runtime.protocol.triton import DATA_TYPES, Statistics, together
 
 pytest.importorskip("grpc")
 http_client = pytest.importorskip("tritonclient.http")

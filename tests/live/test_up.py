@@ -19,7 +19,7 @@ from edgewise.cli import app
 from edgewise.cli.live import DEFAULT
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime import http
-from edgewise.runtime.plan import DATABASE, prepare
+from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
 from edgewise.workloads import read_streams_csv
 

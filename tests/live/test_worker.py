@@ -11,12 +11,13 @@ from recorded_runs import Recorder, Where, item
 
 from edgewise.errors import ProtocolError
 from edgewise.model.catalog import Profile
-from edgewise.runtime import batching, http
-from edgewise.runtime.batching import Batcher, Line
-from edgewise.runtime.emulation import SlowModel
+from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
-from edgewise.runtime.protocol import InferRequest, decode_response, encode_request
-from edgewise.runtime.worker import LiveWorker, OnnxModel
+from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
+from edgewise.runtime.worker import batching
+from edgewise.runtime.worker.batching import Batcher, Line
+from edgewise.runtime.worker.emulation import SlowModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live
 FOREVER = float("inf")

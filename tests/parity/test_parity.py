@@ -10,7 +10,7 @@ import edgewise as ew
 from edgewise import policies
 from edgewise.core.events import Bind, Measured, Refuse
 from edgewise.core.world import World
-from edgewise.runtime.session import Session
+from edgewise.runtime.gateway.session import Session
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import VirtualClock
 from edgewise.workloads.generate import generate_streams

@@ -12,7 +12,7 @@ from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, kn
 from edgewise.core.orchestration import HOLD, new_view
 from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.services import services_of
-from edgewise.runtime.dispatching import Dispatching, Replica
+from edgewise.runtime.gateway.dispatching import Dispatching, Replica
 from edgewise.runtime.service_policies import load_request_policy, request_policies
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.steady import steady

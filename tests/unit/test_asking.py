@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from edgewise.runtime.nursery import Asking
+from edgewise.runtime.controller.nursery import Asking
 from edgewise.runtime.store import Process
 
 WANTED = Process("worker", "worker", 1)

@@ -11,9 +11,9 @@ from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.policies.dispatch import requests
-from edgewise.runtime.dispatching import Dispatching
+from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Guarded, Limited
-from edgewise.runtime.session import Session
 
 HANGS_S = 20.0  # whoever waits for it fails
 PATIENCE_S = 0.1

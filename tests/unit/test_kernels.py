@@ -209,7 +209,8 @@ from edgewise.core import compiled
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime import dispatching, session
+from edgewise.runtime.gateway import dispatching
+from edgewise.runtime.gateway import session
 from edgewise.runtime.service_policies import load_request_policy
 
 streamed, served = load_scenario("tiny"), services_of(load_scenario("kais-live"))

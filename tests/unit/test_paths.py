@@ -9,7 +9,7 @@ import yaml
 from edgewise.config import dump_scenario, load_catalog, load_scenario
 from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.export import SHIPPED, load_dispatch
-from edgewise.runtime.plan import prepare, write_stand_in
+from edgewise.runtime.controller.plan import prepare, write_stand_in
 from edgewise.runtime.service_policies import load_request_policy
 
 CARD = SHIPPED / "kais-scarce.json"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime import protocol
-from edgewise.runtime.protocol import InferRequest, InferResponse
+from edgewise.runtime.protocol import messages as protocol
+from edgewise.runtime.protocol.messages import InferRequest, InferResponse
 
 NUMERIC = [dtype for name, dtype in protocol.DTYPES.items() if name not in ("BYTES", "BF16")]
 BF16 = protocol.DTYPES["BF16"]

@@ -10,10 +10,10 @@ from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.orchestration import HOLD
 from edgewise.errors import PolicyError, ProtocolError, ScenarioError
 from edgewise.model.services import services_of
-from edgewise.runtime.dispatching import Dispatching, Replica, rehearse
-from edgewise.runtime.plan import SCENARIO, prepare
-from edgewise.runtime.replicas import Replicas
-from edgewise.runtime.room import ledger_of
+from edgewise.runtime.controller.plan import SCENARIO, prepare
+from edgewise.runtime.controller.replicas import Replicas
+from edgewise.runtime.controller.room import ledger_of
+from edgewise.runtime.gateway.dispatching import Dispatching, Replica, rehearse
 from edgewise.runtime.service_policies import (
     load_replica_policy,
     load_request_policy,

@@ -197,7 +197,7 @@ def _print_live(
     from edgewise.report.statistics import mean_interval, quantile_interval
 
     with extra("live", "live"):
-        from edgewise.runtime.split_trial import try_split
+        from edgewise.runtime.clients.split_trial import try_split
     servers, rate = program.servers, float(program.rates_qps[0])
     trials = try_split(
         model, small, shapes, folder, LIVE,

@@ -16,7 +16,7 @@ from rich.markup import escape
 from edgewise.errors import RunError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.changes import Change
+    from edgewise.runtime.controller.changes import Change
     from edgewise.runtime.store import Running
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
@@ -44,7 +44,7 @@ class Waiting:
 
     def look(self) -> None:
         """Say that the system is up, what it waits for, and later what fails; nothing between two looks."""
-        from edgewise.runtime.changes import DONE
+        from edgewise.runtime.controller.changes import DONE
 
         now_s = time.monotonic()
         if now_s - self._looked_s < (SAY_S if self.over else LOOK_S):
@@ -87,7 +87,7 @@ class Waiting:
         Raises:
             Exit: it did.
         """
-        from edgewise.runtime.changes import FAILED
+        from edgewise.runtime.controller.changes import FAILED
 
         change, _ = _read(self.folder)
         if change.state == FAILED:
@@ -106,7 +106,7 @@ class Waiting:
 
     def _say_failing(self, rows: list[Running]) -> None:
         """Say once of each process that it ends again and again before it serves."""
-        from edgewise.runtime.rolling import TRIES
+        from edgewise.runtime.controller.rolling import TRIES
         from edgewise.runtime.words import said_last
 
         bad = {r.process.name: r.failures for r in rows if r.process.wanted and r.failures >= TRIES}
@@ -130,7 +130,7 @@ def wait_until_changed(folder: Path) -> None:
         Exit: the change failed; status 1.
         RunError: the system has ended.
     """
-    from edgewise.runtime.nursery import is_running
+    from edgewise.runtime.controller.nursery import is_running
 
     waiting = Waiting(folder)
     while not waiting.over:
@@ -147,7 +147,7 @@ def wait_until_down(folder: Path) -> None:
     Raises:
         RunError: something still does after a minute.
     """
-    from edgewise.runtime.nursery import end_without_controller
+    from edgewise.runtime.controller.nursery import end_without_controller
 
     began_s = said_s = time.monotonic()
     while True:
@@ -173,7 +173,7 @@ def restore_state(folder: Path) -> None:
         RunError: the state is whole, something still runs, or there is no good copy.
     """
     from edgewise.runtime import sqlite
-    from edgewise.runtime.plan import DATABASE
+    from edgewise.runtime.controller.plan import DATABASE
 
     file = folder / DATABASE
     try:
@@ -191,7 +191,7 @@ def restore_state(folder: Path) -> None:
 
 def token_of(folder: Path) -> str | None:
     """The token that clients of a system must show."""
-    from edgewise.runtime.plan import DATABASE
+    from edgewise.runtime.controller.plan import DATABASE
     from edgewise.runtime.store import Store
 
     store = Store(folder / DATABASE)
@@ -203,7 +203,7 @@ def token_of(folder: Path) -> str | None:
 def left_of(folder: Path) -> list[str]:
     """What still runs of a system."""
     from edgewise.runtime.backends.local import alive_handle, holders
-    from edgewise.runtime.nursery import is_running
+    from edgewise.runtime.controller.nursery import is_running
 
     rows = _read(folder)[1]
     names = {r.process.port: r.process.name for r in rows}
@@ -214,8 +214,8 @@ def left_of(folder: Path) -> list[str]:
 
 def _read(folder: Path) -> tuple[Change, list[Running]]:
     """The latest change, and the processes."""
-    from edgewise.runtime.changes import DONE, Change, read_change
-    from edgewise.runtime.plan import DATABASE
+    from edgewise.runtime.controller.changes import DONE, Change, read_change
+    from edgewise.runtime.controller.plan import DATABASE
     from edgewise.runtime.store import Store
 
     store = Store.readable(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork

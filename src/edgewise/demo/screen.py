@@ -14,7 +14,7 @@ from rich.text import Text
 
 from edgewise.model.work import Stream
 from edgewise.report.figures import new_axes, png
-from edgewise.runtime.traffic import StreamSeen
+from edgewise.runtime.clients.traffic import StreamSeen
 
 if TYPE_CHECKING:
     from edgewise.demo.live import PolicyShares

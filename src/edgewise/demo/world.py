@@ -21,8 +21,8 @@ from edgewise.core.keyed import Purpose, uniform
 from edgewise.demo.pictures import model_file, picture, scene
 from edgewise.model.scenario import Application, Scenario, parse_scenario
 from edgewise.model.work import Stream
-from edgewise.runtime.onnx_model import OnnxModel
-from edgewise.runtime.protocol import InferRequest
+from edgewise.runtime.protocol.messages import InferRequest
+from edgewise.runtime.worker.onnx_model import OnnxModel
 
 FIND, READ = "find-text", "read-text"
 READERS = ("workout", "face", "assembly", "cars")  # applications that wait longer read; the others find

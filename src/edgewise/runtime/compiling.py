@@ -32,7 +32,8 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime import dispatching, job_starts, session
+from edgewise.runtime.controller import job_starts
+from edgewise.runtime.gateway import dispatching, session
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever

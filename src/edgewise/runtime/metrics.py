@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from edgewise.runtime.dispatching import Dispatching
+from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.runtime.gateway.session import OUTCOMES, UNKNOWN, Session
+from edgewise.runtime.gateway.upstream import Upstream
 from edgewise.runtime.http import Response
-from edgewise.runtime.session import OUTCOMES, UNKNOWN, Session
-from edgewise.runtime.triton import Statistics
-from edgewise.runtime.upstream import Upstream
+from edgewise.runtime.protocol.triton import Statistics
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)

@@ -24,32 +24,33 @@ from edgewise.core.world import World
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime import http, split
+from edgewise.runtime import http
 from edgewise.runtime.backends.local import place_file
-from edgewise.runtime.batching import Line
-from edgewise.runtime.books import Stored
-from edgewise.runtime.changes import tls_files
 from edgewise.runtime.compiling import REQUESTS, STREAMS, try_out
-from edgewise.runtime.dispatching import Dispatching
-from edgewise.runtime.emulation import SlowModel, Ways
-from edgewise.runtime.following import Following
-from edgewise.runtime.gateway import Gateway, Patience
+from edgewise.runtime.controller.changes import tls_files
+from edgewise.runtime.controller.plan import DATABASE, SCENARIO
+from edgewise.runtime.gateway import split
+from edgewise.runtime.gateway.books import Stored
+from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.runtime.gateway.following import Following
+from edgewise.runtime.gateway.gateway import Gateway, Patience
+from edgewise.runtime.gateway.service_requests import ServiceRequests
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import log_json
 from edgewise.runtime.metrics import ServiceMetrics
-from edgewise.runtime.onnx_model import OnnxModel
-from edgewise.runtime.pieces import PieceWorker, read_split
-from edgewise.runtime.plan import DATABASE, SCENARIO
-from edgewise.runtime.reservations import Reservations
 from edgewise.runtime.service_policies import load_request_policy
-from edgewise.runtime.service_requests import ServiceRequests
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
-from edgewise.runtime.session import Session
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.words import last_words
-from edgewise.runtime.worker import LiveWorker
+from edgewise.runtime.worker.batching import Line
+from edgewise.runtime.worker.emulation import SlowModel, Ways
+from edgewise.runtime.worker.onnx_model import OnnxModel
+from edgewise.runtime.worker.pieces import PieceWorker, read_split
+from edgewise.runtime.worker.reservations import Reservations
+from edgewise.runtime.worker.worker import LiveWorker
 
 log = logging.getLogger("edgewise.process")
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)

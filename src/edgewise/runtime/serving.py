@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.admin import with_admin
-from edgewise.runtime.gateway import Gateway
-from edgewise.runtime.pieces import PieceWorker
+from edgewise.runtime.gateway.admin import with_admin
+from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.starving import Lag
-from edgewise.runtime.worker import LiveWorker
+from edgewise.runtime.worker.pieces import PieceWorker
+from edgewise.runtime.worker.worker import LiveWorker
 
 log = logging.getLogger("edgewise.serving")
 TOLD = (signal.SIGTERM, signal.SIGINT)
@@ -117,7 +117,7 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
         return Listening(server, None)
     if importlib.util.find_spec("grpc") is None:
         raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[grpc]'")
-    from edgewise.runtime.grpc_server import serve_grpc  # an extra
+    from edgewise.runtime.protocol.grpc_server import serve_grpc  # an extra
 
     most = where.limits.body_bytes
     return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, where.pair))

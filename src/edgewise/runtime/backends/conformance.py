@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgewise.runtime import http
 from edgewise.runtime.backends.base import Backend
-from edgewise.runtime.plan import STAND_IN, write_stand_in
+from edgewise.runtime.controller.plan import STAND_IN, write_stand_in
 from edgewise.runtime.store import Process
 
 SETTINGS = {

@@ -1,7 +1,7 @@
 """Processes on this machine, each in its own session, optionally pinned to cores.
 
-A process is forked by a nursery (`runtime.nursery`) when there is one, which takes milliseconds, and
-started with the interpreter otherwise, which takes seconds. It lives on when its starter dies.
+A process is forked by a nursery (`runtime.controller.nursery`) when there is one, which takes milliseconds,
+and started with the interpreter otherwise, which takes seconds. It lives on when its starter dies.
 """
 
 from __future__ import annotations

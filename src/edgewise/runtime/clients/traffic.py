@@ -1,0 +1,170 @@
+"""Clients that play streams against gateways, as the simulator's clients would: same times, same queries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgewise.core.keyed import Purpose, exponential, uniform
+from edgewise.model.work import Stream
+from edgewise.runtime import http
+from edgewise.runtime.protocol.headers import STREAM
+from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from edgewise.runtime.protocol.tensors import DTYPES
+
+FREE_SIZE = 64  # of a free dimension, where nobody says a size
+GONE_S = 2.0  # nobody waits longer for an answer that is late
+OK, FAILED, REJECTED = "ok", "failed", "rejected"
+
+
+@dataclass(slots=True)
+class StreamSeen:
+    """What the client of one stream saw.
+
+    Attributes:
+        number: of the stream at its gateway, None before it was opened.
+        worker, reason: where it was bound, or why it was refused.
+        answer: the last one.
+    """
+
+    stream: Stream
+    number: int | None = None
+    worker: str | None = None
+    reason: str | None = None
+    ok: int = 0
+    failed: int = 0
+    rejected: int = 0
+    delays_s: list[float] = field(default_factory=list)
+    answer: http.Response | None = None
+    closed: bool = False
+
+
+class Traffic:
+    """Plays streams.
+
+    Args:
+        streams: what to play; times count from `play`.
+        gateways: one client for each access site, by its index.
+        sites: names of the sites.
+        payload: the query of a stream, as headers and body.
+        seed: keys phases and Poisson gaps, as in simulation.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        gateways: Mapping[int, http.Client],
+        sites: Sequence[str],
+        payload: Callable[[Stream], tuple[dict[str, str], bytes]],
+        seed: int = 0,
+    ) -> None:
+        self.seen = [StreamSeen(stream) for stream in streams]
+        self._gateways, self._sites, self._payload, self._seed = gateways, sites, payload, seed
+        self._began_s = 0.0
+
+    async def play(self) -> list[StreamSeen]:
+        """Play everything to its end; what a refused stream would have sent counts as rejected."""
+        self._began_s = time.monotonic()
+        await asyncio.gather(*(self._stream(seen) for seen in self.seen))
+        return self.seen
+
+    async def _stream(self, seen: StreamSeen) -> None:
+        stream, client = seen.stream, self._gateways[seen.stream.site]
+        await self._until(stream.open_s)
+        await self._open(seen, client)
+        headers, body = self._payload(stream)
+        headers = {**headers, STREAM: str(seen.number)}
+        under_way: set[asyncio.Task[None]] = set()
+        for due_s in send_times_s(stream, self._seed):
+            await self._until(due_s)
+            if seen.worker is None:
+                seen.rejected += 1
+                continue
+            task = asyncio.create_task(self._query(seen, client, headers, body))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        await self._until(stream.close_s)
+        await asyncio.gather(*under_way)
+        if seen.number is not None:
+            await client.request("DELETE", f"/v1/streams/{seen.number}")
+        seen.closed = True
+
+    async def _open(self, seen: StreamSeen, client: http.Client) -> None:
+        stream = seen.stream
+        needs = {
+            "task": stream.task, "application": stream.application, "site": self._sites[stream.site],
+            "rate_qps": stream.rate_qps, "size_bytes": stream.size_bytes, "deadline_s": stream.deadline_s,
+            "min_accuracy": stream.min_accuracy, "priority": stream.priority,
+        }  # fmt: skip
+        body = json.dumps(needs).encode()
+        answer = await client.request("POST", "/v1/streams", body=body, repeat=False)
+        found = json.loads(answer.body)
+        seen.number, seen.worker = found.get("stream"), found.get("worker")
+        seen.reason = None if seen.worker else found.get("reason", found.get("error"))
+
+    async def _query(
+        self, seen: StreamSeen, client: http.Client, headers: dict[str, str], body: bytes
+    ) -> None:
+        path, deadline_s = f"/v2/models/{seen.stream.task}/infer", seen.stream.deadline_s
+        sent_s = time.monotonic()
+        try:
+            answer = await client.request("POST", path, headers, body, deadline_s + GONE_S)
+        except (ConnectionError, TimeoutError):
+            seen.failed += 1
+            return
+        delay_s = time.monotonic() - sent_s
+        if answer.status == 409:
+            seen.rejected += 1
+            return
+        in_time = answer.status == 200 and delay_s <= deadline_s
+        seen.ok += in_time
+        seen.failed += not in_time
+        if answer.status == 200:
+            seen.delays_s.append(delay_s)
+            seen.answer = answer
+
+    async def _until(self, at_s: float) -> None:
+        await asyncio.sleep(max(self._began_s + at_s - time.monotonic(), 0.0))
+
+
+def send_times_s(stream: Stream, seed: int) -> list[float]:
+    """When a stream's queries are sent: periodic from a random phase, or with exponential gaps."""
+    gap_s = 1.0 / stream.rate_qps
+    times: list[float] = []
+    at_s, number = stream.open_s, 0
+    if stream.arrivals != "poisson":
+        at_s += gap_s * uniform(seed, Purpose.PHASE, stream.id)
+    while True:
+        if stream.arrivals == "poisson":
+            at_s += gap_s * exponential(seed, Purpose.QUERY, stream.id, number)
+        if at_s >= stream.close_s:
+            return times
+        times.append(at_s)
+        at_s += 0.0 if stream.arrivals == "poisson" else gap_s
+        number += 1
+
+
+async def zeros(client: http.Client, task: str) -> tuple[dict[str, str], bytes]:
+    """A query of zeros that a task's workers take, from its metadata; free sizes are 1, then `FREE_SIZE`.
+
+    Raises:
+        ConnectionError, TimeoutError: the gateway does not answer.
+        ValueError: no worker describes its model.
+    """
+    answer = await client.request("GET", f"/v2/models/{task}")
+    if answer.status != 200:
+        raise ValueError(f"task {task}: no worker describes its model: {answer.body.decode()[:200]}")
+    tensors = {}
+    for tensor in json.loads(answer.body)["inputs"]:
+        free = [1] + [FREE_SIZE] * (len(tensor["shape"]) - 1)
+        shape = [size if size > 0 else other for size, other in zip(tensor["shape"], free, strict=True)]
+        dtype = DTYPES[tensor["datatype"]]
+        tensors[tensor["name"]] = (
+            np.full(shape, b"", object) if tensor["datatype"] == "BYTES" else np.zeros(shape, dtype)
+        )
+    return encode_request(InferRequest(tensors))

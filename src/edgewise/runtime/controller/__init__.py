@@ -1,0 +1,1 @@
+"""The controller: brings about what is wanted, starts and ends processes, replicas and deferrable jobs."""

@@ -1,0 +1,374 @@
+"""The controller: brings about what its store wants, restarts what died, and answers the administrator.
+
+    GET  /v1/status                       policy, shadow, processes, streams at a glance
+    GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
+    PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
+    GET  /v1/streams                      every stream, with its gateway
+    GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
+    GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
+    GET  /v1/request-policy, /v1/replica-policy; PUT {"policy"}     of services, where there are any
+    GET  /v1/operations[/{id}]            how far the switches of policies are; PUT answers 202 and says where
+    .../v1/admin/…                        deferrable jobs, see `runtime.controller.job_requests`
+    POST /v1/down                         end everything
+    GET  /openapi.json, /v2/health/live
+
+It keeps nothing to itself: everything is in the store, and its processes outlive it. All but health and
+/openapi.json needs the operator's token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgewise.errors import EdgewiseError, ProtocolError
+from edgewise.runtime import http
+from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.controller import job_requests
+from edgewise.runtime.controller.changes import free_port, taken
+from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.controller.replicas import Replicas
+from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling
+from edgewise.runtime.controller.switching import Switching
+from edgewise.runtime.controller.upkeep import Upkeep
+from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.logs import log_json
+from edgewise.runtime.protocol.openapi import controller_document
+from edgewise.runtime.reaching import client_to
+from edgewise.runtime.serving import Listen, listen, run, when_told
+from edgewise.runtime.sqlite import StoreError, keep_copy
+from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store import Process, Running
+from edgewise.runtime.words import said_last
+
+log = logging.getLogger("edgewise.controller")
+LONGEST_WAIT_S = 5.0
+MISSES = 5  # health checks without an answer before a process is killed
+GRACE_S = 8.0  # to drain
+COPY_S = 30.0  # between two copies of the store
+
+
+class Controller:
+    """Reconciles and answers.
+
+    Args:
+        store: what is wanted.
+        backend: runs it.
+    """
+
+    def __init__(self, store: SteadyStore, backend: Backend) -> None:
+        self.store, self.backend, self._folder = store, backend, store.file.parent
+        self.jobs = LiveJobs(store)
+        self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
+        self.upkeep = Upkeep(store, self.jobs)
+        self.switching = Switching(store, self.replicas, self._answer)
+        self.ending = asyncio.Event()
+        self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
+        self._served: set[str] = set()  # handles that answered
+        self._misses: dict[str, int] = {}
+        self._asked_s: dict[str, float] = {}  # when a handle was told to end
+        self._clients: dict[tuple[str, str | None], http.Client] = {}
+
+    # processes
+
+    def reconcile(self) -> None:
+        """One pass: note what ended, start what is wanted, end what is not."""
+        self.store.settle()
+        self.rolling.reconcile()
+        for running in self.store.processes():
+            try:
+                self._reconcile(running)
+            except EdgewiseError as error:
+                log.error("not started", extra={"who": running.process.name, "why": str(error)})
+                self.store.started(running.process.name, None, running.failures + 1)
+
+    def _reconcile(self, running: Running) -> None:
+        process, handle, failures = running.process, running.handle, running.failures
+        if handle is not None and not self.backend.alive(handle):
+            failures = 0 if handle in self._served else failures + 1
+            self.store.started(process.name, None, failures)
+            told = not failures or handle in self._asked_s
+            why = {} if told else {"why": said_last(self._folder, process.name)}
+            log.warning("ended", extra={"who": process.name, "failures": failures} | why)
+            handle = None
+        wanted = process.wanted and not self.ending.is_set()
+        if handle is None:
+            wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
+            if wanted and time.time() >= running.started_s + wait_s:
+                process = self._at_free_port(process) if failures else process
+                self.store.started(process.name, self.backend.start(process), failures)
+                log.info("started", extra={"who": process.name, "port": process.port})
+        elif not wanted and (self.ending.is_set() or not self._needed(process)):
+            self._end(handle)
+
+    def _at_free_port(self, process: Process) -> Process:
+        """A process whose port another program has got; gateways follow it, but clients of theirs cannot."""
+        if process.kind == "gateway" or (why := taken(process.port)) is None:
+            return process
+        moved = replace(process, port=free_port())
+        log.warning("port", extra={"who": process.name, "port": process.port, "why": why, "now": moved.port})
+        self.store.add(moved)
+        return moved
+
+    def _needed(self, process: Process) -> bool:
+        """Whether a gateway still uses a worker that goes, because it is yet to be told or started anew."""
+        if process.kind == "replica":
+            return self.replicas.in_use(process.name)
+        return process.kind == "worker" and self.rolling.under_way
+
+    def _end(self, handle: str) -> None:
+        if handle not in self._asked_s:
+            self._asked_s[handle] = time.monotonic()
+            self.backend.stop(handle)
+        elif time.monotonic() - self._asked_s[handle] > GRACE_S:
+            self.backend.stop(handle, force=True)
+
+    async def keep(self, period_s: float = 0.02) -> None:
+        """Reconcile until everything that is to end has ended."""
+        while True:
+            self.reconcile()
+            alone = not self.store.retired() and all(r.handle is None for r in self.store.processes())
+            if self.ending.is_set() and alone:
+                return
+            await asyncio.sleep(period_s)
+
+    async def keep_copies(self, period_s: float = COPY_S) -> None:
+        """Copy the store again and again; at most a hundredth of the time is spent on it."""
+        while True:
+            began_s = time.monotonic()
+            with suppress(
+                StoreError
+            ):  # the former copy stays; what is wrong is said by whoever meets it first
+                await asyncio.to_thread(keep_copy, self.store.file)
+            await asyncio.sleep(max(period_s, 100.0 * (time.monotonic() - began_s)))
+
+    async def check(self, period_s: float = 1.0) -> None:
+        """Kill what runs and does not answer, so that it is started anew."""
+        while True:
+            await asyncio.sleep(period_s)
+            rows = self.store.processes()
+            await asyncio.gather(*(self._check(running) for running in rows))
+            self._forget(rows)
+
+    def _forget(self, rows: Sequence[Running]) -> None:
+        """Forget processes that are no more."""
+        handles = {r.handle for r in rows} | {handle for handle, *_ in self.store.retired()}
+        for known in (self._misses, self._asked_s):
+            for handle in known.keys() - handles:
+                del known[handle]
+        self._served = {handle for handle in self._served if handle in handles}
+        for url in self._clients.keys() - {r.process.url for r in rows}:
+            self._clients.pop(url).close()
+
+    async def _check(self, running: Running) -> None:
+        handle = running.handle
+        if handle is None:
+            return
+        answer = await self._answer(running.process, "GET", "/v2/health/live")
+        if answer is not None:
+            self._served.add(handle)
+        elif handle not in self._served and time.time() - running.started_s < LOADING_S:
+            return
+        self._misses[handle] = 0 if answer is not None else self._misses.get(handle, 0) + 1
+        if self._misses[handle] >= MISSES:
+            log.warning("does not answer", extra={"who": running.process.name})
+            self.backend.stop(handle, force=True)
+
+    async def _get(self, process: Process, path: str) -> Any:
+        return await self._ask(process, "GET", path)
+
+    async def _ask(self, process: Process, method: str, path: str) -> Any:
+        """JSON of a process's answer, None when it gives none or refuses."""
+        answer = await self._answer(process, method, path)
+        with suppress(ValueError):
+            return json.loads(answer.body) if answer is not None and answer.status == 200 else None
+        return None
+
+    async def _answer(
+        self, process: Process, method: str, path: str, body: bytes = b""
+    ) -> http.Response | None:
+        where = process.url, process.settings.get("tls")
+        if where not in self._clients:
+            self._clients[where] = client_to(process, self.store, self.store.secret("parts"))
+        with suppress(ConnectionError, TimeoutError):
+            return await self._clients[where].request(method, path, body=body, timeout_s=1.0)
+        return None
+
+    # administration
+
+    async def handle(self, request: http.HttpRequest) -> http.Response:
+        """Answer one HTTP request."""
+        try:
+            return await self._handle(request)
+        except StoreError as error:
+            return http.failure(503, str(error))
+
+    async def _handle(self, request: http.HttpRequest) -> http.Response:
+        match request.method, request.parts:
+            case _, ["v1", "admin", *_]:
+                return job_requests.answer(self.jobs, request)
+            case "GET", ["v2", "health", "live"]:
+                return http.as_json({"live": True})
+            case "GET", ["openapi.json"]:
+                return http.as_json(controller_document())
+            case "GET", ["v1", "status"]:
+                return http.as_json(self._status())
+            case "GET", ["v1", "streams"]:
+                return http.as_json(await self._streams())
+            case "GET", ["v1", "workers" | "gateways" as kind]:
+                return http.as_json(await self._listed(kind[:-1]))
+            case "PUT", ["v1", "workers", name]:
+                return self._want(name, request.body)
+            case "GET", ["v1", "shadow"]:
+                return http.as_json(await self._gateways("GET", "/v1/admin/shadow"))
+            case "GET", ["v1", "policy" | "request-policy" | "replica-policy" as what]:
+                available = self.switching.available(what)
+                used = self.store.get(what.replace("-", "_"))
+                return http.as_json({"policy": used, "available": available})
+            case "PUT", ["v1", "policy" | "shadow" | "request-policy" | "replica-policy" as what]:
+                return self.switching.begin(request, what)
+            case _, ["v1", "operations", *rest]:
+                return self.switching.operations.answer(request, rest)
+            case "POST", ["v1", "down"]:
+                self.ending.set()
+                return http.as_json({"ending": True})
+        return _unknown(request)
+
+    def _status(self) -> dict[str, Any]:
+        running = self.store.processes()
+        return {
+            "policy": self.store.get("policy"),
+            "shadow": self.store.get("shadow") or None,
+            "processes": [self._row(r) for r in running],
+            "streams_open": self.store.streams_open(),
+            "orchestration": self.replicas.report(),
+            "jobs": {"policy": self.jobs.starts.name, "fault": self.jobs.starts.fault or None},
+            "change": self.rolling.report(),
+            "store": self.store.trouble,
+        }
+
+    def _row(self, running: Running) -> dict[str, Any]:
+        process, handle = running.process, running.handle
+        up = handle is not None and self.backend.alive(handle)
+        fails = process.wanted and running.failures >= TRIES and not (up and handle in self._served)
+        state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
+        return {
+            "name": process.name, "kind": process.kind, "url": process.url, "wanted": process.wanted,
+            "outdated": running.outdated, "failures": running.failures if fails else 0,
+            "why": said_last(self._folder, process.name) if fails else None,
+            "state": state if process.wanted or not up else "draining", "restarts": running.restarts,
+            "since_s": time.time() - running.started_s if up else None, "handle": handle,
+        }  # fmt: skip
+
+    async def _listed(self, kind: str) -> list[dict[str, Any]]:
+        kinds = ("worker", "replica") if kind == "worker" else (kind,)
+        mine = [r for r in self.store.processes() if r.process.kind in kinds]
+        rows = [
+            self._row(r) | (self.replicas.describe(r) if r.process.kind == "replica" else {}) for r in mine
+        ]
+        if kind == "worker":
+            for seen in await self._gateways("GET", "/v1/admin/workers"):
+                views = {view["worker"]: view for view in seen["answer"]}
+                for row in rows:
+                    if row["name"] in views:  # a gateway that is yet to be started anew may not know it
+                        row.setdefault("gateways", {})[seen["gateway"]] = views[row["name"]]
+        return rows
+
+    async def _streams(self) -> list[dict[str, Any]]:
+        rows = self.store.streams()
+        now: dict[int, dict[str, Any]] = {}
+        for seen in await self._gateways("GET", "/v1/streams"):
+            now |= {row["stream"]: row for row in seen["answer"]}
+        figures = ("worker", "variant", "cluster", "reason", "queries", "ok", "failed", "rejected", "excess")
+        for row in rows:
+            found = now.get(row["stream"])
+            if found is not None and row["closed_s"] is None:
+                row |= {name: found[name] for name in figures}
+        return rows
+
+    async def _gateways(self, method: str, path: str) -> list[dict[str, Any]]:
+        """What each gateway answers; those that do not are left out."""
+        fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
+        answers = await asyncio.gather(*(self._ask(r.process, method, path) for r in fronts))
+        pairs = zip(fronts, answers, strict=True)
+        return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
+
+    def _want(self, name: str, body: bytes) -> http.Response:
+        workers = [r.process.name for r in self.store.processes() if r.process.kind != "gateway"]
+        if name not in workers:
+            raise ProtocolError(f"no worker {name[:80]!r}; there are {', '.join(workers)}", status=404)
+        try:
+            wanted = json.loads(body)["wanted"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            wanted = None
+        if not isinstance(wanted, bool):
+            raise ProtocolError('wanted: a JSON object {"wanted": true or false} is needed')
+        self.store.set_wanted(name, wanted)
+        log.info("wanted" if wanted else "drained", extra={"who": name})
+        return http.as_json({"worker": name, "wanted": wanted})
+
+
+def _unknown(request: http.HttpRequest) -> http.Response:
+    methods = {
+        "policy": ("GET", "PUT"), "shadow": ("GET", "PUT"), "down": ("POST",), "status": ("GET",),
+        "streams": ("GET",), "workers": ("GET",), "gateways": ("GET",),
+        "request-policy": ("GET", "PUT"), "replica-policy": ("GET", "PUT"),
+    }  # fmt: skip
+    parts = request.parts
+    if parts[:2] == ["v1", "workers"] and len(parts) == 3:
+        return not_allowed(f"{request.path} takes PUT", "PUT")
+    if len(parts) == 2 and parts[0] == "v1" and parts[1] in methods:
+        allowed = methods[parts[1]]
+        return not_allowed(f"{request.path} takes {' and '.join(allowed)}", *allowed)
+    if parts in (["openapi.json"], ["v2", "health", "live"]):
+        return not_allowed(f"{request.path} takes GET", "GET")
+    return http.failure(404, f"no {request.path}")
+
+
+async def _run(controller: Controller) -> None:
+    store = controller.store
+    token, port = store.secret("operator"), store.get("controller")["port"]
+    if (why := taken(port)) is not None:  # whoever asks reads in the store where we are
+        log.warning("port", extra={"who": "controller", "port": port, "why": why})
+        store.put("controller", {"port": (port := free_port())})
+    where = Listen(port=port, token=token, operators=(token,))
+    listening = await listen(controller.handle, where)
+    controller.switching.resume()
+    when_told(controller.ending.set)
+    work = (
+        controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
+        controller.replicas.keep(), controller.upkeep.keep(), controller.keep_copies(),
+    )  # fmt: skip
+    chores = [asyncio.create_task(each) for each in work]
+    done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
+    for chore in done:
+        chore.result()  # `keep` has come to its end; where another one failed, the successor goes on
+    for chore in chores:
+        chore.cancel()
+    with suppress(StoreError):  # its runners end by themselves
+        await controller.jobs.end()
+    await listening.close(0.5)
+
+
+def main(folder: Path, backend: Backend, handle: str | None = None) -> None:
+    """Be the controller of a folder until told to end.
+
+    Args:
+        handle: of this process, for whoever takes over.
+    Raises:
+        EdgewiseError: its state or port cannot be used.
+    """
+    log_json()
+    store = SteadyStore(folder / DATABASE)
+    store.put("began_s", store.get("began_s", time.time()))
+    store.put("controller_handle", handle)
+    run(_run(Controller(store, backend)))
+    store.close()

@@ -1,0 +1,294 @@
+"""The root of a live system: has everything loaded, forks in milliseconds, keeps a controller.
+
+    nursery ──forks──▶ controller, restarted when it dies
+       ▲  └──forks──▶ workers, gateways, when the controller asks over a socket pair
+       └── SIGTERM, SIGINT: passed on to the controller, which ends everything
+
+When the nursery dies everything else goes on; the controller then starts interpreters instead of forks,
+and a new nursery on the same folder takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from edgewise.errors import EdgewiseError, RunError
+from edgewise.runtime import private, process
+from edgewise.runtime.backends.local import LocalBackend, handle_of, holders, log_file
+from edgewise.runtime.controller import controller, job_starts
+from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.serving import TOLD
+from edgewise.runtime.store import Process, Store, from_fields
+from edgewise.runtime.words import fault, last_words
+
+LONGEST_WAIT_S, LOCK = 5.0, "nursery.lock"
+PATIENCE_S = 5.0  # of a controller, which does nothing else meanwhile
+
+
+class Nursery:
+    """Runs the system of a folder until told to end.
+
+    Args:
+        folder: prepared by `plan.prepare`.
+        look: called again and again while it runs.
+        loading: entered while everything is loaded and compiled.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        look: Callable[[], None] = lambda: None,
+        loading: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self.folder, self._look, self._loading = folder.absolute(), look, loading
+        self._told = False
+        self._controller: int | None = None
+        self._pair: socket.socket | None = None
+        self._next_s, self._wait_s = 0.0, 0.0
+
+    def run(self) -> None:
+        """Load everything, then keep a controller and fork what it asks for.
+
+        Raises:
+            EdgewiseError: another one runs the system of this folder, or this one cannot go on.
+        """
+        try:
+            self._run()
+        except EdgewiseError:
+            raise
+        except Exception as error:  # what runs goes on
+            raise RunError(fault(self.folder, "nursery", error)) from error
+
+    def _run(self) -> None:
+        self._lock = _lock(self.folder)  # held until this process ends
+        if self._lock is None:
+            raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
+        self._lock.truncate(0)
+        self._lock.write(str(os.getpid()))
+        self._lock.flush()
+        store = Store(self.folder / DATABASE)
+        policy, job_policy = store.get("policy"), store.get("job_policy", job_starts.POLICY)
+        traced = any(r.process.settings.get("otlp") for r in store.processes())
+        _end_former(self.folder, store)
+        _replace_exposed(self.folder, store)
+        store.close()  # SQLite must not be carried over a fork
+        with self._loading():
+            process.warm(self.folder, policy)
+            job_starts.warm(job_policy)
+            if traced:
+                importlib.import_module("edgewise.runtime.otel")
+        for number in TOLD:
+            signal.signal(number, self._tell)
+        while self._controller is not None or not self._told:
+            if self._controller is None and time.monotonic() >= self._next_s:
+                self._start_controller()
+            self._serve(0.02)
+            self._reap()
+            self._look()
+
+    def _tell(self, number: int, frame: object) -> None:
+        self._told = True
+        if self._controller is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._controller, signal.SIGTERM)
+
+    def _start_controller(self) -> None:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        began_s = time.monotonic()
+
+        def be() -> None:
+            mine.close()
+            backend = LocalBackend(self.folder, Asking(its))
+            controller.main(self.folder, backend, handle_of(os.getpid()))
+
+        self._controller, self._pair = _fork(self.folder, "controller", be, self._pair), mine
+        its.close()
+        self._wait_s = min(max(2 * self._wait_s, 0.05), LONGEST_WAIT_S) if began_s - self._next_s < 5 else 0.0
+        self._next_s = began_s + self._wait_s
+
+    def _serve(self, timeout_s: float) -> None:
+        """Fork what the controller asks for."""
+        pair = self._pair
+        if pair is None:
+            time.sleep(timeout_s)
+            return
+        if not select.select([pair], [], [], timeout_s)[0]:
+            return
+        with contextlib.suppress(OSError):
+            text = pair.recv(65536)
+            if not text:
+                self._pair = None
+                pair.close()
+                return
+            until_s, fields = json.loads(text)
+            pair.send(json.dumps(self._forked(until_s, fields, pair)).encode())
+
+    def _forked(self, until_s: float, fields: dict[str, Any], pair: socket.socket) -> int | None:
+        """Fork a process; None where that does not work, or who asked for it no longer waits."""
+        wanted, number = from_fields(fields), None
+        if time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                number = _fork(self.folder, wanted.name, lambda: process.main(self.folder, wanted), pair)
+        if number is not None and time.monotonic() > until_s:  # another one was started in its place
+            os.kill(number, signal.SIGKILL)
+            return None
+        return number
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                number, status = os.waitpid(-1, os.WNOHANG)
+                if number == 0:
+                    return
+                if number == self._controller:
+                    self._controller = None
+                    self._told |= status == 0  # it ended everything: `edgewise down`
+
+
+class Asking:
+    """The controller's end: asks the nursery for a fork.
+
+    A nursery that has no time is not gone: every question is answered, in order, so what comes too late is
+    known by its number, and says that nothing was forked.
+
+    Args:
+        patience_s: to wait for an answer; nobody is asked while one is owed.
+    """
+
+    def __init__(self, pair: socket.socket, patience_s: float = PATIENCE_S) -> None:
+        self._pair, self._patience_s, self._owed = pair, patience_s, 0
+
+    def __call__(self, wanted: Process) -> int:
+        """Its number.
+
+        Raises:
+            OSError: the nursery is gone, has no time, or cannot fork.
+        """
+        self._pair.settimeout(0.0)
+        while self._owed:
+            self._answer()
+        self._pair.settimeout(self._patience_s)
+        question = [time.monotonic() + self._patience_s, asdict(wanted)]
+        self._pair.send(json.dumps(question).encode())
+        self._owed += 1
+        number = self._answer()
+        if number is None:
+            raise ChildProcessError("the nursery cannot fork")
+        return number
+
+    def _answer(self) -> int | None:
+        if not (answer := self._pair.recv(64)):
+            raise ConnectionError("the nursery is gone")
+        self._owed -= 1
+        number: int | None = json.loads(answer)
+        return number
+
+
+def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket | None) -> int:
+    """Fork a process in its own session that is `be` and logs to its file."""
+    log = private.open_file(log_file(folder, name), "ab")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # kept until it listens for them
+    number = os.fork()
+    if number:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        log.close()
+        return number
+    status = 1
+    try:
+        os.setsid()
+        if pair is not None:
+            pair.close()
+        for told in TOLD:
+            signal.signal(told, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        with last_words(folder, name):
+            be()
+        status = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a nursery runs the system of a folder."""
+    if not (folder / DATABASE).is_file():
+        return False
+    lock = _lock(folder)
+    if lock is not None:
+        lock.close()
+    return lock is None
+
+
+def end_without_controller(folder: Path, force: bool = False) -> None:
+    """End a system whose controller does not answer: by its nursery, and without one each process.
+
+    Raises:
+        RunError: it is somebody else's.
+    """
+    lock = folder / LOCK
+    try:
+        if is_running(folder):
+            os.kill(int(lock.read_text()), signal.SIGTERM)
+            return
+        store, backend = Store.readable(folder / DATABASE), LocalBackend(folder)
+        _end_former(folder, store)
+        for number in holders(folder).values():
+            backend.stop(handle_of(number), force)
+        store.close()
+    except PermissionError as error:
+        raise RunError(f"state {folder}: another user's system runs there: {error}") from error
+
+
+def _lock(folder: Path) -> IO[str] | None:
+    """A nursery's lock, None when another one has it; a fork does not inherit it."""
+    lock = private.open_file(folder / LOCK, "a")
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
+
+
+def _end_former(folder: Path, store: Store) -> None:
+    """End the controller of a nursery that died; its workers and gateways go on."""
+    former, backend = store.get("controller_handle"), LocalBackend(folder)
+    if former is not None and backend.alive(former):
+        backend.stop(former, force=True)
+        while backend.alive(former):
+            time.sleep(0.01)
+
+
+def _replace_exposed(folder: Path, store: Store) -> None:
+    """Replace secrets that others could read, and say so; what still runs would not know the new ones."""
+    backend, handles = LocalBackend(folder), [running.handle for running in store.processes()]
+    if not store.get("exposed", False):
+        return
+    what = f"state {folder}: other users could read it until now; its tokens are"
+    if any(handle and backend.alive(handle) for handle in handles):
+        print(f"{what} replaced at the next start: edgewise down, then up", flush=True)
+        return
+    store.replace_exposed()
+    clients = "; give clients a new one, too" if store.get("token") else ""
+    print(f"{what} replaced{clients}", flush=True)
+
+
+if __name__ == "__main__":
+    with last_words(Path(sys.argv[1]), "nursery"):
+        Nursery(Path(sys.argv[1])).run()

@@ -1,0 +1,322 @@
+"""From a scenario to the processes that make it live: a worker for each of its workers, gateways."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgewise.config import dump_scenario
+from edgewise.core.policy import begin
+from edgewise.core.world import World
+from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.catalog import Variant
+from edgewise.model.scenario import Scenario
+from edgewise.model.services import ROOM, Services, first_replicas, services_of
+from edgewise.runtime import private
+from edgewise.runtime.controller import changes
+from edgewise.runtime.controller.changes import SCENARIO as SCENARIO
+from edgewise.runtime.controller.changes import free_port, tls_files
+from edgewise.runtime.gateway.books import known_as
+from edgewise.runtime.http import tls_server
+from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
+from edgewise.runtime.serving import Listen
+from edgewise.runtime.sqlite import check_whole, keep_copy
+from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.tracing import check_otlp
+from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
+
+DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
+MOST_PROCESSES = 64
+HERE = Listen()
+
+
+def _located(policy: str) -> str:
+    """A policy's name; that of a file from / on, for processes may begin elsewhere."""
+    return str(Path(policy).absolute()) if is_file(policy) else policy
+
+
+def is_file(policy: str) -> bool:
+    """Whether a policy is named by its file."""
+    return ".py:" in policy or policy.endswith(".json")
+
+
+def prepare(
+    folder: Path,
+    scenario: Scenario,
+    *,
+    policy: str | None = "least-impedance",
+    models: Path | None = None,
+    gateways: int | None = None,
+    emulate: bool = True,
+    where: Listen = HERE,
+    seed: int = 0,
+    client_s: float = 0.0,
+    otlp: str | None = None,
+) -> Store:
+    """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
+
+    What stays keeps its port, its core and its draws, whatever is added before it.
+
+    Args:
+        folder: state of the system. What is known there of processes and streams is kept.
+        policy: of streams; None keeps the one of a system that runs, which its controller switches.
+        models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
+            returns its input.
+        gateways: how many; None for one at each site.
+        emulate: links and workers take the scenario's time; without, their own.
+        where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
+            free ones where it says 0. Certificate and key are copied.
+        seed: keys the emulated delays and the policy.
+        client_s: time that clients on this machine take themselves; deducted from the emulated ways.
+        otlp: address of a collector that traces go to; None for no traces.
+    Raises:
+        ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
+            be made.
+        PolicyError: a policy of its services is unknown.
+        RunError: an earlier change is under way, or the state is damaged or cannot be written.
+    """
+    check_otlp(otlp)
+    world = World.build(scenario.catalog, scenario.topology)
+    count = len(scenario.topology.sites) if gateways is None else gateways
+    services = services_of(scenario)
+    _check(world, services, count)
+    if where.pair:
+        tls_server(*where.pair)
+    check_whole(folder / DATABASE)
+    store = Store(folder / DATABASE)
+    change = changes.begin(store)
+    digest = _write(scenario, store)
+    known = _Known(store, world)
+    kinds = {
+        name: _settings(variant, _file(variant, models, folder), emulate, seed) | {"otlp": otlp}
+        for name in dict.fromkeys(world.variant_names)
+        if (variant := scenario.catalog.variant(name))
+    }
+    workers = [
+        known.worker(world.worker_names[w], kinds[world.variant_names[w]]) for w in range(world.workers)
+    ]
+    settings = {
+        "splits": {p.name: p.settings["split"] for p in workers if p.settings["split"]},
+        "emulate": emulate, "seed": seed, "client_s": client_s,
+        "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
+        "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
+    }  # fmt: skip
+    sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
+    wanted = [
+        *workers,
+        *_replicas(store, services, kinds, policy is None),
+        *known.gateways(sites, where, settings),
+    ]
+    store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
+    if policy is not None:
+        store.put("policy", _located(policy))
+    store.put("token", where.token)
+    store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
+    if change.before is not None:
+        change.before["renamed"] = known.renamed
+    changes.write_change(store, change)
+    keep_copy(store.file)
+    return store
+
+
+def _write(scenario: Scenario, store: Store) -> str:
+    """Write a scenario for all processes to read; returns its digest: gateways start anew for another."""
+    text = dump_scenario(scenario)
+    changes.write_scenario(store, text)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _copy_tls(where: Listen, folder: Path) -> str | None:
+    """Copy certificate and key: gateways start again with what was seen to fit; returns their digest."""
+    if where.pair is None:
+        return None
+    certificate, key = (file.read_bytes() for file in where.pair)
+    digest = hashlib.sha256(certificate + key).hexdigest()[:16]
+    for file, content in zip(tls_files(folder, digest), (certificate, key), strict=True):
+        private.write_file(file, content)
+    return digest
+
+
+def _check(world: World, services: Services | None, gateways: int) -> None:
+    """Few enough processes for one machine, and policies that fit the services.
+
+    Raises:
+        ScenarioError: too many processes.
+        PolicyError: a policy of the services cannot be loaded, or is for others.
+    """
+    workers = world.workers + (int(services.system.initial.sum()) if services is not None else 0)
+    if workers + gateways > MOST_PROCESSES:
+        raise ScenarioError(
+            f"workers: {workers} and {gateways} gateways are more than {MOST_PROCESSES} processes; "
+            "use a smaller scenario, or --gateways 1"
+        )
+    if services is not None:
+        begin(load_request_policy(services.spec.dispatch), services.system)
+        begin(load_replica_policy(services.spec.orchestrate), services.system)
+
+
+def replica(
+    services: Services, n: int, s: int, taken: Collection[str], settings: Mapping[str, Any], port: int
+) -> Process:
+    """A replica of service s on node n, with the least number that gives a name which is not `taken`."""
+    service, node, number = services.names[s], services.nodes[n], 0
+    while f"{service}@{node}#{number}" in taken:
+        number += 1
+    more = {"service": service, "node": node, "entity": 10_000 * (s + 1) + 100 * n + number}
+    return Process(f"{service}@{node}#{number}", "replica", port, {**settings, **more}, _core(n + number))
+
+
+def _choose(store: Store, services: Services, runs: bool) -> None:
+    """Note the policies of services, but leave to the controller of a system that runs what it can switch.
+
+    It cannot switch to a file, nor from a policy that does not fit: these are changed with the services.
+    """
+    wanted: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "request_policy": (services.spec.dispatch, load_request_policy),
+        "replica_policy": (services.spec.orchestrate, load_replica_policy),
+    }
+    for setting, (name, load) in wanted.items():
+        former = store.get(setting)
+        if not runs or former is None or is_file(name) or not _fits(load, former, services):
+            store.put(setting, _located(name))
+
+
+def _fits(load: Callable[[str], Any], name: str, services: Services) -> bool:
+    """Whether a policy can be used with services."""
+    try:
+        begin(load(name), services.system)
+    except PolicyError:
+        return False
+    return True
+
+
+def _replicas(
+    store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]], runs: bool
+) -> list[Process]:
+    """Replicas that are wanted already and still fit; the first ones of services that have none."""
+    if services is None:
+        return []
+    store.put("services", {name: kinds[name] for name in services.names})
+    _choose(store, services, runs)
+    left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
+    kept: list[Process] = []
+    for running in store.processes("replica"):
+        old, place = running.process, services.place(running.process.settings)
+        if place is None or not old.wanted:
+            continue
+        n, s = place
+        if left[n] * ROOM >= services.system.service_memory_bytes[s]:
+            left[n] -= services.system.service_memory_bytes[s]
+            fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
+            kept.append(replace(old, settings={**kinds[services.names[s]], **fresh}))
+    have, taken = {p.settings["service"] for p in kept}, {r.process.name for r in store.processes()}
+    first = services.system.initial.sum(axis=0).tolist()
+    wish = [0 if name in have else count for name, count in zip(services.names, first, strict=True)]
+    placed = first_replicas(wish, services.system.service_memory_bytes, left)
+    for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
+        kept.append(replica(services, n, s, taken, kinds[services.names[s]], free_port()))
+        taken.add(kept[-1].name)
+    return kept
+
+
+def _core(number: int) -> tuple[int, ...]:
+    """One of this machine's cores, in turn; none where processes cannot be kept on one."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return (cores[number % len(cores)],) if cores else ()
+
+
+def _settings(variant: Variant, file: Path, emulate: bool, seed: int) -> dict[str, Any]:
+    """What a worker of a variant needs to run, besides its number."""
+    split = str(file.parent) if file.parent.suffix == SUFFIX else None  # takes the time that it takes
+    return {
+        "model": variant.name, "file": str(file), "split": split, "max_batch": variant.max_batch,
+        "batch_timeout_s": variant.batch_timeout_s, "capacity_qps": variant.capacity_qps,
+        "profile": asdict(variant.profile) if emulate and split is None else None, "seed": seed,
+    }  # fmt: skip
+
+
+def _file(variant: Variant, models: Path | None, folder: Path) -> Path:
+    """The ONNX file of a variant: from `models`, its own, or a stand-in."""
+    for name in (f"{variant.name}{SUFFIX}/{WHOLE}", f"{variant.name}.onnx", f"{variant.model}.onnx"):
+        if models is not None and (models / name).is_file():
+            return (models / name).resolve()
+    if variant.file is not None:
+        if not Path(variant.file).is_file():
+            raise ScenarioError(f"variants.{variant.name}.file: no file {variant.file}; correct it")
+        return Path(variant.file).resolve()
+    file = folder / STAND_IN
+    if not file.is_file():
+        write_stand_in(file)
+    return file.resolve()
+
+
+def write_stand_in(file: Path) -> None:
+    """A network that returns its input: x FP32 [n, size] → y."""
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "size"]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "stand-in", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    private.write_file(file, model.SerializeToString())
+
+
+class _Known:
+    """What a system has already: it keeps its place when the scenario changes around it."""
+
+    def __init__(self, store: Store, world: World) -> None:
+        self.rows = {running.process.name: running for running in store.processes()}
+        self.renamed: dict[str, str] = {}
+        for name in world.worker_names:
+            former = known_as(name, self.rows)
+            if former is not None and former != name and former not in world.worker_names:
+                self.renamed[former] = name
+                self.rows[name] = self.rows.pop(former)
+        self._entities = {r.process.settings["entity"] for r in self._of("worker")}
+
+    def _of(self, kind: str) -> list[Running]:
+        return [running for running in self.rows.values() if running.process.kind == kind]
+
+    def worker(self, name: str, settings: Mapping[str, Any]) -> Process:
+        """A worker at the port and core, and with the draws, that it had; a new one takes what is free."""
+        if name in self.rows:
+            old = self.rows[name].process
+            entity = old.settings["entity"]
+            return Process(
+                name, "worker", old.port, {**settings, "entity": entity}, _still(old.cores, entity)
+            )
+        entity = next(number for number in itertools.count() if number not in self._entities)
+        self._entities.add(entity)
+        return Process(name, "worker", free_port(), {**settings, "entity": entity}, _core(entity))
+
+    def gateways(self, sites: Sequence[str], where: Listen, settings: Mapping[str, Any]) -> list[Process]:
+        """Gateways for sites; those that are there keep theirs."""
+        left, numbers = list(sites), dict[int, str]()
+        for running in self._of("gateway"):
+            if running.process.settings["site"] in left:
+                left.remove(running.process.settings["site"])
+                numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
+        free = (number for number in itertools.count() if number not in numbers)
+        numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
+        return [self._gateway(number, site, where, settings) for number, site in sorted(numbers.items())]
+
+    def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
+        name = f"gateway-{number}"
+        before = self.rows[name].process if name in self.rows else None
+        port = where.port + number if where.port else before.port if before else free_port()
+        grpc_port = where.grpc_port and where.grpc_port + number
+        if grpc_port == 0:
+            grpc_port = (before.settings.get("grpc_port") if before else None) or free_port()
+        return Process(name, "gateway", port, {**settings, "site": site, "grpc_port": grpc_port})
+
+
+def _still(cores: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """The cores that a process is kept on, where this machine still has them."""
+    here = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    return cores if cores and here.issuperset(cores) else _core(number)

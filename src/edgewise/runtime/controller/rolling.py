@@ -1,0 +1,240 @@
+"""A running system takes over what is wanted now, process by process, or goes back to what was wanted before.
+
+What is new is started first. Then each worker whose settings change gets a successor beside it, at another
+port: it loads its network and runs it once; when it is ready all gateways move to it, and the former one
+drains and ends. A gateway keeps its port: its successor shows at another one that it can begin, and takes
+its place when the former one has ended. What cannot become ready ends the change, and all of it is undone.
+Last, what is no longer wanted ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from edgewise.errors import EdgewiseError, RunError
+from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.backends.local import place_file
+from edgewise.runtime.controller.changes import (
+    DONE,
+    FAILED,
+    UNDER_WAY,
+    UNDOING,
+    Change,
+    free_port,
+    read_change,
+    undo,
+    write_change,
+)
+from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.words import said_last
+
+log = logging.getLogger("edgewise.rolling")
+LOADING_S = 300.0  # a large network on a slow disk
+REACH_S = 60.0  # from a worker's being ready to its being up for every gateway
+SETTLE_S = 2.0  # what gateways had sent, or were about to send, has come to a former worker
+TRIES = 2  # ends of a process, before it ever served, that fail a change
+PAUSE_S = 0.05
+Ask = Callable[[Process, str], Awaitable[Any]]
+
+
+class ChangeError(RunError):
+    """A process cannot become ready: which, and why."""
+
+
+class Rolling:
+    """Brings changes about.
+
+    Args:
+        store: what is wanted, and the change.
+        backend: runs processes.
+        ask: JSON of a process's answer to GET, None where it gives none.
+        end: tells the process of a handle to end, and kills it when that takes too long.
+        ending: the whole system ends.
+    """
+
+    def __init__(
+        self, store: Store, backend: Backend, ask: Ask, end: Callable[[str], None], ending: asyncio.Event
+    ) -> None:
+        self.store, self.backend, self.ending = store, backend, ending
+        self._ask, self._end, self._folder = ask, end, store.file.parent
+
+    def report(self) -> dict[str, Any]:
+        """State of the latest change, and why it failed."""
+        change = read_change(self.store)
+        return {"state": change.state if change else DONE, "why": change.why if change else ""}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a change that has not come to its end."""
+        change = read_change(self.store)
+        return change is not None and change.open
+
+    async def keep(self, period_s: float = 0.1) -> None:
+        """Bring about one change after the other."""
+        while True:
+            await asyncio.sleep(period_s)
+            change = read_change(self.store)
+            if change is not None and change.open and not self.ending.is_set():
+                with suppress(StoreError):  # what cannot be written down is not done; the next pass goes on
+                    await self._bring_about(change)
+
+    def reconcile(self) -> None:
+        """One pass: end the processes that gave their place away."""
+        if self.ending.is_set():
+            with suppress(StoreError):
+                self.store.drop_successors()
+        for handle, port, since_s in self.store.retired():
+            if not self.backend.alive(handle):
+                with suppress(StoreError):
+                    self.store.forget_retired(handle)
+                place_file(self.store.file.parent, port).unlink(missing_ok=True)  # nobody takes it again
+            elif self.ending.is_set() or (since_s is not None and time.time() - since_s > SETTLE_S):
+                self._end(handle)
+
+    async def _bring_about(self, change: Change) -> None:
+        try:
+            await self._carry_out()
+        except StoreError:
+            raise
+        except EdgewiseError as error:
+            if not self.ending.is_set():
+                self._failed(change, str(error))
+            return
+        state = FAILED if change.state == UNDOING else DONE
+        write_change(self.store, change.in_state(state))
+        log.info("changed" if state == DONE else "change undone")
+
+    def _failed(self, change: Change, why: str) -> None:
+        log.error("change failed", extra={"why": why})
+        if change.state == UNDER_WAY and change.before is not None:
+            undo(self.store, change.before)
+            write_change(self.store, change.in_state(UNDOING, why))
+            return
+        self.store.drop_successors()
+        write_change(self.store, change.in_state(FAILED, change.why or why))
+        if change.before is None:  # nothing ran before: nothing shall go on in circles now
+            self.ending.set()
+
+    async def _carry_out(self) -> None:
+        rows = self.store.processes()
+        await self._all_ready(r.process.name for r in rows if not r.outdated or r.process.kind == "gateway")
+        outdated = [r for r in rows if r.outdated]
+        for running in outdated:
+            if running.process.kind != "gateway":
+                await self._replace(running.process.name)
+        self.store.release_retired()  # of a controller that ended in between
+        for running in outdated:
+            if running.process.kind == "gateway":
+                await self._replace_gateway(running.process.name)
+
+    # workers
+
+    async def _replace(self, name: str) -> None:
+        """Start a successor beside a worker or replica, and give it the place when it is ready."""
+        found = self.store.successor(name)
+        if found is None:
+            return
+        process, handle = found
+        if handle is None:
+            handle = self.backend.start(process)
+            self.store.successor_started(name, handle)
+            log.info("successor started", extra={"who": name, "port": process.port})
+        await self._until_ready(process, handle, "/v2/health/ready")
+        self.store.succeed(name)
+        log.info("successor took over", extra={"who": name})
+        await self._reached({name})
+        self.store.release_retired()
+
+    async def _until_ready(self, process: Process, handle: str, path: str) -> None:
+        until_s = time.monotonic() + LOADING_S
+        while await self._ask(process, path) is None:
+            self._go_on(process.name, until_s, "its successor is not ready")
+            if not self.backend.alive(handle):
+                raise ChangeError(
+                    f"{process.name}: ended before it was ready: {said_last(self._folder, process.name)}"
+                )
+            await asyncio.sleep(PAUSE_S)
+
+    # gateways
+
+    async def _replace_gateway(self, name: str) -> None:
+        """Try a successor at another port; then end the gateway, and start it anew at its own."""
+        found = self.store.successor(name)
+        if found is None:
+            return
+        process, handle = found
+        if handle is not None:  # tried by a controller that ended in between
+            self.backend.stop(handle, force=True)
+        trial = replace(process, port=free_port(), settings=process.settings | {"trial": True})
+        handle = self.backend.start(trial)
+        self.store.successor_started(name, handle)
+        await self._until_ready(trial, handle, "/v2/health/live")
+        self.backend.stop(handle, force=True)
+        former = self._row(name)
+        self.store.successor_started(name, None)
+        self.store.succeed(name)
+        while former is not None and former.handle and self.backend.alive(former.handle):
+            self._end(former.handle)
+            await asyncio.sleep(PAUSE_S)
+        await self._all_ready([name])
+
+    def _gateways(self) -> list[Running]:
+        return [r for r in self.store.processes("gateway") if r.process.wanted and r.handle]
+
+    # all of them
+
+    async def _all_ready(self, names: Iterable[str]) -> None:
+        """Wait until processes are ready, and workers up for every gateway."""
+        chosen = set(names)
+        await asyncio.gather(*(self._ready(name) for name in chosen))
+        await self._reached(chosen)
+
+    async def _ready(self, name: str) -> None:
+        until_s = time.monotonic() + LOADING_S
+        while (running := self._row(name)) is not None and running.process.wanted:
+            if running.handle and await self._ask(running.process, "/v2/health/ready") is not None:
+                return
+            if running.failures >= TRIES:
+                words = said_last(self._folder, name)
+                raise ChangeError(f"{name}: ended {running.failures} times before it was ready: {words}")
+            self._go_on(name, until_s, "is not ready")
+            await asyncio.sleep(PAUSE_S)
+
+    async def _reached(self, names: set[str]) -> None:
+        """Wait until every gateway that serves has these workers up, where the store says that they are."""
+        until_s = time.monotonic() + REACH_S
+        while True:
+            places = {
+                r.process.name: r.process.url for r in self.store.processes("worker") if r.process.wanted
+            }
+            missing = [
+                view["worker"]
+                for running in self._gateways()
+                for view in await self._ask(running.process, "/v1/admin/workers") or ()
+                if view["worker"] in names & places.keys() - self._moved(running)
+                and not (view["up"] and view["url"] == places[view["worker"]])
+            ]
+            if not missing:
+                return
+            self._go_on(missing[0], until_s, "is not up for every gateway")
+            await asyncio.sleep(PAUSE_S)
+
+    def _moved(self, gateway: Running) -> set[str]:
+        """Workers that an operator gave another address in a gateway."""
+        return set(self.store.get(f"moved {gateway.process.name}", {}))
+
+    def _go_on(self, name: str, until_s: float, why: str) -> None:
+        if self.ending.is_set():
+            raise ChangeError("the system ends")
+        if time.monotonic() > until_s:
+            raise ChangeError(f"{name}: {why} in time; see its log")
+
+    def _row(self, name: str) -> Running | None:
+        return next((r for r in self.store.processes() if r.process.name == name), None)

@@ -1,0 +1,64 @@
+"""What a live system leaves behind stays bounded: closed streams, ended jobs, logs, and what jobs write.
+
+Rows of what is open are never touched. A log is begun anew when it is large; the process that writes it goes
+on in the same file, so what it writes between the copy and the cut is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.logs import begin_anew
+from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.store import Store
+
+log = logging.getLogger("edgewise.upkeep")
+OLDEST_S = 30 * 86400.0  # of rows and of logs
+MOST_STREAMS, MOST_JOBS = 50_000, 5_000  # that are closed or have ended; the latest are kept
+LOG_BYTES, LOGS = 10 * 2**20, 3  # of a process's log, and how many of them, the present one included
+OUTPUT_BYTES, OUTPUTS = 64 * 2**20, 2  # the same of what a job writes
+
+
+class Upkeep:
+    """Tidies the folder of a live system.
+
+    Args:
+        store: of the system; its folder has the logs.
+        jobs: of the system.
+    """
+
+    def __init__(self, store: Store, jobs: LiveJobs) -> None:
+        self.store, self.jobs = store, jobs
+        self._failed = ""
+
+    async def keep(self, period_s: float = 5.0) -> None:
+        """Go on for ever."""
+        while True:
+            try:
+                self.step(time.time())
+                await asyncio.to_thread(self.shorten, time.time())
+                self._failed = ""
+            except (OSError, StoreError) as error:  # the next pass may do better
+                if str(error) != self._failed:
+                    log.error("upkeep", extra={"why": str(error)})
+                self._failed = str(error)
+            await asyncio.sleep(period_s)
+
+    def step(self, now_s: float, streams: int = MOST_STREAMS, jobs: int = MOST_JOBS) -> None:
+        """Forget streams and jobs that are over, but for the latest `streams` and `jobs`."""
+        self.store.purge_streams(streams, now_s - OLDEST_S)
+        self.jobs.forget(jobs, now_s - OLDEST_S)
+
+    def shorten(self, now_s: float, log_bytes: int = LOG_BYTES, output_bytes: int = OUTPUT_BYTES) -> None:
+        """Begin large logs and outputs anew, and remove logs that nobody has written for long."""
+        folder = self.store.file.parent
+        for file in (folder / "logs").glob("*.log"):
+            begin_anew(file, log_bytes, LOGS)
+        for file in (folder / "logs").glob("*.log*"):
+            if now_s - file.stat().st_mtime > OLDEST_S:
+                file.unlink()
+        for file in (folder / "jobs").glob("*/output"):
+            begin_anew(file, output_bytes, OUTPUTS)

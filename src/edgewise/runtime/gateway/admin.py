@@ -1,0 +1,192 @@
+"""The gateway's administration, below /v1/admin: it needs the operator's token, see `http.Guard`.
+
+GET  /v1/admin/policy                the policy in use and those there are
+PUT  /v1/admin/policy                {"policy": name}: switch; bindings stay
+GET  /v1/admin/shadow                what a second policy would have done
+PUT  /v1/admin/shadow                {"policy": name}: begin anew; {"policy": ""}: end
+GET  /v1/admin/replicas              totals of services, and each replica's state and requests
+GET  /v1/admin/request-policy        the policy that dispatches requests of services
+PUT  /v1/admin/request-policy        {"policy": name}: switch
+GET  /v1/admin/operations[/{id}]     how far a switch is; PUT answers 202 and says where to ask
+GET  /v1/admin/workers               each worker's address, state and load
+PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: any Open Inference Protocol server;
+                                     without a token it is shown none
+POST /v1/admin/drain                 take no more streams and queries
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from functools import partial
+from typing import Any
+
+from edgewise import policies
+from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.runtime import http
+from edgewise.runtime.compiling import KINDS, compiled, try_out
+from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.service_requests import ServiceRequests
+from edgewise.runtime.guarded import Limited
+from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations
+from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
+from edgewise.runtime.store import is_text
+
+log = logging.getLogger("edgewise.admin")
+HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
+NO_SERVICES = "the scenario has no orchestration; add services to it"
+
+
+def with_admin(gateway: Gateway) -> http.Handler:
+    """A handler for the gateway's own paths and for those of its administration."""
+    operations = Operations("/v1/admin/operations")
+
+    async def handle(request: http.HttpRequest) -> http.Response:
+        parts = request.parts
+        if parts[:2] != ["v1", "admin"]:
+            return await gateway.handle(request)
+        rest = parts[2:]
+        if rest[:1] == ["operations"]:
+            return operations.answer(request, rest[1:])
+        if rest in (["policy"], ["shadow"], ["request-policy"]):
+            return _policies(gateway, operations, request, rest[0])
+        return _admin(gateway, request, rest)
+
+    return handle
+
+
+def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http.Response:
+    match request.method, rest:
+        case "GET", ["workers"]:
+            return http.as_json([_worker(gateway, worker) for worker in range(len(gateway.upstreams))])
+        case "PUT", ["workers", name]:
+            return _move(gateway, name, request.body)
+        case "GET", ["replicas"]:
+            return http.as_json(_services(gateway).core.report())
+        case "POST", ["drain"]:
+            gateway.draining = True
+            return http.as_json({"draining": True})
+        case _, ["workers" | "replicas" as name]:
+            return not_allowed(f"/v1/admin/{name} takes GET", "GET")
+        case _, ["workers", _]:
+            return not_allowed("/v1/admin/workers/{name} takes PUT", "PUT")
+        case _, ["drain"]:
+            return not_allowed("/v1/admin/drain takes POST", "POST")
+    return http.failure(404, f"no {request.path}")
+
+
+def _services(gateway: Gateway) -> ServiceRequests:
+    """The services of a gateway.
+
+    Raises:
+        ProtocolError: it has none; status 404.
+    """
+    if gateway.services is None:
+        raise ProtocolError(NO_SERVICES, status=404)
+    return gateway.services
+
+
+# policies
+
+
+def _policies(
+    gateway: Gateway, operations: Operations, request: http.HttpRequest, what: str
+) -> http.Response:
+    """Say which policy is in use, or begin to switch it."""
+    of_requests = what == "request-policy"
+    services = _services(gateway) if of_requests else None
+    have = request_policies() if of_requests else policies.names()
+    if request.method == "PUT":
+        name = field(request.body, "policy", empty=what == "shadow")
+        if name or what != "shadow":
+            check_name(name, have)
+        return operations.accepted(operations.begin(what, name, partial(_switch, gateway)))
+    if request.method != "GET":
+        return not_allowed(f"/v1/admin/{what} takes GET and PUT", "GET", "PUT")
+    if what == "shadow":
+        shadow = gateway.session.shadow
+        return http.as_json({"policy": ""} if shadow is None else shadow.report())
+    policy = gateway.session.core.policy if services is None else services.core.policy
+    return http.as_json({"policy": policy.name, "available": have})
+
+
+async def _switch(gateway: Gateway, operation: Operation) -> None:
+    """Have a policy compiled apart, load it in a thread, and use it: requests are answered meanwhile.
+
+    Raises:
+        PolicyError: it cannot be loaded.
+    """
+    session, name = gateway.session, operation.policy
+    services = gateway.services.core.services if gateway.services is not None else None
+    if not name:
+        session.watch_with(None)
+        return
+    tried = ((KINDS[operation.what], name), session.world, services)
+    await compiled(*tried, lambda: operation.enter(COMPILING))
+    operation.enter(SWITCHING)
+    sys.setswitchinterval(HAND_OVER_S)
+    await asyncio.to_thread(try_out, *tried)
+    if operation.what == "request-policy":
+        _services(gateway).core.use(await asyncio.to_thread(load_request_policy, name), Limited())
+        return
+    policy = await asyncio.to_thread(policies.load, name)
+    if operation.what == "shadow":
+        session.watch_with(policy)
+    else:
+        session.use(policy)
+
+
+# workers
+
+
+def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:
+    world, view, target = gateway.session.world, gateway.session.core.view(), gateway.upstreams[worker]
+    requests = {} if gateway.services is None else gateway.services.at(world.worker_names[worker])
+    return {
+        "worker": world.worker_names[worker],
+        "variant": world.variant_names[worker],
+        "url": target.client.url,
+        "model": target.model,
+        "up": target.up,
+        "refuses_token": target.refuses,
+        "streams": int(view.streams[worker]),
+        "load_qps": float(view.load_qps[worker]),
+        "capacity_qps": float(world.capacity_qps[worker]),
+        **requests,
+    }
+
+
+def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
+    world = gateway.session.world
+    if name not in world.worker_names:
+        raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
+    url, model = field(body, "url"), field(body, "model")
+    token = field(body, "token") if "token" in json.loads(body) else None
+    worker = world.worker_names.index(name)
+    try:
+        http.check_token(token)
+        gateway.move(worker, url, model, token)
+    except (ScenarioError, ValueError) as error:
+        raise ProtocolError(str(error)) from None
+    gateway.book.moved(name, url, model, token)
+    log.info("worker moved", extra={"worker": name, "url": url, "model": model})
+    return http.as_json(_worker(gateway, worker))
+
+
+def field(body: bytes, name: str, empty: bool = False) -> str:
+    """A text in a JSON object.
+
+    Raises:
+        ProtocolError: it is missing, no text, or empty where it must not be.
+    """
+    try:
+        stated = json.loads(body)
+    except (ValueError, RecursionError):
+        stated = None
+    value = stated.get(name) if isinstance(stated, dict) else None
+    if not isinstance(value, str) or not (value or empty) or not is_text(value):
+        raise ProtocolError(f"{name}: a JSON object with this field, a string, is needed")
+    return value

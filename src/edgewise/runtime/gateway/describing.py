@@ -1,0 +1,73 @@
+"""What a gateway says of its tasks and services: metadata, readiness, and what clients of Triton ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgewise.runtime import http
+from edgewise.runtime.gateway.upstream import Upstream
+from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.protocol import triton
+
+ALL = (["v2", "models", "stats"], ["v2", "repository", "index"])
+KINDS: tuple[list[str], ...] = ([], ["ready"], ["config"], ["stats"])
+
+
+async def describe(
+    request: http.HttpRequest, task: str, what: list[str], targets: Sequence[Upstream], draining: bool
+) -> http.Response:
+    """Answer GET /v2/models/{task}, …/ready, …/config and …/stats from those who serve the task."""
+    if what not in KINDS:
+        return http.failure(404, f"no {request.path}")
+    if request.method != "GET":
+        return not_allowed(f"{request.path} needs GET", "GET")
+    up = [target for target in targets if target.up]
+    match what:
+        case ["ready"]:
+            ready = bool(up) and not draining
+            return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
+        case ["stats"]:
+            return http.as_json({"model_stats": [await _stats(task, up)]})
+    for target in up:
+        found = await _config(target) if what else await target.about()
+        if found is not None:
+            return http.as_json({**found, "name": task})
+    return http.failure(503, f"no worker of the task {task!r} answers")
+
+
+async def describe_all(
+    request: http.HttpRequest, tasks: Mapping[str, Sequence[Upstream]], draining: bool
+) -> http.Response | None:
+    """Answer about all tasks: GET /v2/models/stats, POST /v2/repository/index; None for other paths."""
+    parts = request.parts
+    if parts == ALL[0] and "stats" not in tasks:
+        if request.method != "GET":
+            return not_allowed("stats needs GET", "GET")
+        every = (_stats(task, [each for each in targets if each.up]) for task, targets in tasks.items())
+        return http.as_json({"model_stats": await asyncio.gather(*every)})
+    if parts == ALL[1]:
+        if request.method != "POST":
+            return not_allowed("index needs POST", "POST")
+        down = "draining" if draining else "no worker is up"
+        ready = {task: not draining and any(each.up for each in found) for task, found in tasks.items()}
+        models = {task: "" if yes else down for task, yes in ready.items()}
+        return http.as_json(triton.index(request.body, models))
+    return None
+
+
+async def _stats(task: str, up: Sequence[Upstream]) -> dict[str, Any]:
+    """Of all workers of a task; those that keep no statistics count nothing."""
+    servers = {(each.client.url, each.model): each for each in up}
+    answers = await asyncio.gather(*(each.about("/stats") for each in servers.values()))
+    entries = [found["model_stats"][0] for found in answers if found and found.get("model_stats")]
+    return triton.together(task, entries)
+
+
+async def _config(target: Upstream) -> dict[str, Any] | None:
+    """As its server has it, or made from its metadata."""
+    found = await target.about("/config")
+    if found is None and (metadata := await target.about()) is not None:
+        found = triton.model_config(metadata)
+    return found

@@ -1,0 +1,316 @@
+"""The gateway of an access site: asks the core where a stream goes, then forwards its queries.
+
+Clients name the task in the URL; the variant is the scheduler's choice and is reported back.
+
+    …      /v1/streams[/{id}]           see `streams`
+    POST   /v2/models/{task}/infer      a query, with header `edgewise-stream: {id}`, or with its
+                                        stream's needs as headers (`needs.HEADERS`)
+    GET    /metrics, /openapi.json
+    …      /v1/admin/…                  see `admin`
+
+A service (see `service_requests`) may stand for the task; its requests have no stream.
+Without `edgewise-stream`, queries of one task that state the same needs make one stream; it is
+opened by the first and closed when idle. Beyond the declared rate of a stream its queries are answered 429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgewise.core.views import REASONS, Violation
+from edgewise.errors import ProtocolError
+from edgewise.model.work import Stream
+from edgewise.runtime import http
+from edgewise.runtime.gateway import upstream
+from edgewise.runtime.gateway.books import Book, Counting
+from edgewise.runtime.gateway.describing import ALL, describe, describe_all
+from edgewise.runtime.gateway.forwarding import (
+    LONGEST_S,
+    LOST,
+    PASSED,
+    TRIES,
+    LiveQuery,
+    Patience,
+    forward,
+    reported,
+    took_s,
+    where_is,
+)
+from edgewise.runtime.gateway.granting import Granting
+from edgewise.runtime.gateway.service_requests import ServiceRequests
+from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.streams import LiveStreams
+from edgewise.runtime.gateway.upstream import Upstream
+from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.metrics import GatewayMetrics
+from edgewise.runtime.protocol import triton
+from edgewise.runtime.protocol.about import answer_about
+from edgewise.runtime.protocol.headers import PRIORITY, STREAM, remaining_s
+from edgewise.runtime.protocol.openapi import gateway_document
+from edgewise.runtime.tracing import OFF, Tracing
+from edgewise.runtime.worker.emulation import Ways, pass_time
+
+__all__ = ["Gateway", "Patience"]
+log = logging.getLogger("edgewise.gateway")
+EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
+
+
+@dataclass(slots=True)
+class Gateway:
+    """Serves one session over HTTP.
+
+    Args:
+        session: core, clock and records.
+        clients: one connection pool for each worker, in the world's order.
+        models: name of each worker's model in its own URL.
+        default_needs: of queries that state none, without `task`; None answers them 404.
+        patience: times.
+        max_streams: that may be open; one more is answered 429.
+        book: numbers streams and keeps them.
+        name: among gateways that share workers, which then grant reservations; None where there is one.
+        ways: emulated delays between sites and clusters; None where the network has its own.
+        site: of streams that state none; the first when None.
+        tracing: records spans of queries.
+        services: requests of services, which need no stream; None where the scenario has none.
+    """
+
+    session: Session
+    clients: list[http.Client]
+    models: Sequence[str]
+    default_needs: dict[str, Any] | None = None
+    patience: Patience = field(default_factory=Patience)
+    max_streams: int = 10_000
+    book: Book = field(default_factory=Counting)
+    name: str | None = None
+    ways: Ways | None = None
+    site: str | None = None
+    tracing: Tracing = OFF
+    services: ServiceRequests | None = None
+    draining: bool = False
+    granting: Granting | None = field(init=False, default=None)
+    upstreams: list[Upstream] = field(init=False)
+    metrics: GatewayMetrics = field(init=False)
+    streams: LiveStreams = field(init=False)
+    _tasks: frozenset[str] = field(init=False)
+    _in_flight: int = 0
+    _travelled: int = 0
+
+    def __post_init__(self) -> None:
+        pairs = zip(self.clients, self.models, strict=True)
+        self.upstreams = [Upstream(client, model) for client, model in pairs]
+        self.metrics = GatewayMetrics(self.session, self.upstreams)
+        self._tasks = frozenset(self.session.world.task_names)
+        if self.name is not None:
+            self.granting = Granting(
+                self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
+            )
+        self.streams = LiveStreams(
+            self.session, self.book, self.patience, self.granting, self.upstreams,
+            default_needs=self.default_needs, max_streams=self.max_streams, site=self.site,
+        )  # fmt: skip
+
+    async def handle(self, request: http.HttpRequest) -> http.Response:
+        """Answer one HTTP request."""
+        parts = request.parts
+        if parts in ALL:
+            tasks = [*self._tasks, *(self.services.names if self.services is not None else ())]
+            answer = await describe_all(request, {name: self._targets(name) for name in tasks}, self.draining)
+            if answer is not None:
+                return answer
+        if parts[3:5] == ["versions", "1"]:
+            del parts[3:5]  # the one that there is
+        if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
+            return await self._task(request, parts[2], parts[3:])
+        if parts[:2] == ["v1", "streams"] and len(parts) <= 3:
+            if self.draining and request.method == "POST":
+                return http.failure(503, "draining")
+            return await self.streams.handle(request, parts[2:])
+        about = ("edgewise-gateway", EXTENSIONS, self.draining, self.metrics.registry)
+        return answer_about(request, *about, gateway_document)
+
+    async def keep_time(self, telemetry_period_s: float = 1.0) -> None:
+        """Report telemetry every period and begin windows, until cancelled."""
+        session, window = self.session, -1
+        while True:
+            if int(session.clock() / session.window_s) > window:
+                window = int(session.clock() / session.window_s)
+                session.tick()
+            if self.granting is not None:
+                await self.granting.renew()
+            await asyncio.sleep(telemetry_period_s)
+            session.sample()
+            self.streams.close_unused()
+
+    async def watch(self) -> None:
+        """Check the workers' health, until cancelled."""
+        wait = self.patience
+        watching = upstream.watch(
+            self.upstreams,
+            self.worker_changed,
+            period_s=wait.health_period_s,
+            timeout_s=wait.health_timeout_s,
+            failures=wait.health_misses,
+        )
+        await asyncio.gather(watching, *([self.services.watch()] if self.services is not None else []))
+
+    async def drain(self) -> None:
+        """Take no more streams and queries, and wait for those accepted."""
+        self.draining = True
+        while self._in_flight:
+            await asyncio.sleep(0.002)
+
+    def worker_changed(self, worker: int, up: bool) -> None:
+        """A worker was seen to go down or come up: its streams move, or refused ones get another try."""
+        if self.upstreams[worker].up == up:
+            return
+        self.upstreams[worker].up = up
+        log.warning("worker %s", "up" if up else "down", extra=where_is(self.session.world, worker))
+        self.session.worker_changed(worker, up)
+        if up:
+            for stream_id in list(self.session.core.refused):
+                self.session.retry_stream(stream_id)
+        if self.granting is not None:
+            self.granting.settle_all()
+        if not up and self.upstreams[worker].silent:
+            self.upstreams[worker].client.abort()  # last: what was under way there goes elsewhere at once
+
+    def move(self, worker: int, url: str, model: str, token: str | None = None) -> None:
+        """Take another server for a worker from now on; ValueError where the address is none."""
+        old = self.upstreams[worker]
+        fresh = old.moved(http.Client.of_url(url, token), model)
+        fresh.up = old.up  # the next health check tells
+        self.upstreams[worker] = fresh
+        old.client.close()
+        if self.granting is not None:
+            self.granting.moved(worker)
+
+    def restore(self) -> int:
+        """Take over the book: where workers moved, and streams under their numbers; returns how many."""
+        for name, where in self.book.moves().items():
+            if name in self.session.world.worker_names:
+                self.move(self.session.world.worker_names.index(name), *where)
+        return self.streams.restore()
+
+    # queries
+
+    async def _task(self, request: http.HttpRequest, task: str, rest: list[str]) -> http.Response:
+        if task not in self._tasks and self._services_with(task) is None:
+            names = [*self._tasks, *(self.services.names if self.services is not None else ())]
+            why = f"task: no worker implements {task[:80]!r}; use {' or '.join(sorted(names))}"
+            return http.failure(404, why)
+        if rest == ["infer"]:
+            if request.method != "POST":
+                return not_allowed("infer needs POST", "POST")
+            with self.tracing.serve("infer", request.headers):
+                answer = await self._infer(request, task)
+                self.tracing.note(task=task, status=answer.status)
+            return answer
+        return await describe(request, task, rest, self._targets(task), self.draining)
+
+    async def _infer(self, request: http.HttpRequest, task: str) -> http.Response:
+        if self.draining:
+            return http.failure(503, "draining")
+        services = self._services_with(task)
+        if services is not None:
+            self._in_flight += 1
+            try:
+                return await services.infer(request, task)
+            finally:
+                self._in_flight -= 1
+        session, left_s = self.session, remaining_s(request.headers)
+        with self.tracing.span("decide"):
+            stream_id = await self.streams.of(request, task, min(left_s, LONGEST_S))
+            worker = session.bound_to(stream_id)
+        stream = session.served[stream_id].stream
+        if stream.task != task:
+            raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
+        if worker is None:
+            return self._reject(stream_id)
+        if (wait_s := session.query_wait_s(stream_id)) > 0.0:
+            why = f"stream {stream_id} sends more than the {stream.rate_qps:g}/s that it declared"
+            return http.failure(429, why, stream=stream_id, retry_after_s=wait_s)
+        self.streams.renew(stream_id)
+        expires_s = request.received_s + min(stream.deadline_s, left_s)
+        headers = {name: request.headers[name] for name in PASSED if name in request.headers}
+        if stream.priority:
+            headers[PRIORITY] = str(stream.priority)
+        query = LiveQuery(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
+        self._in_flight += 1
+        try:
+            if self.ways is not None:
+                return await self._travel(query, worker, stream)
+            return await self._send(query, worker)
+        finally:
+            self._in_flight -= 1
+
+    async def _travel(self, query: LiveQuery, worker: int, stream: Stream) -> http.Response:
+        """Send a query over the emulated way to its worker and back."""
+        assert self.ways is not None
+        self._travelled += 1
+        where = stream.site, int(self.session.world.cluster[worker])
+        there_s, back_s = self.ways.delays_s(*where, stream.size_bytes, query.stream_id, self._travelled)
+        await pass_time(there_s)
+        now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
+        query.ways_s = there_s + back_s - self.ways.client_s
+        answer = await self._send(query, worker if now is None else now)
+        await pass_time(query.home_s - time.monotonic())
+        return answer
+
+    def _reject(self, stream_id: int) -> http.Response:
+        self.session.query_rejected(stream_id)
+        reason = self.session.served[stream_id].reason
+        status = 503 if reason == REASONS[Violation.DOWN] else 409
+        reason = self.streams.why(stream_id)
+        return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
+
+    async def _send(self, query: LiveQuery, worker: int) -> http.Response:
+        """Send a query to its stream's worker, and elsewhere when that one is lost."""
+        session, answered = self.session, False
+        session.query_sent(worker)
+        try:
+            for left in reversed(range(TRIES)):
+                answer, lost = await self._forward(query, worker)
+                other = self._elsewhere(query, worker) if lost and left else None
+                if other is None:
+                    break
+                session.query_lost(worker)
+                worker = other
+                session.query_sent(worker)
+                self.metrics.retried()
+            if answer.status in LOST:
+                session.query_unserved(query.stream_id)
+            answered = answer.status == 200
+            if query.ways_s is not None:
+                query.home_s = query.received_s + query.ways_s + took_s(answer)
+        finally:
+            left_s = max(query.home_s - time.monotonic(), 0.0)
+            session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
+        self.metrics.answered(worker, session.clock() - query.sent_s)
+        return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
+
+    def _elsewhere(self, query: LiveQuery, lost: int) -> int | None:
+        """Where a query goes whose worker is lost; None when its stream finds no other."""
+        self.worker_changed(lost, False)
+        other = self.session.bound_to(query.stream_id)
+        return None if other == lost else other
+
+    async def _forward(self, query: LiveQuery, worker: int) -> tuple[http.Response, bool]:
+        name = self.session.world.worker_names[worker]
+        return await forward(self.upstreams[worker], name, query, self.tracing)
+
+    def _services_with(self, task: str) -> ServiceRequests | None:
+        """The services, where one of them is called so."""
+        return self.services if self.services is not None and task in self.services.names else None
+
+    def _targets(self, task: str) -> list[Upstream]:
+        """Who serves a task, or a service."""
+        services = self._services_with(task)
+        if services is not None:
+            return services.targets(task)
+        world = self.session.world
+        return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]

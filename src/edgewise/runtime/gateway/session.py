@@ -1,0 +1,382 @@
+"""The gateway without sockets: streams, the decision core, and the records of what happened.
+
+Synchronous and free of I/O; the clock is handed in. The simulator's counterpart is
+`edgewise.sim.simulate`: both build the same events for the same `DispatchCore`, and records of streams
+with the same columns, to which this adds `excess`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from edgewise.arrays import Floats
+from edgewise.core.dispatch import DispatchCore
+from edgewise.core.events import (
+    Bind,
+    Command,
+    Event,
+    Measured,
+    Refuse,
+    ReservedElsewhere,
+    StreamClosed,
+    StreamOpened,
+    Telemetry,
+    Tick,
+    WorkerChanged,
+)
+from edgewise.core.feasibility import share_of
+from edgewise.core.policing import BURST, Bucket, Buckets
+from edgewise.core.policy import DispatchPolicy
+from edgewise.core.views import REASONS, Violation
+from edgewise.core.world import World
+from edgewise.model.work import Stream
+from edgewise.runtime.gateway.shadow import Shadow
+from edgewise.runtime.guarded import Limited
+
+OUTCOMES = ("ok", "failed", "rejected", "excess")
+UNKNOWN = "(unknown)"  # every task that no worker implements
+REQUESTS_S = 5.0  # over which the load of requests is averaged
+PATIENCE_S = 2.0  # streams are opened seldom, and what decides for them may look ahead
+LEAST_QPS = 1e-3  # of such a load; less is none
+
+
+@dataclass(slots=True)
+class Served:
+    """What became of one stream's queries.
+
+    Attributes:
+        reason: why it was refused, or why it was closed, where its client did not.
+        final: its refusal stands; it is closed.
+        excess: queries beyond its declared rate; in no other figure.
+    """
+
+    stream: Stream
+    bucket: Bucket
+    close_s: float | None = None
+    worker: int | None = None
+    reason: str | None = None
+    final: bool = False
+    ok: int = 0
+    failed: int = 0
+    rejected: int = 0
+    excess: int = 0
+    answered: int = 0
+    delay_sum_s: float = 0.0
+    delay_max_s: float = 0.0
+
+
+class Session:
+    """One run of a gateway: opens and closes streams, judges answers, keeps records.
+
+    Args:
+        world: static arrays.
+        policy: decides.
+        seed: keys the policy's draws.
+        clock: seconds since the session began.
+        window_s: length of a window.
+        retry_refused: decide refused streams anew at each window.
+        keep_closed: closed streams whose records are kept; older ones are forgotten.
+        burst: queries that any stream may send at once, see `core.policing`.
+        patience_s: with the policy, and with one in shadow; a fallback decides then.
+    Attributes:
+        totals: queries by task and outcome.
+        requests_qps: (W,) normalised load of requests of services, as measured; streams reserve theirs.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        policy: DispatchPolicy,
+        seed: int,
+        clock: Callable[[], float],
+        *,
+        window_s: float = 25.0,
+        retry_refused: bool = False,
+        keep_closed: int = 10_000,
+        burst: float = BURST,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.world, self.seed, self.clock, self.window_s = world, seed, clock, window_s
+        self._patience_s = patience_s
+        self.core = DispatchCore(world, policy, seed, retry_refused=retry_refused, asking=Limited(patience_s))
+        self.served: dict[int, Served] = {}
+        self.totals: Counter[tuple[str, str]] = Counter()
+        self.retry_refused, self._buckets = retry_refused, Buckets(burst)
+        self._tasks = frozenset(world.task_names)
+        self._sojourn_s: list[list[float]] = [[] for _ in range(world.workers)]
+        self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
+        self._requested, self._others_qps = np.zeros(world.workers), np.zeros(world.workers)
+        self._sampled_s = clock()
+        self.keep_closed = keep_closed
+        self.shadow: Shadow | None = None
+        self._closed: deque[int] = deque()
+
+    def open_stream(self, stream: Stream, worker: int | None = None) -> list[Command]:
+        """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
+        bucket = self._buckets.opened(_kind(stream), stream.rate_qps, self.clock())
+        self.served[stream.id] = Served(stream, bucket)
+        return self._carry_out(self._tell(StreamOpened(self.clock(), stream, worker)))
+
+    def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
+        """Return a stream's capacity.
+
+        Args:
+            reason: why, where its client did not ask for it.
+        Raises:
+            ValueError: no such stream is open.
+        """
+        now_s = self.clock()
+        commands = self._tell(StreamClosed(now_s, stream_id))
+        served = self.served[stream_id]
+        served.close_s, served.reason = now_s, reason or served.reason
+        self._buckets.closed(_kind(served.stream), served.bucket, now_s)
+        self._closed.append(stream_id)
+        if len(self._closed) > self.keep_closed:
+            del self.served[self._closed.popleft()]
+        return commands
+
+    def refuse_for_good(self, stream_id: int) -> bool:
+        """Close a stream that was just refused, unless it may be decided anew; whether its refusal is final.
+
+        It may where `retry_refused` says so, or where only its workers are down.
+        """
+        served = self.served[stream_id]
+        if self.retry_refused or served.reason == REASONS[Violation.DOWN]:
+            return False
+        self.close_stream(stream_id)
+        served.final = True
+        return True
+
+    def retry_stream(self, stream_id: int) -> list[Command]:
+        """Ask the core anew about an open stream that it refused."""
+        return [] if self.bound_to(stream_id) is not None else self.decide_anew(stream_id)
+
+    def decide_anew(self, stream_id: int) -> list[Command]:
+        """Take an open stream off its worker, if it has one, and ask the core again."""
+        self._tell(StreamClosed(self.clock(), stream_id))
+        opened = StreamOpened(self.clock(), self.served[stream_id].stream)
+        return self._carry_out(self._tell(opened))
+
+    def reserved_elsewhere(self, worker: int, load_qps: float) -> None:
+        """A worker told what other gateways have of it."""
+        self._others_qps[worker] = load_qps
+        self._book(worker)
+
+    def _book(self, worker: int) -> None:
+        """Tell the core what there is at a worker beside its own streams."""
+        load_qps = float(self._others_qps[worker] + self.requests_qps[worker])
+        self._tell(ReservedElsewhere(self.clock(), worker, load_qps))
+
+    def share_qps(self, stream_id: int, worker: int) -> float:
+        """Load that an open stream reserves on a worker."""
+        stream = self.served[stream_id].stream
+        return float(share_of(self.world.tables, worker, stream.rate_qps, stream.size_bytes))
+
+    def watch_with(self, policy: DispatchPolicy | None) -> None:
+        """Let a second policy see the same events from now on; its commands are never carried out."""
+        self.shadow = None
+        if policy is not None:
+            opened = [s.stream for s in self.served.values() if s.close_s is None]
+            up, asking = self.core.view().up, Limited(self._patience_s)
+            self.shadow = Shadow(self.world, policy, self.seed, self.clock(), opened, up, asking)
+
+    def use(self, policy: DispatchPolicy) -> None:
+        """Switch the policy; bindings stay, and the next window's record names it."""
+        self.core.use(policy, Limited(self._patience_s))  # the former one may still be thinking
+
+    @property
+    def in_flight(self) -> Floats:
+        """(W,) queries and requests sent to each worker and not yet answered."""
+        return self._in_flight.copy()
+
+    def tick(self) -> list[Command]:
+        """A window began."""
+        return self._carry_out(self._tell(Tick(self.clock())))
+
+    def worker_changed(self, worker: int, up: bool) -> list[Command]:
+        """A worker was seen to go down or come up; its streams move."""
+        return self._carry_out(self._tell(WorkerChanged(self.clock(), worker, up)))
+
+    def sample(self) -> None:
+        """End a telemetry period: tell the core what the workers did since the last."""
+        now_s = self.clock()
+        period_s = max(now_s - self._sampled_s, 1e-9)
+        lists = self._sojourn_s
+        telemetry = Telemetry(
+            measured_s=now_s,
+            queue=self._in_flight.copy(),
+            throughput_qps=np.array([len(x) / period_s for x in lists]),
+            delay_mean_s=np.array([float(np.mean(x)) if x else 0.0 for x in lists]),
+            delay_p95_s=np.array([float(np.quantile(x, 0.95)) if x else 0.0 for x in lists]),
+        )
+        self._sojourn_s = [[] for _ in lists]
+        self._sampled_s = now_s
+        self._tell(Measured(now_s, telemetry))
+        self._measure_requests(period_s)
+
+    def _measure_requests(self, period_s: float) -> None:
+        """Average the load of requests, and book it where it changed."""
+        before, fresh = self.requests_qps.copy(), self._requested / period_s
+        self.requests_qps += (1.0 - math.exp(-period_s / REQUESTS_S)) * (fresh - before)
+        self.requests_qps[self.requests_qps < LEAST_QPS] = 0.0
+        self._requested[:] = 0.0
+        for worker in np.flatnonzero(self.requests_qps != before):
+            self._book(int(worker))
+
+    def request_sent(self, worker: int, size_bytes: float) -> None:
+        """A request of a service went to a worker, which serves streams, too."""
+        self._in_flight[worker] += 1
+        self._requested[worker] += share_of(self.world.tables, worker, 1.0, float(size_bytes))
+
+    def request_done(self, worker: int, delay_s: float | None) -> None:
+        """It came back after so long; None where it was not answered."""
+        self._in_flight[worker] -= 1
+        if delay_s is not None:
+            self._sojourn_s[worker].append(delay_s)
+
+    def bound_to(self, stream_id: int) -> int | None:
+        """The worker a stream is bound to; None when refused, closed or unknown."""
+        return self.core.bindings.get(stream_id)
+
+    def is_closed(self, stream_id: int) -> bool:
+        """Whether a stream is closed, or was never opened."""
+        served = self.served.get(stream_id)
+        return served is None or served.close_s is not None
+
+    def query_sent(self, worker: int) -> None:
+        """A query went to a worker."""
+        self._in_flight[worker] += 1
+
+    def query_lost(self, worker: int) -> None:
+        """A query did not reach its worker; it goes elsewhere."""
+        self._in_flight[worker] -= 1
+
+    def query_done(
+        self, stream_id: int, worker: int, sent_s: float, answered: bool, back_s: float = 0.0
+    ) -> None:
+        """A query came back, or is known to be lost; judged against the stream's deadline.
+
+        Args:
+            back_s: way that the answer has yet to go.
+        """
+        delay_s = self.clock() - sent_s + back_s
+        self._in_flight[worker] -= 1
+        served = self.served.get(stream_id)
+        if served is None:
+            return  # its stream was closed long ago
+        in_time = answered and delay_s <= served.stream.deadline_s
+        self._count(served, "ok" if in_time else "failed")
+        served.ok += in_time
+        served.failed += not in_time
+        if answered:
+            served.answered += 1
+            served.delay_sum_s += delay_s
+            served.delay_max_s = max(served.delay_max_s, delay_s)
+            self._sojourn_s[worker].append(delay_s)
+
+    def query_rejected(self, stream_id: int) -> None:
+        """A query of a refused stream came."""
+        served = self.served[stream_id]
+        served.rejected += 1
+        self._count(served, "rejected")
+
+    def query_wait_s(self, stream_id: int) -> float:
+        """Whether a query is within its stream's rate: 0, else the time until one will be; counted then."""
+        served = self.served[stream_id]
+        wait_s = served.bucket.take(self.clock())
+        if wait_s > 0.0:
+            served.excess += 1
+            self._count(served, "excess")
+        return wait_s
+
+    def query_unserved(self, stream_id: int) -> None:
+        """A query that was within its rate found no worker; its client may send it again."""
+        if stream_id in self.served:
+            self.served[stream_id].bucket.give_back()
+
+    def stream_records(self) -> list[dict[str, Any]]:
+        """Rows of the streams table; open streams end now."""
+        return [self._stream_row(served) for served in self.served.values()]
+
+    def stream_record(self, stream_id: int) -> dict[str, Any]:
+        """Row of one stream.
+
+        Raises:
+            KeyError: no such stream was opened.
+        """
+        return self._stream_row(self.served[stream_id])
+
+    def _tell(self, event: Event) -> list[Command]:
+        commands = self.core.handle(event)
+        if self.shadow is not None:
+            self.shadow.handle(event, self.core.bindings)
+        return commands
+
+    def _count(self, served: Served, outcome: str) -> None:
+        task = served.stream.task
+        self.totals[task if task in self._tasks else UNKNOWN, outcome] += 1
+
+    def _carry_out(self, commands: list[Command]) -> list[Command]:
+        for command in commands:
+            served = self.served[command.stream_id]
+            if isinstance(command, Bind):
+                served.worker, served.reason = command.worker, None
+            elif isinstance(command, Refuse):
+                served.worker, served.reason = None, command.reason
+        return commands
+
+    def _stream_row(self, served: Served) -> dict[str, Any]:
+        world, stream, w = self.world, served.stream, served.worker
+        return {
+            "seed": self.seed,
+            "policy": self.core.policy.name,
+            "stream": stream.id,
+            "site": world.site_names[stream.site],
+            "application": stream.application,
+            "task": stream.task,
+            "open_s": stream.open_s,
+            "close_s": self.clock() if served.close_s is None else served.close_s,
+            "rate_qps": stream.rate_qps,
+            "size_bytes": stream.size_bytes,
+            "deadline_s": stream.deadline_s,
+            "min_accuracy": stream.min_accuracy,
+            "worker": world.worker_names[w] if w is not None else None,
+            "variant": world.variant_names[w] if w is not None else None,
+            "cluster": world.cluster_names[world.cluster[w]] if w is not None else None,
+            "reason": served.reason,
+            "queries": served.ok + served.failed + served.rejected,
+            "ok": served.ok,
+            "failed": served.failed,
+            "rejected": served.rejected,
+            "excess": served.excess,
+            "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
+            "delay_max_s": served.delay_max_s if served.answered else None,
+        }
+
+
+def _kind(stream: Stream) -> tuple[int, str]:
+    """What counts as the same client coming again: all have one token, and names are for the asking."""
+    return stream.site, stream.task
+
+
+def rehearse(world: World, policy: DispatchPolicy) -> None:
+    """Have every kind of event handled once, on a world of its own: it is compiled before it counts."""
+    core = DispatchCore(world, policy, 0)
+    served = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
+    refused = replace(served, id=1, rate_qps=1e12)
+    idle = np.zeros(world.workers)
+    events: tuple[Event, ...] = (
+        *(StreamOpened(0.0, stream) for stream in (served, refused)), Tick(0.0),
+        Measured(0.0, Telemetry(0.0, idle, idle, idle, idle)), ReservedElsewhere(0.0, 0, 0.0),
+        *(WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
+        *(StreamClosed(0.0, stream.id) for stream in (served, refused)),
+    )  # fmt: skip
+    for event in events:
+        core.handle(event)
+    share_of(world.tables, 0, 1.0, 1.0)  # of requests, and of what gateways reserve

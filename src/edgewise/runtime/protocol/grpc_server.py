@@ -1,0 +1,287 @@
+"""gRPC of the protocol in front of any of our HTTP handlers: one translation, no second server.
+
+A call becomes the REST request that means the same, with its metadata as headers, and the answer
+becomes a message. So worker and gateway speak gRPC alike, with the same checks and limits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import grpc  # type: ignore[import-untyped]
+
+from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.runtime import http
+from edgewise.runtime.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
+from edgewise.runtime.protocol.headers import REMAINING
+from edgewise.runtime.protocol.messages import (
+    DTYPES,
+    InferRequest,
+    InferResponse,
+    decode_response,
+    encode_request,
+)
+from edgewise.runtime.protocol.tensors import Array, datatype_of, from_binary, from_json, shape_of, to_binary
+from edgewise.runtime.protocol.triton import DATA_TYPES
+
+CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+    "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents",
+    "UINT32": "uint_contents", "UINT64": "uint64_contents", "FP32": "fp32_contents",
+    "FP64": "fp64_contents", "BYTES": "bytes_contents",
+}  # fmt: skip
+TRAILING = ("retry-after",)  # headers of a refusal that are passed on as trailing metadata
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.NOT_FOUND, 409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED, 415: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED, 502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE, 504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}  # fmt: skip
+
+
+async def serve_grpc(
+    handler: http.Handler,
+    host: str = http.LOCALHOST,
+    port: int = 0,
+    max_body_bytes: int = http.MAX_BODY_BYTES,
+    tls: tuple[Path, Path] | None = None,
+) -> GrpcServer:
+    """Listen; port 0 takes a free one.
+
+    Args:
+        handler: the worker's or gateway's handler, guarded as it is for HTTP.
+        host, port: where.
+        max_body_bytes: largest message.
+        tls: PEM files of certificate and key.
+    Raises:
+        ScenarioError: the address or a TLS file cannot be used.
+    """
+    most = max_body_bytes + 2**16
+    sizes = [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", most)]
+    server = grpc.aio.server(options=[*sizes, ("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((_Calls(handler).rpcs(),))
+    try:
+        if tls is None:
+            bound = server.add_insecure_port(f"{host}:{port}")
+        else:
+            pair = (tls[1].read_bytes(), tls[0].read_bytes())
+            bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([pair]))
+    except (OSError, RuntimeError) as error:
+        raise ScenarioError(f"gRPC on {host}:{port}: {error}") from error
+    await server.start()
+    return GrpcServer(server, host, bound)
+
+
+class GrpcServer:
+    """A running gRPC server.
+
+    Attributes:
+        host, port: where it listens.
+    """
+
+    def __init__(self, server: Any, host: str, port: int) -> None:
+        self._server, self.host, self.port = server, host, port
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Stop listening; calls under way have `grace_s` to end."""
+        await self._server.stop(grace_s)
+
+
+class _Refused(Exception):
+    """The handler's answer was an error."""
+
+    def __init__(self, answer: http.Response, message: str) -> None:
+        super().__init__(message)
+        self.status, self.headers = answer.status, answer.headers
+
+
+class _Calls:
+    """The service's methods, in terms of a handler."""
+
+    def __init__(self, handler: http.Handler) -> None:
+        self._handler = handler
+
+    def rpcs(self) -> Any:
+        """Method handlers for grpc."""
+        table = {name: self._unary(name, getattr(self, f"_{_snake(name)}")) for name in METHODS}
+        table["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self._stream,
+            request_deserializer=MESSAGES["ModelInferRequest"].FromString,
+            response_serializer=MESSAGES["ModelStreamInferResponse"].SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, table)
+
+    def _unary(self, name: str, call: Callable[[Any, dict[str, str]], Any]) -> Any:
+        async def answer(message: Any, context: Any) -> Any:
+            try:
+                return await call(message, _headers(context))
+            except (_Refused, ProtocolError) as error:
+                code = CODES.get(error.status, grpc.StatusCode.INTERNAL)
+                said = getattr(error, "headers", {})
+                trailing = tuple((name, said[name]) for name in TRAILING if name in said)
+                await context.abort(code, str(error), trailing)
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer,
+            request_deserializer=MESSAGES[f"{name}Request"].FromString,
+            response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
+        )
+
+    async def _stream(self, messages: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        headers = _headers(context)
+        async for message in messages:
+            try:
+                answer = await self._model_infer(message, headers)
+                yield MESSAGES["ModelStreamInferResponse"](infer_response=answer)
+            except (_Refused, ProtocolError) as error:
+                yield MESSAGES["ModelStreamInferResponse"](error_message=str(error))
+
+    async def _server_live(self, message: Any, headers: dict[str, str]) -> Any:
+        return MESSAGES["ServerLiveResponse"](live=await self._ok("/v2/health/live", headers))
+
+    async def _server_ready(self, message: Any, headers: dict[str, str]) -> Any:
+        return MESSAGES["ServerReadyResponse"](ready=await self._ok("/v2/health/ready", headers))
+
+    async def _model_ready(self, message: Any, headers: dict[str, str]) -> Any:
+        path = _path(message.name, message.version)
+        return MESSAGES["ModelReadyResponse"](ready=await self._ok(f"{path}/ready", headers))
+
+    async def _server_metadata(self, message: Any, headers: dict[str, str]) -> Any:
+        return MESSAGES["ServerMetadataResponse"](**await self._json("/v2", headers))
+
+    async def _model_metadata(self, message: Any, headers: dict[str, str]) -> Any:
+        found = await self._json(_path(message.name, message.version), headers)
+        known = ("name", "versions", "platform", "inputs", "outputs")
+        return MESSAGES["ModelMetadataResponse"](**{key: found[key] for key in known if found.get(key)})
+
+    async def _model_config(self, message: Any, headers: dict[str, str]) -> Any:
+        found = await self._json(f"{_path(message.name, message.version)}/config", headers)
+        known = MESSAGES["ModelConfig"].DESCRIPTOR.fields_by_name
+        for tensor in (*found["input"], *found["output"]):
+            tensor["data_type"] = DATA_TYPES.index(tensor["data_type"].removeprefix("TYPE_")) + 1
+        config = {key: value for key, value in found.items() if key in known}
+        return MESSAGES["ModelConfigResponse"](config=config)
+
+    async def _model_statistics(self, message: Any, headers: dict[str, str]) -> Any:
+        base = _path(message.name, message.version) if message.name else "/v2/models"
+        return MESSAGES["ModelStatisticsResponse"](**await self._json(f"{base}/stats", headers))
+
+    async def _repository_index(self, message: Any, headers: dict[str, str]) -> Any:
+        body = json.dumps({"ready": message.ready}).encode()
+        answer = await self._call("POST", "/v2/repository/index", headers, body)
+        return MESSAGES["RepositoryIndexResponse"](models=json.loads(answer.body))
+
+    async def _model_infer(self, message: Any, headers: dict[str, str]) -> Any:
+        more, body = encode_request(_to_request(message))
+        path = f"{_path(message.model_name, message.model_version)}/infer"
+        answer = await self._call("POST", path, {**headers, **more}, body)
+        return _to_message(decode_response(answer.headers, answer.body))
+
+    async def _ok(self, path: str, headers: dict[str, str]) -> bool:
+        try:
+            await self._call("GET", path, headers)
+        except _Refused as error:
+            if error.status == 503:
+                return False
+            raise
+        return True
+
+    async def _json(self, path: str, headers: dict[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((await self._call("GET", path, headers)).body)
+        return found
+
+    async def _call(
+        self, method: str, path: str, headers: dict[str, str], body: bytes = b""
+    ) -> http.Response:
+        answer = await self._handler(http.HttpRequest(method, path, headers, body))
+        if answer.status >= 300:
+            try:
+                message = json.loads(answer.body)["error"]
+            except (ValueError, TypeError, KeyError):
+                message = f"status {answer.status}"
+            raise _Refused(answer, str(message))
+        return answer
+
+
+def _headers(context: Any) -> dict[str, str]:
+    """Metadata as headers, and the call's own deadline as the query's remaining time."""
+    headers = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    left_s = context.time_remaining()
+    if left_s is not None and REMAINING not in headers:
+        headers[REMAINING] = f"{left_s:.6f}"
+    return headers
+
+
+def _path(model: str, version: str) -> str:
+    base = f"/v2/models/{quote(model, safe='')}"
+    return f"{base}/versions/{quote(version, safe='')}" if version else base
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _to_request(message: Any) -> InferRequest:
+    raw, inputs = list(message.raw_input_contents), {}
+    if raw and len(raw) != len(message.inputs):
+        raise ProtocolError(f"raw_input_contents: {len(raw)} of them for {len(message.inputs)} inputs")
+    if not message.inputs:
+        raise ProtocolError("inputs: at least one tensor is needed")
+    for i, tensor in enumerate(message.inputs):
+        here = f"inputs[{i}]"
+        if tensor.name in inputs:
+            raise ProtocolError(f"{here}.name: {tensor.name!r} is given twice")
+        if tensor.datatype not in DTYPES:
+            raise ProtocolError(f"{here}.datatype: {tensor.datatype!r} is none of {', '.join(DTYPES)}")
+        shape = shape_of(list(tensor.shape), here)
+        if raw:
+            if tensor.HasField("contents"):
+                raise ProtocolError(f"{here}.contents: must be empty beside raw_input_contents")
+            inputs[tensor.name] = from_binary(memoryview(raw[i]), tensor.datatype, shape, here)
+        else:
+            inputs[tensor.name] = _from_contents(tensor, shape, here)
+    outputs = tuple(output.name for output in message.outputs)
+    parameters = {key: _value(parameter) for key, parameter in message.parameters.items()}
+    return InferRequest(inputs, outputs, message.id, True, parameters)
+
+
+def _from_contents(tensor: Any, shape: tuple[int, ...], here: str) -> Array:
+    if tensor.datatype not in CONTENTS:
+        raise ProtocolError(f"{here}: {tensor.datatype} needs raw_input_contents")
+    values = list(getattr(tensor.contents, CONTENTS[tensor.datatype]))
+    if tensor.datatype == "BYTES":
+        blob = b"".join(len(value).to_bytes(4, "little") + value for value in values)
+        return from_binary(memoryview(blob), "BYTES", shape, here)
+    return from_json(values, tensor.datatype, shape, here)
+
+
+def _to_message(response: InferResponse) -> Any:
+    message = MESSAGES["ModelInferResponse"](
+        model_name=response.model, model_version=response.version, id=response.id
+    )
+    for name, array in response.outputs.items():
+        datatype = datatype_of(name, array)
+        message.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        message.raw_output_contents.append(to_binary(array, datatype))
+    for key, value in response.parameters.items():
+        if isinstance(value, bool | int | float | str):
+            setattr(message.parameters[key], _choice(value), value)
+    return message
+
+
+def _value(parameter: Any) -> Any:
+    choice = parameter.WhichOneof("parameter_choice")
+    return getattr(parameter, choice) if choice else None
+
+
+def _choice(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return "bool_param"
+    if isinstance(value, int):
+        return "int64_param" if -(2**63) <= value < 2**63 else "uint64_param"
+    return "double_param" if isinstance(value, float) else "string_param"

@@ -1,0 +1,1 @@
+"""A worker: an Open Inference Protocol server in front of ONNX Runtime."""
