@@ -82,7 +82,7 @@ def up(
     """
     from edgewise import policies
 
-    plan, nursery = _import("plan"), _import("nursery")
+    plan, nursery = _import("controller.plan"), _import("controller.nursery")
     policies.load(policy)
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
@@ -133,7 +133,7 @@ def _use(folder: Path, scenario: Scenario, policy: str) -> None:
     wanted = {"/v1/policy": policy}
     if (services := scenario.spec.services) is not None:
         of_services = {"/v1/request-policy": services.dispatch, "/v1/replica-policy": services.orchestrate}
-        is_file = _import("plan").is_file  # these came with the change
+        is_file = _import("controller.plan").is_file  # these came with the change
         wanted |= {path: name for path, name in of_services.items() if not is_file(name)}
     for path, name in wanted.items():
         accepted = _call(folder, "PUT", path, {"policy": name})
@@ -151,12 +151,12 @@ def token(folder: Folder = DEFAULT) -> None:
 @app.command(epilog="Example: edgewise down --state runs/live")
 def down(folder: Folder = DEFAULT) -> None:
     """End everything, and wait for it: workers and gateways finish what they accepted."""
-    if (folder / _import("plan").DATABASE).is_file() and not left_of(folder):
+    if (folder / _import("controller.plan").DATABASE).is_file() and not left_of(folder):
         return out.print(escape(f"nothing runs in {folder}"))
     try:
         _call(folder, "POST", "/v1/down")
     except UnansweredError:
-        _import("nursery").end_without_controller(folder)
+        _import("controller.nursery").end_without_controller(folder)
     wait_until_down(folder)
 
 
@@ -260,7 +260,7 @@ def openapi(
     which: Annotated[str, typer.Argument(help="gateway, worker or controller.")] = "gateway",
 ) -> None:
     """Print the OpenAPI document of an interface."""
-    module = _import("openapi")
+    module = _import("protocol.openapi")
     documents = {name: getattr(module, f"{name}_document") for name in ("gateway", "worker", "controller")}
     if which not in documents:
         raise EdgewiseError(f"which: {which!r} is none of {', '.join(documents)}")
@@ -276,7 +276,7 @@ def record(
     ] = None,
 ) -> None:
     """Write the live traffic as a scenario with a trace of its streams; the system may be running."""
-    made = _import("recording").record(folder, target, last_s)
+    made = _import("clients.recording").record(folder, target, last_s)
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
     out.print(f"{made.streams} streams over {made.duration_s:.0f} s: {target}{left_out}")
 
@@ -297,7 +297,7 @@ def replay(
     table, busy = Table("policy", "queries", "ok", "failed", "rejected", box=None), None
     if live:
         found = _call(folder, "GET", "/v1/status")
-        seen, busy = _import("replaying").play(folder, source, seed)
+        seen, busy = _import("clients.replaying").play(folder, source, seed)
         table.add_row(f"{found['policy']}, live", *_counts([vars_of(s) for s in seen]))
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()] or ["least-impedance"]
@@ -359,7 +359,7 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
         RunError: there is no controller, or it refuses.
         UnansweredError: it does not answer.
     """
-    reaching, asking = _import("reaching"), _import("asking")
+    reaching, asking = _import("reaching"), _import("clients.asking")
     store = reaching.store_of(folder)
     client = reaching.operator(store)
     store.close()

@@ -42,7 +42,7 @@ def worker(
     otlp: Otlp = None,
 ) -> None:
     """Serve one ONNX file, by itself, until Ctrl-C."""
-    serving, module, logs = _import("serving"), _import("worker"), _import("logs")
+    serving, module, logs = _import("serving"), _import("worker.worker"), _import("logs")
     model = module.OnnxModel(name or file.stem, file, file.parent)
     where = serving.Listen(
         host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
@@ -92,7 +92,7 @@ def gateway(
     otlp: Otlp = None,
 ) -> None:
     """Run one gateway, by itself, in front of workers that run already."""
-    serving, logs, standalone = _import("serving"), _import("logs"), _import("standalone")
+    serving, logs, standalone = _import("serving"), _import("logs"), _import("gateway.standalone")
     loaded = config.load_scenario(scenario)
     note(not_run(loaded.spec, ("streams",), "edgewise gateway"))
     shown = read_token(workers_file, "--workers-token-file") if workers_file else None
