@@ -228,8 +228,7 @@ def _plain(text: str, where: str) -> Any:
 def dump_scenario(scenario: Scenario) -> str:
     """YAML with every default, catalog and application written out; loads back to an equal scenario."""
     data = scenario.spec.model_dump(mode="json", exclude_none=True)
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
-    return text
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
 
 
 def scenario_schema() -> dict[str, Any]:

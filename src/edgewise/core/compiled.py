@@ -171,8 +171,7 @@ def inner(function: F | None = None, *, allocates: bool = False) -> F | Callable
 def _compile(function: F, options: Mapping[str, Any], cache: bool) -> F:
     if not JIT:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.
-        plain: F = np.errstate(all="ignore")(function)
-        return plain
+        return np.errstate(all="ignore")(function)
     # What is typed at a prompt lies in no file that a cache could belong to.
     kept = cache and Path(function.__code__.co_filename).exists()
     always: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}

@@ -136,8 +136,8 @@ class CapacityView(NamedTuple):
     def used(self, ahead: int = 1) -> Floats:
         """(W, ahead, R) what the jobs that run now hold in this slot and the next ones."""
         runs = self.ends[:, None, :] > self.now + np.arange(ahead)[:, None]
-        held: Floats = np.matmul(runs.astype(np.float64), self.demand)
-        return held
+        found: Floats = np.matmul(runs.astype(np.float64), self.demand)
+        return found
 
     @property
     def free(self) -> Floats:
@@ -163,8 +163,8 @@ def left_over_of(ledger: NodeLedger, resources: int = 1, priority: int = 1) -> F
     Deferrable jobs reserve below `priority` and preemptible, so they do not count here. Kinds are those
     of `model.resources.KINDS`, cores first.
     """
-    free: Floats = ledger.left_over(priority).sum(axis=0)[:resources]
-    return free
+    found: Floats = ledger.left_over(priority).sum(axis=0)[:resources]
+    return found
 
 
 def view_of(

@@ -66,8 +66,8 @@ class NodeLedger:
         for held in self._held.values():
             if held.priority >= priority or not held.preemptible:
                 left[self._nodes[held.node]] -= held.resources.as_tuple()
-        free: Floats = np.maximum(left, 0.0)
-        return free
+        found: Floats = np.maximum(left, 0.0)
+        return found
 
     def fits(self, node: str, resources: Resources) -> bool:
         """Whether `resources` are free on `node` now."""

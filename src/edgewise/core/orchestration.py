@@ -8,7 +8,7 @@ fill the same `ReplicaView` and carry out the same two kinds of command.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,7 @@ class Requests(NamedTuple):
 
     def service_s(self) -> Floats:
         """(W, R) time a request takes on a replica."""
-        took: Floats = self.work_core_s / self.cpu_cores
-        return took
+        return self.work_core_s / self.cpu_cores
 
 
 WORLD = np.dtype([("seed", "u8"), ("clock_s", "f8"), ("cloud_delay_s", "f8")])
@@ -69,7 +68,10 @@ MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8")])
 LAYER = np.dtype([("on_disk", "i8"), ("ready_s", "f8")])
 
 
-def records(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> NDArray[Any]:
+Records: TypeAlias = "np.recarray[Any, np.dtype[np.record]]"  # fields by attribute, or as arrays by name
+
+
+def records(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> Records:
     """Zeros whose fields can be read and written by attribute, in kernels and in Python."""
     return np.zeros(shape, dtype=np.dtype((np.record, dtype))).view(np.recarray)
 
@@ -99,12 +101,12 @@ class ReplicaView(NamedTuple):
             frame.
     """
 
-    world: NDArray[Any]
-    site: NDArray[Any]
-    replicas: NDArray[Any]
-    machine: NDArray[Any]
+    world: Records
+    site: Records
+    replicas: Records
+    machine: Records
     free_disk_bytes: Floats
-    layer: NDArray[Any]
+    layer: Records
     arrived: Ints
 
     @property
@@ -115,116 +117,97 @@ class ReplicaView(NamedTuple):
     @property
     def seed(self) -> NDArray[np.uint64]:
         """(W,) key of policies' own draws."""
-        found: NDArray[np.uint64] = self.world["seed"]
-        return found
+        return self.world["seed"]
 
     @property
     def clock_s(self) -> Floats:
         """(W,) start of the slot."""
-        found: Floats = self.world["clock_s"]
-        return found
+        return self.world["clock_s"]
 
     @property
     def cloud_delay_s(self) -> Floats:
         """(W,) measured delay to the cloud."""
-        found: Floats = self.world["cloud_delay_s"]
-        return found
+        return self.world["cloud_delay_s"]
 
     @property
     def head(self) -> Ints:
         """(W, B) id of the request to dispatch, or -1."""
-        found: Ints = self.site["head"]
-        return found
+        return self.site["head"]
 
     @property
     def head_service(self) -> Ints:
         """(W, B) its service, or -1."""
-        found: Ints = self.site["head_service"]
-        return found
+        return self.site["head_service"]
 
     @property
     def head_deadline_s(self) -> Floats:
         """(W, B) its latest end."""
-        found: Floats = self.site["head_deadline_s"]
-        return found
+        return self.site["head_deadline_s"]
 
     @property
     def head_service_s(self) -> Floats:
         """(W, B) its time on a replica."""
-        found: Floats = self.site["head_service_s"]
-        return found
+        return self.site["head_service_s"]
 
     @property
     def head_cpu_cores(self) -> Floats:
         """(W, B) its cores."""
-        found: Floats = self.site["head_cpu_cores"]
-        return found
+        return self.site["head_cpu_cores"]
 
     @property
     def head_memory_bytes(self) -> Floats:
         """(W, B) its memory."""
-        found: Floats = self.site["head_memory_bytes"]
-        return found
+        return self.site["head_memory_bytes"]
 
     @property
     def head_payload_bytes(self) -> Floats:
         """(W, B) its payload."""
-        found: Floats = self.site["head_payload_bytes"]
-        return found
+        return self.site["head_payload_bytes"]
 
     @property
     def site_queue(self) -> Ints:
         """(W, B) requests that wait at each site."""
-        found: Ints = self.site["site_queue"]
-        return found
+        return self.site["site_queue"]
 
     @property
     def waiting(self) -> Ints:
         """(W, N + 1, S) requests sent and not begun."""
-        found: Ints = self.replicas["waiting"]
-        return found
+        return self.replicas["waiting"]
 
     @property
     def waiting_s(self) -> Floats:
         """(W, N + 1, S) sum of their service times."""
-        found: Floats = self.replicas["waiting_s"]
-        return found
+        return self.replicas["waiting_s"]
 
     @property
     def busy(self) -> Ints:
         """(W, N + 1, S) requests worked on."""
-        found: Ints = self.replicas["busy"]
-        return found
+        return self.replicas["busy"]
 
     @property
     def ready(self) -> Ints:
         """(W, N + 1, S) replicas that can serve."""
-        found: Ints = self.replicas["ready"]
-        return found
+        return self.replicas["ready"]
 
     @property
     def starting(self) -> Ints:
         """(W, N + 1, S) replicas that start."""
-        found: Ints = self.replicas["starting"]
-        return found
+        return self.replicas["starting"]
 
     @property
     def removing(self) -> Ints:
         """(W, N + 1, S) replicas that go when idle."""
-        found: Ints = self.replicas["removing"]
-        return found
+        return self.replicas["removing"]
 
     @property
     def free_cpu_cores(self) -> Floats:
         """(W, M) free cores of each machine."""
-        found: Floats = self.machine["free_cpu_cores"]
-        return found
+        return self.machine["free_cpu_cores"]
 
     @property
     def free_memory_bytes(self) -> Floats:
         """(W, M) free memory of each machine."""
-        found: Floats = self.machine["free_memory_bytes"]
-        return found
+        return self.machine["free_memory_bytes"]
 
     @property
     def has_layer(self) -> Bools:

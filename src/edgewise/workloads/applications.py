@@ -101,8 +101,8 @@ def fit_weights(
 
 def _tilted(scaled: Floats, slope: float) -> Floats:
     exponent = -slope * scaled
-    weights: Floats = np.exp(exponent - exponent.max())
-    return weights
+    found: Floats = np.exp(exponent - exponent.max())
+    return found
 
 
 def _mean_stay_s(length_s: float, duration_s: float) -> float:

@@ -145,8 +145,7 @@ def _cores_by_frequency(kind: Ints) -> Floats:
     edges = np.cumsum(list(CLASSES.values()))
     cores = np.empty(kinds.size)
     cores[order] = np.array(list(CLASSES))[np.minimum(np.searchsorted(edges, middle), len(CLASSES) - 1)]
-    found: Floats = cores[inverse]
-    return found
+    return cores[inverse]
 
 
 def worlds_of(
@@ -206,5 +205,4 @@ def _left_over(trace: AzureTrace, rows: Ints, pattern: DeferralPattern, slot_s: 
     twice = np.cumsum(change)[: 2 * pattern.slots]
     load = twice[: pattern.slots] + twice[pattern.slots :]
     load *= pattern.load_mean * pattern.total_cores / max(float(load.mean()), 1e-12)
-    whole: Floats = np.floor(np.clip(pattern.total_cores - load, 0.0, pattern.total_cores))
-    return whole
+    return np.floor(np.clip(pattern.total_cores - load, 0.0, pattern.total_cores))

@@ -149,8 +149,7 @@ def left_over_cores(pattern: DeferralPattern, seed: int) -> Floats:
         level = pattern.load_memory * level * (slot > 0) + fresh * shock
         noise[slot] = level
     load = np.clip(pattern.load_mean + wave + pattern.load_noise * noise, 0.0, 1.0)
-    whole: Floats = np.floor(pattern.total_cores * (1.0 - load))
-    return whole
+    return np.floor(pattern.total_cores * (1.0 - load))
 
 
 def _jobs(pattern: DeferralPattern, seed: int) -> tuple[Ints, Floats]:
@@ -187,5 +186,4 @@ def _together(one: tuple[Ints, Floats], other: tuple[Ints, Floats]) -> tuple[Int
 
 
 def _classes(shares: Sequence[float], draws: Floats) -> Ints:
-    found: Ints = np.minimum(np.searchsorted(np.cumsum(shares), draws, side="right"), len(shares) - 1)
-    return found
+    return np.minimum(np.searchsorted(np.cumsum(shares), draws, side="right"), len(shares) - 1)

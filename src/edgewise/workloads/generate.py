@@ -51,8 +51,7 @@ def arrival_times_s(arrivals: Arrivals, duration_s: float, seed: int, site: int)
     points = _unit_process(expected[-1], seed, site)
     segment = np.clip(np.searchsorted(expected, points, side="right") - 1, 0, len(rates) - 1)
     times = knots[segment] + (points - expected[segment]) / np.where(rates > 0, rates, 1.0)[segment]
-    inside: Floats = times[times < duration_s]
-    return inside
+    return times[times < duration_s]
 
 
 def draw_streams(
@@ -92,8 +91,7 @@ def _unit_process(until: float, seed: int, site: int) -> Floats:
         counters = np.arange(gaps.size, gaps.size + chunk)
         gaps = np.concatenate((gaps, -np.log(uniform(seed, Purpose.ARRIVAL, site, counters))))
     points = np.cumsum(gaps)
-    inside: Floats = points[points < until]
-    return inside
+    return points[points < until]
 
 
 def _applications(applications: tuple[Application, ...], seed: int, site: int, count: int) -> Ints:

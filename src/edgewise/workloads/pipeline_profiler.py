@@ -134,8 +134,8 @@ def _in_process(
         if done.returncode or not result.is_file():
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise ScenarioError(f"{task['code']}: failed on {kind!r}: {last}")
-        rows: list[tuple[str, float, float]] = json.loads(result.read_text())
-        return rows
+        found: list[tuple[str, float, float]] = json.loads(result.read_text())
+        return found
 
 
 def _child(folder: Path) -> None:

@@ -175,8 +175,7 @@ def _sequence(what: RequestPattern, seed: int, model: BatchModel) -> tuple[NDArr
 
 def _required_s(what: RequestPattern, duration_s: Floats) -> Floats:
     """Delay requirement of requests whose tasks took so long."""
-    found: Floats = np.clip(what.delay_scale * duration_s, what.delay_least_s, what.delay_most_s)
-    return found
+    return np.clip(what.delay_scale * duration_s, what.delay_least_s, what.delay_most_s)
 
 
 def service_needs(what: RequestPattern, model: BatchModel | None = None) -> tuple[Floats, Floats]:
@@ -230,8 +229,7 @@ def _services(what: RequestPattern, model: BatchModel, arrival: Floats, draws: F
     first = np.diff(arrival, prepend=-1.0) > 0
     keeps = ~first & (stick < model.sticky)
     source = np.maximum.accumulate(np.where(keeps, 0, np.arange(arrival.size)))
-    kept: Ints = service[source]
-    return kept
+    return service[source]
 
 
 def _shares(what: RequestPattern, model: BatchModel, kind: str) -> Floats:

@@ -144,8 +144,8 @@ def success(found: Mapping[str, Sequence[Figures]], share: int = 0) -> dict[str,
 
 def card(name: str) -> dict[str, Any]:
     """The card of a shipped policy."""
-    text: dict[str, Any] = json.loads((SHIPPED / f"{name}.json").read_text(encoding="utf-8"))
-    return text
+    found: dict[str, Any] = json.loads((SHIPPED / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def rival_of(run: Run, topology: str) -> str:

@@ -129,8 +129,8 @@ def mean_frame_rate(outcome: ServiceOutcome) -> Floats:
 
 def cost(outcome: ServiceOutcome) -> Floats:
     """(W,) Φ_c of a world, bytes."""
-    total: Floats = outcome.cost_bytes.sum(axis=1)
-    return total
+    found: Floats = outcome.cost_bytes.sum(axis=1)
+    return found
 
 
 def _sequences(run: Run) -> None:

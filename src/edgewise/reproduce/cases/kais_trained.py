@@ -73,8 +73,8 @@ def is_best(rates: Floats) -> bool:
 def _rates(run: Run, where: str, stem: str, config: TrainingConfig, seeds: int = OTHER_SEEDS) -> Floats:
     """(HELD_OUT,) rate of test worlds, mean over trainings; stations, nodes and changes are drawn from π."""
     trainings = [_trained(run, f"{stem}-{seed}", where, replace(config, seed=seed)) for seed in range(seeds)]
-    rates: Floats = np.mean([_judged(run, training, stem) for training in trainings], axis=0)
-    return rates
+    found: Floats = np.mean([_judged(run, training, stem) for training in trainings], axis=0)
+    return found
 
 
 def _judged(run: Run, training: Training, stem: str) -> Floats:
@@ -83,8 +83,7 @@ def _judged(run: Run, training: Training, stem: str) -> Floats:
     run.step(f"test worlds: {name}")
     card = export(training, run.folder / "trained", name, {})
     policies = runs.policies_of(training, card)
-    rate: Floats = evaluate(training.setting, *policies, run.seeds[:HELD_OUT]).throughput_rate
-    return rate
+    return evaluate(training.setting, *policies, run.seeds[:HELD_OUT]).throughput_rate
 
 
 def _size(config: TrainingConfig, seeds: int) -> str:

@@ -121,8 +121,8 @@ class DeferralWorlds:
         self.now += 1
         if not self.done:
             self._refresh()
-        reward: Floats = sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
-        return reward
+        found: Floats = sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
+        return found
 
     def outcome(self) -> DeferralOutcome:
         """What the schedule came to so far."""

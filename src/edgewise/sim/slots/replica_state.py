@@ -7,13 +7,13 @@ records, since kernels that take many arrays compile and run slowly.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestration import ReplicaView, Requests, new_view, records
+from edgewise.core.orchestration import Records, ReplicaView, Requests, new_view, records
 from edgewise.model.orchestration import System
 
 # Where a request stands.
@@ -55,12 +55,12 @@ class Truth(NamedTuple):
         ended: (W, 2) requests of this slot that ended in time, and that violated their deadline.
     """
 
-    request: NDArray[Any]
-    links: NDArray[Any]
-    waiting: NDArray[Any]
-    station: NDArray[Any]
-    place: NDArray[Any]
-    start: NDArray[Any]
+    request: Records
+    links: Records
+    waiting: Records
+    station: Records
+    place: Records
+    start: Records
     tally: Floats
     ended: Ints
 

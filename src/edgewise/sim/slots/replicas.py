@@ -74,13 +74,12 @@ class ServiceOutcome(NamedTuple):
     @property
     def cost_bytes(self) -> Floats:
         """(W, F) Φ_c: forwarded and image bytes."""
-        total: Floats = self.forwarded_bytes + self.image_bytes
-        return total
+        return self.forwarded_bytes + self.image_bytes
 
 
 def _share(part: Ints, whole: Ints) -> Floats:
-    share: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
-    return share
+    found: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return found
 
 
 class ReplicaWorlds:

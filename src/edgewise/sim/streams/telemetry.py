@@ -100,5 +100,4 @@ def backlog_s(view: DispatchView) -> Floats:
     """(W,) how long each worker's measured queue keeps it busy, served in full batches."""
     w = view.world
     full = (w.fixed_s + w.per_byte_s * w.largest_bytes) * (1.0 + w.batch_slope * (w.max_batch - 1))
-    busy: Floats = view.queue * full / (w.max_batch * w.servers)
-    return busy
+    return view.queue * full / (w.max_batch * w.servers)
