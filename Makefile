@@ -1,5 +1,6 @@
 # make demo     from nothing to a live gateway and a simulated comparison
-# make test     every test
+# make test     every test but those of learning, in an environment without torch
+# make test-learn  those of learning: trainers, exports, Stable-Baselines3 on every environment
 # make test-quick  the tests nearest to the change at hand, for at most a minute and a half
 # make check    format, lint, types, import rule, documentation
 # make bed      a real Kubernetes on this machine; make bed-down ends it
@@ -15,6 +16,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Of its own, since torch takes 5 GB.
+LEARN := .venv-learn/bin
 # Of its own, since the messages of Envoy bring other versions of some that traces are sent in.
 BEDS := .venv-beds/bin
 # Holds virtualenv where the interpreter comes without ensurepip; nothing is installed outside this folder.
@@ -28,7 +31,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick test-bed test-beds bed bed-down check bench docs clean
+.PHONY: help demo test test-learn test-quick test-bed test-beds bed bed-down check bench docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -42,6 +45,10 @@ PARALLEL = -n $(shell $(PYTHON) -c "import os; print(min(os.cpu_count(), 7) + 1)
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not alone" $(PARALLEL)
 	$(BIN)/python -m pytest -m alone tests/live
+
+test-learn: .venv-learn/.made
+	$(LEARN)/mypy src/edgewise/learn
+	$(LEARN)/python -m pytest tests/learn $(PARALLEL)
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest --quick $(PARALLEL) -n 2
@@ -75,7 +82,7 @@ docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-beds .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-learn .venv-beds .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and brought up to date when the requirements change.
@@ -96,6 +103,11 @@ $(VENV)/.demo: $(VENV)/.made $(REQUIREMENTS)
 $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+.venv-learn/.made: $(REQUIREMENTS) | $(VENV)/.made
+	$(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D)
+	$(@D)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev-learn]'
+	@touch $@
 
 .venv-beds/.made: $(REQUIREMENTS) picker-conformance/pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D)

@@ -2,6 +2,8 @@
 
 import os
 from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,8 @@ for size in ("COLUMNS", "LINES"):  # parallel workers have those of no terminal,
     os.environ.pop(size, None)
 settings.register_profile("edgewise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edgewise")
+LEARNING = Path(__file__).with_name("learn")
+WITHOUT_TORCH = find_spec("torch") is None
 
 
 def pytest_addoption(parser):
@@ -25,6 +29,17 @@ def pytest_configure(config):
         import quick
 
         config.pluginmanager.register(quick)
+
+
+def pytest_ignore_collect(collection_path):
+    return True if WITHOUT_TORCH and LEARNING in collection_path.parents else None
+
+
+def pytest_terminal_summary(terminalreporter):
+    if WITHOUT_TORCH:
+        terminalreporter.write_line(
+            "left out: tests/learn, this environment has no torch; make test-learn runs it"
+        )
 
 
 def pytest_collection_modifyitems(config, items):

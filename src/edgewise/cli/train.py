@@ -43,14 +43,14 @@ def aset(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
 ) -> None:
     """Train ASET by DQN; a stopped training goes on where it was saved."""
+    if state not in ("history", "pooled"):
+        raise EdgewiseError(f"--state {state!r}: use history or pooled")
+    check_folder("--out", folder)
     with extra("learn", "training"):
         from edgewise.learn import run  # slow to import, and needs an extra
         from edgewise.learn.dqn import DqnConfig
     from edgewise.policies.dispatch.meta import ALL, PAPER
 
-    if state not in ("history", "pooled"):
-        raise EdgewiseError(f"--state {state!r}: use history or pooled")
-    check_folder("--out", folder)
     config = DqnConfig(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
     config = config.improved(improve.split(","))
     name = name or f"aset-{Path(scenario).stem}"
@@ -79,9 +79,9 @@ def defer(
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/defer"),
 ) -> None:
     """Train OSDEC, or a variant of it, to start deferrable jobs."""
+    check_folder("--out", folder)
     with extra("learn", "training"):
         from edgewise.learn.defer import run  # slow to import, and needs an extra
-    check_folder("--out", folder)
     with err.status(f"{method}: starting") as status:
         made = run.make(method, seed, iterations, folder, situation, recipe, tell=status.update)
     out.print(f"policy: [bold]{made}[/bold]")
@@ -106,9 +106,9 @@ def kais(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
 ) -> None:
     """Train dispatch and orchestration of KaiS; a stopped training goes on where it was saved."""
+    check_folder("--out", folder)
     with extra("learn", "training"):
         from edgewise.learn.orchestration import run, settings  # slow to import, and need an extra
-    check_folder("--out", folder)
     name = name or f"kais-{method}-{scenario}"
     with err.status(f"{name}: starting") as status:
         card = run.carried_out(

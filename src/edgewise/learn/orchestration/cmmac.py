@@ -244,7 +244,8 @@ class Dispatcher:
             self.refresh()
 
     def _minibatches(self, slots: int) -> tuple[Tensor, ...]:
-        return torch.randperm(slots).chunk(math.ceil(slots / self.config.minibatch))
+        parts: tuple[Tensor, ...] = torch.randperm(slots).chunk(math.ceil(slots / self.config.minibatch))
+        return parts
 
     def _error(self, seen: list[SlotInputs], aim: Tensor) -> Tensor:
         value = self.critic(torch.cat([s.local for s in seen]), torch.cat([s.cloud for s in seen]))

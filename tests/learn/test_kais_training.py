@@ -7,21 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="training needs torch")
-pytest.importorskip("onnx", reason="export needs onnx")
-
-from edgewise.errors import EdgewiseError, RunError, ScenarioError  # noqa: E402
-from edgewise.learn.orchestration import run  # noqa: E402
-from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector  # noqa: E402
-from edgewise.learn.orchestration.export import export_search, load_dispatch, load_scale  # noqa: E402
-from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, setting  # noqa: E402
-from edgewise.learn.orchestration.train import Training, TrainingConfig, evaluate  # noqa: E402
-from edgewise.policies import orchestrate  # noqa: E402
-from edgewise.reproduce.cases.kais import frozen  # noqa: E402
-from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed  # noqa: E402
-from edgewise.reproduce.frozen import check_setting, setting_text  # noqa: E402
-from edgewise.sim.slots.replicas import ReplicaWorlds  # noqa: E402
+from edgewise.errors import EdgewiseError, RunError, ScenarioError
+from edgewise.learn.orchestration import run
+from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
+from edgewise.learn.orchestration.export import export_search, load_dispatch, load_scale
+from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, setting
+from edgewise.learn.orchestration.train import Training, TrainingConfig, evaluate
+from edgewise.policies import orchestrate
+from edgewise.reproduce.cases.kais import frozen
+from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed
+from edgewise.reproduce.frozen import check_setting, setting_text
+from edgewise.sim.slots.replicas import ReplicaWorlds
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

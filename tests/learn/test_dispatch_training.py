@@ -1,28 +1,21 @@
-"""The environment and the trainer; torch and Gymnasium are extras."""
+"""DQN, ASET's trainer."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-pytest.importorskip("torch")
-gymnasium = pytest.importorskip("gymnasium")
-
-import torch  # noqa: E402
-from gymnasium.utils.env_checker import check_env  # noqa: E402
-
-from edgewise.config import load_scenario  # noqa: E402
-from edgewise.errors import PolicyError, RunError  # noqa: E402
-from edgewise.learn import run  # noqa: E402
-from edgewise.learn.dqn import DqnConfig, DqnTrainer  # noqa: E402
-from edgewise.learn.env import NAME, DispatchEnv, Reward  # noqa: E402
-from edgewise.learn.export import export  # noqa: E402
-from edgewise.learn.networks import PaperNetwork, PooledNetwork  # noqa: E402
-from edgewise.learn.replay import Replay  # noqa: E402
-from edgewise.policies.dispatch.aset import Trained  # noqa: E402
-from edgewise.policies.dispatch.golden import golden_states  # noqa: E402
-from edgewise.policies.dispatch.meta import PAPER  # noqa: E402
+from edgewise.errors import PolicyError, RunError
+from edgewise.learn import run
+from edgewise.learn.dqn import DqnConfig, DqnTrainer
+from edgewise.learn.export import export
+from edgewise.learn.networks import PaperNetwork, PooledNetwork
+from edgewise.learn.replay import Replay
+from edgewise.policies.dispatch.aset import Trained
+from edgewise.policies.dispatch.golden import golden_states
+from edgewise.policies.dispatch.meta import PAPER
 
 SMALL = DqnConfig(
     scenario="tiny",
@@ -34,46 +27,6 @@ SMALL = DqnConfig(
     room=100,
     epsilon_episodes=2,
 )
-
-
-@pytest.mark.parametrize("state", ["pooled", "history"])
-def test_environment_keeps_the_contract_of_gymnasium(state):
-    check_env(DispatchEnv("tiny", state=state), skip_render_check=True)
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_gymnasium_steps_many_worlds_side_by_side(mode):
-    kwargs = {"scenario": "tiny", "state": "history"}
-    worlds = gymnasium.make_vec(f"edgewise.learn.env:{NAME}", 2, vectorization_mode=mode, **kwargs)
-    states, infos = worlds.reset(seed=[3, 4])
-    following, rewards, _, _, after = worlds.step(np.array([1, 5]))
-    worlds.close()
-    for k, action in enumerate((1, 5)):
-        alone = DispatchEnv(**kwargs)
-        state, info = alone.reset(seed=3 + k)
-        assert np.array_equal(state, states[k]) and info["seed"] == infos["seed"][k]
-        state, reward, *_, info = alone.step(np.int64(action))
-        assert np.array_equal(state, following[k])
-        assert reward == rewards[k] and info["success"] == after["success"][k]
-
-
-def test_an_episode_is_the_run_of_the_policy():
-    env = DispatchEnv("three-tier")
-    env.reset(options={"episode": 7})
-    over, shares = False, []
-    while not over:
-        _, reward, lost, over, info = env.step(np.int64(PAPER.index("closest")))
-        assert info["success"] + info["failed"] + info["rejected"] == pytest.approx(1.0)
-        assert reward <= 0.0 and not lost
-        shares.append(info["success"])
-    assert len(shares) == env._run.tally.queries.shape[1]
-
-
-def test_reward_is_the_papers():
-    reward = Reward(phi=0.9, theta=0.5, c=0.02)
-    assert reward.of(0.8, 3) == (pytest.approx(-0.2), False)
-    assert reward.of(0.95, 4) == (pytest.approx(-0.005), False)
-    assert reward.of(0.5, 1)[1]
 
 
 def test_n_step_returns_and_time_out():
@@ -130,7 +83,6 @@ def test_another_configuration_does_not_go_on_with_a_stopped_training(tmp_path):
 
 
 def test_tensorboard_gets_every_episode(tmp_path):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     write = run.events(tmp_path)
@@ -184,12 +136,3 @@ def test_networks_have_a_value_for_each_action():
     assert PaperNetwork((5, 12, 25), 7)(torch.zeros(2, 5, 12, 25)).shape == (2, 7)
     pooled = PooledNetwork((5, 18), 7, dueling=True)
     assert pooled(torch.zeros(2, 9, 18)).shape == (2, 7)
-
-
-def test_stable_baselines_trains_on_it():
-    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
-    env = DispatchEnv(load_scenario("tiny"))
-    model = sb3.DQN("MlpPolicy", env, learning_starts=4, train_freq=1, batch_size=4, buffer_size=100, seed=1)
-    model.learn(12)
-    action, _ = model.predict(env.reset(seed=1)[0])
-    assert env.action_space.contains(action)

@@ -5,34 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra `learn` is not installed")
-pytest.importorskip("gymnasium", reason="gymnasium is not installed")
-
-from gymnasium.utils.env_checker import check_env  # noqa: E402
-
-from edgewise.core.deferral import Objective  # noqa: E402
-from edgewise.errors import PolicyError  # noqa: E402
-from edgewise.learn.defer import export, ppo, run  # noqa: E402
-from edgewise.learn.defer.env import DeferralEnv  # noqa: E402
-from edgewise.policies.defer import load  # noqa: E402
-from edgewise.sim.slots.defer import DeferralWorlds, pool_size, simulate  # noqa: E402
-from edgewise.workloads.deferrable import PAPER, generate  # noqa: E402
+from edgewise.core.deferral import Objective
+from edgewise.errors import PolicyError
+from edgewise.learn.defer import export, ppo, run
+from edgewise.policies.defer import load
+from edgewise.sim.slots.defer import DeferralWorlds, pool_size, simulate
+from edgewise.workloads.deferrable import PAPER, generate
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
-
-
-def test_environment_keeps_gymnasiums_contract_and_its_reward_is_the_loops():
-    env = DeferralEnv(SMALL, places=64)
-    check_env(env, skip_render_check=True)
-    env.reset(seed=3)
-    rewards, done, info = [], False, {}
-    while not done:
-        _, reward, done, _, info = env.step(np.linspace(1, -1, 64, dtype=np.float32))
-        rewards.append(reward)
-    assert sum(rewards) == pytest.approx(info["reward"][0]) and len(rewards) == SMALL.slots
-    with pytest.raises(ValueError, match="places is 2"):
-        DeferralEnv(SMALL, places=2).reset(seed=0)
 
 
 @pytest.mark.parametrize("name", ppo.VARIANTS)

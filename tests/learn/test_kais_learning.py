@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="training needs torch")
-pytest.importorskip("onnx", reason="export needs onnx")
-
-from edgewise.core.orchestration import (  # noqa: E402
+from edgewise.core.orchestration import (
     HOLD,
     LAYER,
     MACHINE,
@@ -24,23 +22,23 @@ from edgewise.core.orchestration import (  # noqa: E402
     SlotResult,
     records,
 )
-from edgewise.errors import PolicyError  # noqa: E402
-from edgewise.learn.orchestration.cmmac import IMPROVED as BETTER_DISPATCH  # noqa: E402
-from edgewise.learn.orchestration.cmmac import (  # noqa: E402
+from edgewise.errors import PolicyError
+from edgewise.learn.orchestration.cmmac import IMPROVED as BETTER_DISPATCH
+from edgewise.learn.orchestration.cmmac import (
     DispatchConfig,
     Dispatcher,
     forwarded,
     reward_of,
 )
-from edgewise.learn.orchestration.export import export, load_dispatch, load_scale  # noqa: E402
-from edgewise.learn.orchestration.gpg import (  # noqa: E402
+from edgewise.learn.orchestration.export import export, load_dispatch, load_scale
+from edgewise.learn.orchestration.gpg import (
     ScaleConfig,
     Scaler,
     first_changes,
     ordered_chance,
 )
-from edgewise.model.orchestration import System  # noqa: E402
-from edgewise.policies.dispatch.requests.features import changes_possible, draws, frame_draws, gumbel  # noqa: E402
+from edgewise.model.orchestration import System
+from edgewise.policies.dispatch.requests.features import changes_possible, draws, frame_draws, gumbel
 
 B, N, S, L = 2, 5, 3, 4
 
