@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgewise.runtime.protocol.openapi import controller_document, gateway_document, worker_document
+from edgewise.runtime.http.messages import HttpRequest
+from edgewise.runtime.protocol.openapi import NAMES, document, unanswered
 
 schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
@@ -45,12 +46,8 @@ def takes_input(operation):
 
 CASES = [
     pytest.param(server, operation, mode, id=f"{server}-{operation.label}-{mode.value}")
-    for server, document in (
-        ("score", gateway_document()),
-        ("dense", worker_document()),
-        ("controller", controller_document()),
-    )
-    for operation in operations(document)
+    for server, name in (("score", "gateway"), ("dense", "worker"), ("controller", "controller"))
+    for operation in operations(document(name))
     for mode in MODES
     if mode == MODES[0] or takes_input(operation)
 ]
@@ -90,9 +87,9 @@ def test_every_answer_is_documented_and_none_is_500(running, server, operation, 
 
 
 def test_the_checks_notice_an_answer_that_is_not_as_documented(running):
-    document = copy.deepcopy(worker_document())
-    document["components"]["schemas"]["Server"]["required"].append("nonsense")
-    (operation,) = (o for o in operations(document) if o.path == "/v2")
+    wrong = copy.deepcopy(document("worker"))
+    wrong["components"]["schemas"]["Server"]["required"].append("nonsense")
+    (operation,) = (o for o in operations(wrong) if o.path == "/v2")
     case = operation.Case()
     answer = case.call(base_url=f"http://127.0.0.1:{running.http['dense']}")
     with pytest.raises(BaseExceptionGroup, match="schema"):
@@ -106,12 +103,20 @@ def test_a_fuzzed_gateway_still_serves(running):
     client.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "document"),
-    [("gateway", gateway_document), ("worker", worker_document), ("controller", controller_document)],
-)
-def test_committed_documents_are_up_to_date(name, document):
+@pytest.mark.parametrize("name", NAMES)
+def test_committed_documents_are_up_to_date(name):
     shown = json.loads((SHOWN / f"openapi-{name}.json").read_text())
-    assert shown == document(), (
-        f"python -m edgewise.runtime.protocol.openapi {name} > docs/reference/openapi-{name}.json"
-    )
+    assert shown == document(name), f"edgewise openapi {name} > docs/reference/openapi-{name}.json"
+
+
+def test_a_path_that_takes_other_methods_says_which():
+    for method, path, name, allowed in (
+        ("POST", "/v1/admin/workers", "gateway", "GET"), ("GET", "/v1/admin/workers/a", "gateway", "PUT"),
+        ("GET", "/v1/admin/drain", "gateway", "POST"), ("DELETE", "/v1/streams/1", "controller", None),
+        ("PATCH", "/v1/streams/1", "gateway", "GET, PUT, DELETE"), ("PUT", "/openapi.json", "worker", "GET"),
+        ("GET", "/v2/models/a/versions/1/infer", "worker", "POST"), ("POST", "/v1/nowhere", "worker", None),
+        ("DELETE", "/v1/admin/jobs", "controller", "GET, POST"), ("GET", "/v1/down", "controller", "POST"),
+    ):  # fmt: skip
+        answer = unanswered(HttpRequest(method, path, {}, b""), name)
+        assert answer.status == (405 if allowed else 404)
+        assert answer.headers.get("allow") == allowed

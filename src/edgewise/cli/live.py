@@ -261,10 +261,9 @@ def openapi(
 ) -> None:
     """Print the OpenAPI document of an interface."""
     module = _import("protocol.openapi")
-    documents = {name: getattr(module, f"{name}_document") for name in ("gateway", "worker", "controller")}
-    if which not in documents:
-        raise EdgewiseError(f"which: {which!r} is none of {', '.join(documents)}")
-    print(json.dumps(documents[which](), indent=2))
+    if which not in module.NAMES:
+        raise EdgewiseError(f"which: {which!r} is none of {', '.join(module.NAMES)}")
+    print(json.dumps(module.document(which), indent=2))
 
 
 @app.command(epilog="Example: edgewise record runs/recorded --last 600")

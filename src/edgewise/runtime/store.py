@@ -365,11 +365,6 @@ class Store(Database):
         ]  # fmt: skip
 
 
-def is_text(text: str) -> bool:
-    """Whether everyone can write it down; JSON may hold halves of characters, and zeros that end a path."""
-    return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text)
-
-
 def as_json(process: Process) -> str:
     """A process as text, for another process to read."""
     return json.dumps(asdict(process))

@@ -39,9 +39,9 @@ from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.logs import log_json
-from edgewise.runtime.protocol.openapi import controller_document
+from edgewise.runtime.protocol.openapi import document, unanswered
+from edgewise.runtime.protocol.stated import flag, stated_in
 from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
@@ -218,7 +218,7 @@ class Controller:
             case "GET", ["v2", "health", "live"]:
                 return http.as_json({"live": True})
             case "GET", ["openapi.json"]:
-                return http.as_json(controller_document())
+                return http.as_json(document("controller"))
             case "GET", ["v1", "status"]:
                 return http.as_json(self._status())
             case "GET", ["v1", "streams"]:
@@ -240,7 +240,7 @@ class Controller:
             case "POST", ["v1", "down"]:
                 self.ending.set()
                 return http.as_json({"ending": True})
-        return _unknown(request)
+        return unanswered(request, "controller")
 
     def _status(self) -> dict[str, Any]:
         running = self.store.processes()
@@ -305,32 +305,10 @@ class Controller:
         workers = [r.process.name for r in self.store.processes() if r.process.kind != "gateway"]
         if name not in workers:
             raise ProtocolError(f"no worker {name[:80]!r}; there are {', '.join(workers)}", status=404)
-        try:
-            wanted = json.loads(body)["wanted"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            wanted = None
-        if not isinstance(wanted, bool):
-            raise ProtocolError('wanted: a JSON object {"wanted": true or false} is needed')
+        wanted = flag(stated_in(body, "wanted").get("wanted"), "wanted")
         self.store.set_wanted(name, wanted)
         log.info("wanted" if wanted else "drained", extra={"who": name})
         return http.as_json({"worker": name, "wanted": wanted})
-
-
-def _unknown(request: http.HttpRequest) -> http.Response:
-    methods = {
-        "policy": ("GET", "PUT"), "shadow": ("GET", "PUT"), "down": ("POST",), "status": ("GET",),
-        "streams": ("GET",), "workers": ("GET",), "gateways": ("GET",),
-        "request-policy": ("GET", "PUT"), "replica-policy": ("GET", "PUT"),
-    }  # fmt: skip
-    parts = request.parts
-    if parts[:2] == ["v1", "workers"] and len(parts) == 3:
-        return not_allowed(f"{request.path} takes PUT", "PUT")
-    if len(parts) == 2 and parts[0] == "v1" and parts[1] in methods:
-        allowed = methods[parts[1]]
-        return not_allowed(f"{request.path} takes {' and '.join(allowed)}", *allowed)
-    if parts in (["openapi.json"], ["v2", "health", "live"]):
-        return not_allowed(f"{request.path} takes GET", "GET")
-    return http.failure(404, f"no {request.path}")
 
 
 async def _run(controller: Controller) -> None:

@@ -10,7 +10,6 @@ GET    /v1/admin/job-policy          PUT {"policy": name}: which decides when jo
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from edgewise.policies import defer
 from edgewise.runtime import http
 from edgewise.runtime.controller.job_book import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
-from edgewise.runtime.gateway.admin import field
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.logs import end_of
-from edgewise.runtime.store import is_text
+from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.protocol.stated import number, stated_in, text
 
 MOST_OUTPUT_BYTES = 1_000_000
 HIGHEST_PRIORITY = 100
@@ -43,7 +41,7 @@ def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
         case "GET", ["job-policy"]:
             return http.as_json(_policy(jobs))
         case "PUT", ["job-policy"]:
-            return _use(jobs, field(request.body, "policy"))
+            return _use(jobs, text(stated_in(request.body, "policy").get("policy"), "policy"))
         case "GET", ["jobs", number]:
             return http.as_json(_find(jobs, number).row())
         case "DELETE", ["jobs", number]:
@@ -51,13 +49,7 @@ def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
             return http.as_json(_find(jobs, number).row())
         case "GET", ["jobs", number, "output"]:
             return http.as_json(_output(jobs, _find(jobs, number)))
-        case _, ["jobs"]:
-            return not_allowed(f"{request.path} takes GET and POST", "GET", "POST")
-        case _, ["job-policy"]:
-            return not_allowed(f"{request.path} takes GET and PUT", "GET", "PUT")
-        case _, ["jobs", _]:
-            return not_allowed(f"{request.path} takes GET and DELETE", "GET", "DELETE")
-    return http.failure(404, f"no {request.path}")
+    return unanswered(request, "controller")
 
 
 def _use(jobs: LiveJobs, name: str) -> http.Response:
@@ -80,18 +72,12 @@ def _find(jobs: LiveJobs, number: str) -> Job:
 
 
 def _output(jobs: LiveJobs, job: Job) -> dict[str, Any]:
-    size, text = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
-    return {"id": job.id, "state": job.state, "bytes": size, "output": text.decode(errors="replace")}
+    size, end = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
+    return {"id": job.id, "state": job.state, "bytes": size, "output": end.decode(errors="replace")}
 
 
 def _submit(jobs: LiveJobs, body: bytes) -> Job:
-    try:
-        stated = json.loads(body)
-    except (ValueError, RecursionError):
-        stated = None
-    if not isinstance(stated, dict):
-        raise ProtocolError("a JSON object is needed")
-    wish = to_wish(stated, time.time(), jobs.slot_s)
+    wish = to_wish(stated_in(body, "key, command, folder and duration_s"), time.time(), jobs.slot_s)
     try:
         _check_room(jobs, wish)
     except ProtocolError:
@@ -108,47 +94,30 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
         ProtocolError: names the field, what it holds and what it should.
     """
     command = stated.get("command")
-    if not (
-        isinstance(command, list) and command and all(isinstance(c, str) and is_text(c) for c in command)
-    ):
+    if not isinstance(command, list) or not command:
         raise ProtocolError('command: a list of texts is needed, as ["python", "job.py"]')
-    earliest_s = max(_number(stated, "earliest_s", 0.0, default=now_s), now_s)
-    latest_s = _number(stated, "latest_s", 0.0, default=earliest_s + 3600.0)
+    earliest_s = max(number(stated.get("earliest_s", now_s), "earliest_s"), now_s)
+    latest_s = number(stated.get("latest_s", earliest_s + 3600.0), "latest_s")
     if latest_s < earliest_s + slot_s:
         raise ProtocolError(
             f"latest_s: is {latest_s - earliest_s:.3f} s after the earliest start; "
             f"at least {slot_s:g} s are needed, for jobs start at the beginning of slots"
         )
-    priority = _number(stated, "priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY, default=0)
+    priority = number(stated.get("priority", 0), "priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
     when_evicted = stated.get("when_evicted", PAUSE)
     if when_evicted not in (PAUSE, RESTART):
         raise ProtocolError(f"when_evicted: {str(when_evicted)[:80]!r} is neither {PAUSE} nor {RESTART}")
-    folder = _text(stated, "folder")
+    folder = text(stated.get("folder"), "folder")
     if not Path(folder).is_absolute():
         raise ProtocolError(f"folder: {folder[:200]!r} is relative to nothing; write it from / on")
     return Wish(
-        key=_text(stated, "key"), command=tuple(command), folder=folder, when_evicted=when_evicted,
-        cores=_number(stated, "cores", 0.01, default=1.0),
-        memory_bytes=_number(stated, "memory_bytes", 0.0, default=0.0),
-        duration_s=_number(stated, "duration_s", 0.1),
+        key=text(stated.get("key"), "key"),
+        command=tuple(text(part, "command", least=0) for part in command), folder=folder,
+        cores=number(stated.get("cores", 1.0), "cores", least=0.01),
+        memory_bytes=number(stated.get("memory_bytes", 0.0), "memory_bytes"),
+        duration_s=number(stated.get("duration_s"), "duration_s", least=0.1), when_evicted=when_evicted,
         earliest_s=earliest_s, latest_s=latest_s, priority=int(priority),
     )  # fmt: skip
-
-
-def _number(
-    stated: dict[str, Any], name: str, least: float, most: float = 1e15, default: float | None = None
-) -> float:
-    value = stated.get(name, default)
-    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
-        return float(value)
-    raise ProtocolError(f"{name}: {str(value)[:80]!r} is no number from {least:g} to {most:g}")
-
-
-def _text(stated: dict[str, Any], name: str) -> str:
-    value = stated.get(name)
-    if not isinstance(value, str) or not value or not is_text(value):
-        raise ProtocolError(f"{name}: {str(value)[:80]!r}; a text is needed")
-    return value
 
 
 def _check_room(jobs: LiveJobs, wish: Wish) -> None:

@@ -21,7 +21,7 @@ from edgewise.errors import ProtocolError, RunError
 from edgewise.runtime import http
 from edgewise.runtime.compiling import KINDS, compiled, try_out
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.gateway.admin import NO_SERVICES, field
+from edgewise.runtime.gateway.admin import NO_SERVICES
 from edgewise.runtime.operations import (
     COMPILING,
     DONE,
@@ -33,6 +33,7 @@ from edgewise.runtime.operations import (
     Step,
 )
 from edgewise.runtime.process import world_of
+from edgewise.runtime.protocol.stated import stated_in, text
 from edgewise.runtime.service_policies import check_name, replica_policies, request_policies
 from edgewise.runtime.store import Process, Store
 
@@ -69,7 +70,7 @@ class Switching:
             ProtocolError: there is none of this name, there are no services, or too many switches wait.
         """
         have = self.available(what)
-        name = field(request.body, "policy", empty=what == "shadow")
+        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != "shadow")
         if name:
             check_name(name, have)
         made = self.operations.begin(what, name, self._switch)

@@ -17,7 +17,6 @@ POST /v1/admin/drain                 take no more streams and queries
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 from functools import partial
@@ -30,10 +29,10 @@ from edgewise.runtime.compiling import KINDS, compiled, try_out
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.guarded import Limited
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations
+from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.protocol.stated import stated_in, text
 from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
-from edgewise.runtime.store import is_text
 
 log = logging.getLogger("edgewise.admin")
 HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
@@ -69,13 +68,7 @@ def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http
         case "POST", ["drain"]:
             gateway.draining = True
             return http.as_json({"draining": True})
-        case _, ["workers" | "replicas" as name]:
-            return not_allowed(f"/v1/admin/{name} takes GET", "GET")
-        case _, ["workers", _]:
-            return not_allowed("/v1/admin/workers/{name} takes PUT", "PUT")
-        case _, ["drain"]:
-            return not_allowed("/v1/admin/drain takes POST", "POST")
-    return http.failure(404, f"no {request.path}")
+    return unanswered(request, "gateway")
 
 
 def _services(gateway: Gateway) -> ServiceRequests:
@@ -100,12 +93,12 @@ def _policies(
     services = _services(gateway) if of_requests else None
     have = request_policies() if of_requests else policies.names()
     if request.method == "PUT":
-        name = field(request.body, "policy", empty=what == "shadow")
+        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != "shadow")
         if name or what != "shadow":
             check_name(name, have)
         return operations.accepted(operations.begin(what, name, partial(_switch, gateway)))
     if request.method != "GET":
-        return not_allowed(f"/v1/admin/{what} takes GET and PUT", "GET", "PUT")
+        return unanswered(request, "gateway")
     if what == "shadow":
         shadow = gateway.session.shadow
         return http.as_json({"policy": ""} if shadow is None else shadow.report())
@@ -163,8 +156,9 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     world = gateway.session.world
     if name not in world.worker_names:
         raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
-    url, model = field(body, "url"), field(body, "model")
-    token = field(body, "token") if "token" in json.loads(body) else None
+    stated = stated_in(body, "url and model")
+    url, model = text(stated.get("url"), "url"), text(stated.get("model"), "model")
+    token = text(stated["token"], "token") if "token" in stated else None
     worker = world.worker_names.index(name)
     try:
         http.check_token(token)
@@ -174,19 +168,3 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     gateway.book.moved(name, url, model, token)
     log.info("worker moved", extra={"worker": name, "url": url, "model": model})
     return http.as_json(_worker(gateway, worker))
-
-
-def field(body: bytes, name: str, empty: bool = False) -> str:
-    """A text in a JSON object.
-
-    Raises:
-        ProtocolError: it is missing, no text, or empty where it must not be.
-    """
-    try:
-        stated = json.loads(body)
-    except (ValueError, RecursionError):
-        stated = None
-    value = stated.get(name) if isinstance(stated, dict) else None
-    if not isinstance(value, str) or not (value or empty) or not is_text(value):
-        raise ProtocolError(f"{name}: a JSON object with this field, a string, is needed")
-    return value

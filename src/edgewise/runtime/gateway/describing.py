@@ -8,21 +8,17 @@ from typing import Any
 
 from edgewise.runtime import http
 from edgewise.runtime.gateway.upstream import Upstream
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.protocol import triton
 
 ALL = (["v2", "models", "stats"], ["v2", "repository", "index"])
-KINDS: tuple[list[str], ...] = ([], ["ready"], ["config"], ["stats"])
 
 
 async def describe(
     request: http.HttpRequest, task: str, what: list[str], targets: Sequence[Upstream], draining: bool
-) -> http.Response:
-    """Answer GET /v2/models/{task}, …/ready, …/config and …/stats from those who serve the task."""
-    if what not in KINDS:
-        return http.failure(404, f"no {request.path}")
-    if request.method != "GET":
-        return not_allowed(f"{request.path} needs GET", "GET")
+) -> http.Response | None:
+    """Answer GET /v2/models/{task}, …/ready, …/config and …/stats of a task from who serves it; else None."""
+    if request.method != "GET" or what not in ([], ["ready"], ["config"], ["stats"]):
+        return None
     up = [target for target in targets if target.up]
     match what:
         case ["ready"]:
@@ -41,15 +37,10 @@ async def describe_all(
     request: http.HttpRequest, tasks: Mapping[str, Sequence[Upstream]], draining: bool
 ) -> http.Response | None:
     """Answer about all tasks: GET /v2/models/stats, POST /v2/repository/index; None for other paths."""
-    parts = request.parts
-    if parts == ALL[0] and "stats" not in tasks:
-        if request.method != "GET":
-            return not_allowed("stats needs GET", "GET")
+    if request.method == "GET" and request.parts == ALL[0] and "stats" not in tasks:
         every = (_stats(task, [each for each in targets if each.up]) for task, targets in tasks.items())
         return http.as_json({"model_stats": await asyncio.gather(*every)})
-    if parts == ALL[1]:
-        if request.method != "POST":
-            return not_allowed("index needs POST", "POST")
+    if request.method == "POST" and request.parts == ALL[1]:
         down = "draining" if draining else "no worker is up"
         ready = {task: not draining and any(each.up for each in found) for task, found in tasks.items()}
         models = {task: "" if yes else down for task, yes in ready.items()}

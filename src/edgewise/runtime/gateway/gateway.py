@@ -46,12 +46,10 @@ from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.streams import LiveStreams
 from edgewise.runtime.gateway.upstream import Upstream
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.about import answer_about
 from edgewise.runtime.protocol.headers import PRIORITY, STREAM, remaining_s
-from edgewise.runtime.protocol.openapi import gateway_document
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.worker.emulation import Ways, pass_time
 
@@ -124,14 +122,14 @@ class Gateway:
                 return answer
         if parts[3:5] == ["versions", "1"]:
             del parts[3:5]  # the one that there is
+        answer = None
         if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
-            return await self._task(request, parts[2], parts[3:])
-        if parts[:2] == ["v1", "streams"] and len(parts) <= 3:
+            answer = await self._task(request, parts[2], parts[3:])
+        elif parts[:2] == ["v1", "streams"]:
             if self.draining and request.method == "POST":
                 return http.failure(503, "draining")
-            return await self.streams.handle(request, parts[2:])
-        about = ("edgewise-gateway", EXTENSIONS, self.draining, self.metrics.registry)
-        return answer_about(request, *about, gateway_document)
+            answer = await self.streams.handle(request, parts[2:])
+        return answer or answer_about(request, "gateway", EXTENSIONS, self.draining, self.metrics.registry)
 
     async def keep_time(self, telemetry_period_s: float = 1.0) -> None:
         """Report telemetry every period and begin windows, until cancelled."""
@@ -198,14 +196,12 @@ class Gateway:
 
     # queries
 
-    async def _task(self, request: http.HttpRequest, task: str, rest: list[str]) -> http.Response:
+    async def _task(self, request: http.HttpRequest, task: str, rest: list[str]) -> http.Response | None:
         if task not in self._tasks and self._services_with(task) is None:
             names = [*self._tasks, *(self.services.names if self.services is not None else ())]
             why = f"task: no worker implements {task[:80]!r}; use {' or '.join(sorted(names))}"
             return http.failure(404, why)
-        if rest == ["infer"]:
-            if request.method != "POST":
-                return not_allowed("infer needs POST", "POST")
+        if rest == ["infer"] and request.method == "POST":
             with self.tracing.serve("infer", request.headers):
                 answer = await self._infer(request, task)
                 self.tracing.note(task=task, status=answer.status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime.protocol.headers import DEADLINE
-from edgewise.runtime.store import is_text
+from edgewise.runtime.protocol.stated import number, text
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -27,22 +26,7 @@ HEADERS = {
     "edgewise-priority": "priority",
 }
 WORDS = ("application", "site")
-MOST = 1e15
-
-
-def from_json(body: bytes) -> dict[str, Any]:
-    """Needs in the body of POST /v1/streams.
-
-    Raises:
-        ProtocolError: no JSON object.
-    """
-    try:
-        needs = json.loads(body)
-    except (ValueError, RecursionError):
-        needs = None
-    if not isinstance(needs, dict):
-        raise ProtocolError("body: a JSON object with the stream's needs is needed")
-    return needs
+LONGEST = 200
 
 
 def from_headers(headers: Mapping[str, str], task: str, size_bytes: int) -> dict[str, Any]:
@@ -69,26 +53,23 @@ def to_stream(needs: dict[str, Any], stream_id: int, world: World, now_s: float)
     site = needs.get("site", world.site_names[0])
     if not isinstance(site, str) or site not in world.site_names:
         raise ProtocolError(f"site: {str(site)[:80]!r} is none of {', '.join(world.site_names)}")
-    for name, default in (("task", None), ("application", "")):
-        text = needs.get(name, default)
-        if not isinstance(text, str) or len(text) > 200 or not is_text(text):
-            raise ProtocolError(f"{name}: a string of at most 200 characters is needed")
+    task = text(needs.get("task"), "task", least=0, most=LONGEST)
+    application = text(needs.get("application", ""), "application", least=0, most=LONGEST)
     priority = needs.get("priority", 0)
     if type(priority) is not int or abs(priority) > 2**31:
         raise ProtocolError("priority: a whole number is needed")
-    figures = {name: _figure(needs, name, default) for name, default in FIGURES.items()}
+    figures = {name: number(needs.get(name, default), name) for name, default in FIGURES.items()}
+    if figures["rate_qps"] == 0.0:
+        raise ProtocolError("rate_qps: must be greater than 0")
     return Stream(
         id=stream_id,
         site=world.site_names.index(site),
-        application=needs.get("application", ""),
-        task=needs["task"],
+        application=application,
+        task=task,
         open_s=now_s,
         close_s=math.inf,
         priority=priority,
-        rate_qps=figures["rate_qps"],
-        size_bytes=figures["size_bytes"],
-        deadline_s=figures["deadline_s"],
-        min_accuracy=figures["min_accuracy"],
+        **figures,
     )
 
 
@@ -97,14 +78,3 @@ def _number(text: str, header: str) -> float | int:
         return int(text) if header == "edgewise-priority" else float(text)
     except ValueError:
         raise ProtocolError(f"{header}: {text!r} is not a number") from None
-
-
-def _figure(needs: dict[str, Any], name: str, default: float | None) -> float:
-    value = needs.get(name, default)
-    if value is None:
-        raise ProtocolError(f"{name}: missing; a number is needed")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
-        raise ProtocolError(f"{name}: {str(value)[:80]} is not a number from 0 to {MOST:g}")
-    if name == "rate_qps" and value == 0:
-        raise ProtocolError("rate_qps: must be greater than 0")
-    return float(value)

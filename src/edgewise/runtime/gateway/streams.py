@@ -28,8 +28,8 @@ from edgewise.runtime.gateway.forwarding import OUTCOME, Patience, where_is
 from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.upstream import Upstream, explain
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.protocol.headers import STREAM
+from edgewise.runtime.protocol.stated import stated_in
 
 log = logging.getLogger("edgewise.gateway")
 MOST_CLOSED = 200  # for want of use, in one pass: each is written down
@@ -65,30 +65,28 @@ class LiveStreams:
         self._by_key: dict[Key, int] = {}  # those opened by headers
         self._keys: dict[int, Key] = {}
 
-    async def handle(self, request: http.HttpRequest, rest: list[str]) -> http.Response:
-        """Answer a request below /v1/streams.
+    async def handle(self, request: http.HttpRequest, rest: list[str]) -> http.Response | None:
+        """Answer a request below /v1/streams; None to what is none of those in the module.
 
         Raises:
             ProtocolError: there is no such stream, or its needs are wrong.
         """
         match request.method, rest:
             case "POST", []:
-                return self._opened(await self._open(needs.from_json(request.body), None))
+                return self._opened(await self._open(stated_in(request.body, "the stream's needs"), None))
             case "GET", []:
                 return http.as_json(self.session.stream_records())
-            case _, []:
-                return not_allowed("/v1/streams takes POST and GET", "POST", "GET")
-        stream_id = self._id(rest[0])
-        match request.method:
-            case "GET":
-                return http.as_json(self.session.stream_record(stream_id))
-            case "PUT":
+            case "GET", [number]:
+                return http.as_json(self.session.stream_record(self._id(number)))
+            case "PUT", [number]:
+                stream_id = self._id(number)
                 self.renew(stream_id)
                 return http.as_json({"stream": stream_id, "lease_s": self._lease_s(stream_id)})
-            case "DELETE":
+            case "DELETE", [number]:
+                stream_id = self._id(number)
                 self._close(stream_id)
                 return http.as_json({"stream": stream_id, "closed": True})
-        return not_allowed("/v1/streams/{id} takes GET, PUT and DELETE", "GET", "PUT", "DELETE")
+        return None
 
     async def of(self, request: http.HttpRequest, task: str, left_s: float) -> int:
         """The stream a query belongs to, opened now when its headers state new needs.

@@ -11,12 +11,11 @@ models are neither loaded nor unloaded here. One inference is one query, whateve
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from edgewise.errors import ProtocolError
+from edgewise.runtime.protocol.stated import flag, stated_in
 
 EXTENSIONS = ("model_configuration", "statistics")
 DATA_TYPES = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
@@ -133,15 +132,7 @@ def index(body: bytes, models: dict[str, str]) -> list[Tree]:
     Raises:
         ProtocolError: the body is no JSON object, or `ready` no truth value.
     """
-    try:
-        stated = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        stated = None
-    if not isinstance(stated, dict):
-        raise ProtocolError("body: a JSON object is needed, or none")
-    only_ready = stated.get("ready", False)
-    if not isinstance(only_ready, bool):
-        raise ProtocolError("ready: true or false is needed")
+    only_ready = flag(stated_in(body or b"{}", "ready, or none,").get("ready", False), "ready")
     return [
         {"name": name, "version": "1", "state": "UNAVAILABLE" if why else "READY", "reason": why}
         for name, why in models.items()

@@ -14,17 +14,15 @@ gateways what they had.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from typing import Any
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.protocol.stated import number, stated_in
 
 TOLERANCE = 1e-9
-MOST = 1e15
 MOST_STREAMS = 100_000  # of one gateway
 
 
@@ -107,7 +105,7 @@ class Reservations:
         return not_allowed(f"{request.path} takes {' and '.join(methods)}", *methods)
 
     def _asked(self, gateway: str, stream: str, body: bytes) -> http.Response:
-        load_qps = _number(_object(body).get("load_qps"), "load_qps")
+        load_qps = number(stated_in(body, "load_qps").get("load_qps"), "load_qps")
         granted, others_qps = self.grant(gateway, stream, load_qps), self.others_qps(gateway)
         if granted:
             return http.as_json({"others_qps": others_qps})
@@ -130,25 +128,9 @@ class Reservations:
 
 def _all(body: bytes) -> tuple[dict[str, float], float]:
     """Loads of a gateway's streams, and that of its requests."""
-    stated = _object(body)
+    stated = stated_in(body, "streams")
     streams = stated.get("streams")
     if not isinstance(streams, dict):
         raise ProtocolError("streams: an object of stream numbers and loads is needed")
-    loads = {name: _number(load, f"streams.{name[:20]}") for name, load in streams.items()}
-    return loads, _number(stated.get("requests_qps", 0.0), "requests_qps")
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        stated = json.loads(body)
-    except (ValueError, RecursionError):
-        stated = None
-    if not isinstance(stated, dict):
-        raise ProtocolError("body: a JSON object is needed")
-    return stated
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
-        raise ProtocolError(f"{name}: {str(value)[:80]} is not a number from 0 to {MOST:g}")
-    return float(value)
+    loads = {name: number(load, f"streams.{name[:20]}") for name, load in streams.items()}
+    return loads, number(stated.get("requests_qps", 0.0), "requests_qps")

@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
-from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.about import answer_about
@@ -30,7 +29,6 @@ from edgewise.runtime.protocol.messages import (
     decode_request,
     encode_response,
 )
-from edgewise.runtime.protocol.openapi import worker_document
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
@@ -96,23 +94,24 @@ class LiveWorker:
 
     async def handle(self, request: http.HttpRequest) -> http.Response:
         """Answer one HTTP request."""
-        if request.path == self._infer_path:  # nearly all of them
+        if request.path == self._infer_path and request.method == "POST":  # nearly all of them
             return await self._query(request)
         parts = request.parts
-        if (answer := self._of_all_models(request, parts[1:])) is not None:
+        answer = self._of_all_models(request, parts[1:])
+        if answer is None and parts[:2] == ["v2", "models"] and len(parts) >= 3:
+            answer = await self._model_request(request, parts[2:])
+        if answer is not None:
             return answer
-        if parts[:2] == ["v2", "models"] and len(parts) >= 3:
-            return await self._model_request(request, parts[2:])
         if parts[:2] == ["v1", "reservations"] and self.reservations is not None:
             return self.reservations.handle(request, parts[2:])
-        about = ("edgewise-worker", EXTENSIONS, self.draining, self.metrics.registry)
-        return answer_about(request, *about, worker_document)
+        return answer_about(request, "worker", EXTENSIONS, self.draining, self.metrics.registry)
 
     async def drain(self) -> None:
         """Take no more queries and wait for those accepted."""
         await self._batcher.drain()
 
-    async def _model_request(self, request: http.HttpRequest, parts: list[str]) -> http.Response:
+    async def _model_request(self, request: http.HttpRequest, parts: list[str]) -> http.Response | None:
+        """The answer to what is asked of one model; None to what nobody answers."""
         name, *rest = parts
         if name != self.model.name:
             return http.failure(404, f"no model {name!r}; this worker serves {self.model.name!r}")
@@ -120,39 +119,33 @@ class LiveWorker:
             if rest[1] != "1":
                 return http.failure(404, f"no version {rest[1]!r} of {name!r}; it has version '1'")
             rest = rest[2:]
-        if rest == ["infer"]:
-            return await self._query(request)
-        if rest not in ([], ["ready"], ["config"], ["stats"]):
-            return http.failure(404, f"no {request.path}")
-        if request.method != "GET":
-            return not_allowed(f"{request.path} needs GET", "GET")
-        match rest:
-            case ["ready"]:
+        match request.method, rest:
+            case "POST", ["infer"]:
+                return await self._query(request)
+            case "GET", []:
+                return http.as_json(self.model.metadata())
+            case "GET", ["ready"]:
                 ready = {"name": name, "ready": not self.draining}
                 answer = http.as_json(ready, 503 if self.draining else 200)
                 answer.headers[QUEUED] = str(self.queued)
                 return answer
-            case ["config"]:
+            case "GET", ["config"]:
                 return http.as_json(triton.model_config(self.model.metadata(), *self._batches))
-            case ["stats"]:
+            case "GET", ["stats"]:
                 return http.as_json({"model_stats": [self.metrics.statistics.report(name)]})
-        return http.as_json(self.model.metadata())
+        return None
 
     def _of_all_models(self, request: http.HttpRequest, parts: list[str]) -> http.Response | None:
         """Statistics, or the index; None for other paths, and for those of a model that is called "stats"."""
-        if parts == ["models", "stats"] and self.model.name != "stats":
-            stats = {"model_stats": [self.metrics.statistics.report(self.model.name)]}
-            return http.as_json(stats) if request.method == "GET" else not_allowed("stats needs GET", "GET")
-        if parts == ["repository", "index"]:
-            models = {self.model.name: "draining" if self.draining else ""}
-            if request.method != "POST":
-                return not_allowed("index needs POST", "POST")
-            return http.as_json(triton.index(request.body, models))
+        match request.method, parts:
+            case "GET", ["models", "stats"] if self.model.name != "stats":
+                return http.as_json({"model_stats": [self.metrics.statistics.report(self.model.name)]})
+            case "POST", ["repository", "index"]:
+                models = {self.model.name: "draining" if self.draining else ""}
+                return http.as_json(triton.index(request.body, models))
         return None
 
     async def _query(self, request: http.HttpRequest) -> http.Response:
-        if request.method != "POST":
-            return not_allowed("infer needs POST", "POST")
         with self.tracing.serve("infer", request.headers):
             try:
                 response = await self._infer(request)
