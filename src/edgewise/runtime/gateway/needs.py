@@ -69,7 +69,10 @@ def to_stream(needs: dict[str, Any], stream_id: int, world: World, now_s: float)
         open_s=now_s,
         close_s=math.inf,
         priority=priority,
-        **figures,
+        rate_qps=figures["rate_qps"],
+        size_bytes=figures["size_bytes"],
+        deadline_s=figures["deadline_s"],
+        min_accuracy=figures["min_accuracy"],
     )
 
 
