@@ -74,9 +74,9 @@ def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s
     Raises:
         AssertionError: says which part of the contract of `edgewise.runtime.backends.Backend` is broken.
     """
-    from edgewise.runtime.backends import conformance  # an extra
+    from edgewise.runtime import conformance  # an extra
 
-    conformance.check(make_backend, folder, limit_s)
+    conformance.check_backend(make_backend, folder, limit_s)
 
 
 def check_testbed(make_testbed: Callable[[Network], Testbed], limit_s: float = 60.0) -> None:
@@ -86,11 +86,11 @@ def check_testbed(make_testbed: Callable[[Network], Testbed], limit_s: float = 6
         make_testbed: makes a test bed of a network; netns needs root.
         limit_s: for each transfer.
     Raises:
-        AssertionError: says which part of the contract of `edgewise.runtime.testbeds.Backend` is broken.
+        AssertionError: says which part of the contract of `edgewise.runtime.testbeds.Testbed` is broken.
     """
-    from edgewise.runtime.testbeds import conformance  # an extra
+    from edgewise.runtime import conformance  # an extra
 
-    conformance.check(make_testbed, limit_s)
+    conformance.check_testbed(make_testbed, limit_s)
 
 
 def small_world(workers: int = 6, sites: int = 2) -> World:

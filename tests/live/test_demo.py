@@ -15,10 +15,9 @@ from edgewise.runtime.starving import numbers_of, watched
 from edgewise.runtime.worker.onnx_model import OnnxModel
 
 pytestmark = pytest.mark.live
-pictures = pytest.importorskip("edgewise.demo.pictures")
+pictures = pytest.importorskip("edgewise.demo.reading")
 world = pytest.importorskip("edgewise.demo.world")
 live = pytest.importorskip("edgewise.demo.live")
-screen = pytest.importorskip("edgewise.demo.screen")
 
 try:
     DETECTOR, RECOGNISER = pictures.model_file("det"), pictures.model_file("rec")
@@ -86,7 +85,7 @@ def test_the_exit_status_says_whether_live_and_simulation_agree(tmp_path, monkey
 
     def judged(seconds, out, folder):
         both = [shares(measured), shares(0.9, "farthest")], [shares(0.82), shares(0.9, "farthest")]
-        return screen.compare(console, *both, live.TOLERANCE, busy)
+        return live.compare(console, *both, live.TOLERANCE, busy)
 
     monkeypatch.setattr("edgewise.demo.run", judged)  # the whole of it takes a minute
     edgewise("demo", folder=tmp_path, code=0 if fine else 1)

@@ -11,8 +11,7 @@ from connections import LOOPS
 
 from edgewise.runtime import http
 from edgewise.runtime.clients.asking import ask
-from edgewise.runtime.gateway.forwarding import LiveQuery, forward
-from edgewise.runtime.gateway.upstream import Upstream
+from edgewise.runtime.gateway.forwarding import LiveQuery, Upstream, forward
 from edgewise.runtime.http.client import GivenUp, _Call
 from edgewise.runtime.later import Later
 from edgewise.runtime.tracing import Tracing

@@ -11,7 +11,7 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from job_commands import shell, state, until, wish
 from running_system import small_scenario
 
-from edgewise.runtime.controller import job_groups
+from edgewise.runtime.controller import job_processes
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
@@ -24,10 +24,10 @@ def jobs(tmp_path):
     prepare(tmp_path / "live", small_scenario()).close()
     probe = tmp_path / "0"
     probe.mkdir()
-    group = job_groups.make(probe, 1.0, 0.0)
+    group = job_processes.make_group(probe, 1.0, 0.0)
     if group is None:
         pytest.skip("no control group (version 2) may be made here: needs root, or a delegated group")
-    job_groups.remove(group)
+    job_processes.remove_group(group)
     assert not group.exists()
     made = LiveJobs(Store(tmp_path / "live" / DATABASE), slot_s=0.05)
     yield made
@@ -38,13 +38,13 @@ def jobs(tmp_path):
 
 @pytest.fixture
 def limited(jobs):
-    if not job_groups.limits():
+    if not job_processes.groups_limit():
         pytest.skip("no control group here passes the controllers cpu and memory on")
     return jobs
 
 
 def group_of(jobs, job):
-    found = job_groups.of(jobs.processes.folder / str(job.id))
+    found = job_processes.group_of(jobs.processes.folder / str(job.id))
     assert found is not None
     return found
 
@@ -87,10 +87,10 @@ def test_a_group_that_nobody_noted_is_found_again(jobs, tmp_path):
     """A controller that dies before it notes a group leaves none behind."""
     place = tmp_path / "7"
     place.mkdir()
-    first = job_groups.make(place, 1.0, 0.0)
-    (place / job_groups.NOTE).unlink()
-    assert job_groups.make(place, 1.0, 0.0) == first == job_groups.of(place)
-    job_groups.remove(first)
+    first = job_processes.make_group(place, 1.0, 0.0)
+    (place / job_processes.NOTE).unlink()
+    assert job_processes.make_group(place, 1.0, 0.0) == first == job_processes.group_of(place)
+    job_processes.remove_group(first)
 
 
 def test_a_job_gets_no_more_processor_time_than_its_cores(limited):

@@ -11,9 +11,9 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.backends.local import handle_of
 from edgewise.runtime.controller import controller as module
-from edgewise.runtime.controller.changes import DONE, read_change, write_change
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.rolling import DONE, read_change, write_change
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.steady import SteadyStore
 

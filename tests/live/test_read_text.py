@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("onnxruntime")
 reading = pytest.importorskip("edgewise.demo.reading")
 from edgewise.cli import app  # noqa: E402
-from edgewise.demo.pictures import model_file  # noqa: E402
+from edgewise.demo.reading import model_file  # noqa: E402
 from edgewise.errors import EdgewiseError  # noqa: E402
 
 try:

@@ -296,7 +296,7 @@ def replay(
     table, busy = Table("policy", "queries", "ok", "failed", "rejected", box=None), None
     if live:
         found = _call(folder, "GET", "/v1/status")
-        seen, busy = _import("clients.replaying").play(folder, source, seed)
+        seen, busy = _import("clients.recording").play(folder, source, seed)
         table.add_row(f"{found['policy']}, live", *_counts([vars_of(s) for s in seen]))
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()] or ["least-impedance"]

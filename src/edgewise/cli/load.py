@@ -27,7 +27,7 @@ def load(
     folder: Folder = DEFAULT,
 ) -> None:
     """Send requests to the live system that is up, and say what became of them."""
-    seen = _import("clients.loading").load(folder, service, rate_qps, seconds, deadline_s, site, seed)
+    seen = _import("clients.traffic").load(folder, service, rate_qps, seconds, deadline_s, site, seed)
     table = Table(
         "requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms", box=None
     )

@@ -29,7 +29,7 @@ def check_ports(rows: Sequence[Running]) -> None:
 
 
 def _check(host: str, port: int, whose: str, option: str) -> None:
-    from edgewise.runtime.controller.changes import taken
+    from edgewise.runtime.controller.rolling import taken
 
     if (why := taken(port, host)) is not None:
         raise RunError(f"port {port}, for {whose}: {why}; use another {option}")

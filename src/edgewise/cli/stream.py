@@ -24,7 +24,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.sections import not_run
 
 if TYPE_CHECKING:
-    from edgewise.runtime.pipelines.rates import PipelineRates
+    from edgewise.runtime.pipelines.live import PipelineRates
 
 app = typer.Typer(
     help="Pipelines on a test bed of real sockets.",

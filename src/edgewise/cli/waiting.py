@@ -16,7 +16,7 @@ from rich.markup import escape
 from edgewise.errors import RunError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.controller.changes import Change
+    from edgewise.runtime.controller.rolling import Change
     from edgewise.runtime.store import Running
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
@@ -44,7 +44,7 @@ class Waiting:
 
     def look(self) -> None:
         """Say that the system is up, what it waits for, and later what fails; nothing between two looks."""
-        from edgewise.runtime.controller.changes import DONE
+        from edgewise.runtime.controller.rolling import DONE
 
         now_s = time.monotonic()
         if now_s - self._looked_s < (SAY_S if self.over else LOOK_S):
@@ -87,7 +87,7 @@ class Waiting:
         Raises:
             Exit: it did.
         """
-        from edgewise.runtime.controller.changes import FAILED
+        from edgewise.runtime.controller.rolling import FAILED
 
         change, _ = _read(self.folder)
         if change.state == FAILED:
@@ -107,7 +107,7 @@ class Waiting:
     def _say_failing(self, rows: list[Running]) -> None:
         """Say once of each process that it ends again and again before it serves."""
         from edgewise.runtime.controller.rolling import TRIES
-        from edgewise.runtime.words import said_last
+        from edgewise.runtime.logs import said_last
 
         bad = {r.process.name: r.failures for r in rows if r.process.wanted and r.failures >= TRIES}
         for name in bad.keys() - self._failing:
@@ -214,8 +214,8 @@ def left_of(folder: Path) -> list[str]:
 
 def _read(folder: Path) -> tuple[Change, list[Running]]:
     """The latest change, and the processes."""
-    from edgewise.runtime.controller.changes import DONE, Change, read_change
     from edgewise.runtime.controller.plan import DATABASE
+    from edgewise.runtime.controller.rolling import DONE, Change, read_change
     from edgewise.runtime.store import Store
 
     store = Store.readable(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork

@@ -2,28 +2,97 @@
 
 The networks are those inside the `rapidocr-onnxruntime` package (PaddleOCR, real weights); only the ONNX
 files are used. Each function is a task, as `edgewise stream` runs it: a picture in, lines of text out.
+Pictures of single lines, which `edgewise demo` sends as queries, are drawn here, too.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 from edgewise.arrays import Floats32
-from edgewise.demo.pictures import HEIGHT, characters, model_file, read
+from edgewise.errors import EdgewiseError
+
+PACKAGES = ("rapidocr_onnxruntime", "rapidocr")
+HEIGHT, SHORT_WIDTH = 48, 96  # of a line to be read
+SCENE = (64, 128)  # height and width of a scene with a line somewhere in it
+MEAN = np.array([0.485, 0.456, 0.406])  # of the detector's training pictures
+DEVIATION = np.array([0.229, 0.224, 0.225])
+
+
+def model_file(kind: str = "rec") -> Path:
+    """The ONNX file of the recogniser ("rec") or the detector ("det").
+
+    Raises:
+        EdgewiseError: no package that ships it is installed.
+    """
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            for file in sorted((Path(folder) / "models").glob(f"*{kind}*.onnx")):
+                return file
+    raise EdgewiseError("the demo needs a real model: pip install 'edgewise[demo]'")
+
+
+@cache
+def _font(size: int) -> Any:
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)
+
+
+def picture(text: str) -> Floats32:
+    """Draw a line of text; (1, 3, 48, 96) in [-1, 1], as the recogniser takes it."""
+    image = Image.new("RGB", (SHORT_WIDTH, HEIGHT), "white")
+    ImageDraw.Draw(image).text((SHORT_WIDTH / 2, HEIGHT / 2), text, "black", _font(24), anchor="mm")
+    pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1)[None]
+    return (pixels / 255.0 - 0.5) / 0.5
+
+
+def scene(text: str, x: int, y: int) -> Floats32:
+    """Draw text at (x, y) of a grey scene; (1, 3, 64, 128), normalised as the detector takes it."""
+    height, width = SCENE
+    image = Image.new("RGB", (width, height), (150, 160, 170))
+    ImageDraw.Draw(image).text((x, y), text, "black", _font(18))
+    pixels = (np.asarray(image) / 255.0 - MEAN) / DEVIATION
+    return np.asarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
+
+
+def found(heat: Floats32) -> tuple[int, int, int, int] | None:
+    """Box (left, top, right, bottom) around what the detector's heat map takes for text, if anything."""
+    rows, columns = np.nonzero(heat.reshape(heat.shape[-2:]) > 0.3)
+    if rows.size == 0:
+        return None
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+@cache
+def characters(file: Path) -> tuple[str, ...]:
+    """The recogniser's alphabet, kept in the ONNX file itself; position 0 is the CTC blank."""
+    import onnxruntime
+
+    meta = onnxruntime.InferenceSession(str(file)).get_modelmeta().custom_metadata_map
+    return ("", *meta["character"].splitlines(), " ")
+
+
+def read(scores: Floats32, alphabet: tuple[str, ...]) -> str:
+    """Text of one picture from (steps, characters) scores: best path, repeats and blanks removed."""
+    best = scores.argmax(axis=-1)
+    kept = [k for step, k in enumerate(best) if k and (step == 0 or best[step - 1] != k)]
+    return "".join(alphabet[k] for k in kept).strip()
+
 
 Pixels = NDArray[np.uint8]
 WIDTH = 320  # of a line to be read
 FRAME_WIDTH, FRAME_HEIGHT = 640, 384
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of the detector's training pictures
 TEXT = 0.3  # probability above which a pixel belongs to text
 LEAST_PIXELS = 60  # of a line
 GROW = (
@@ -59,7 +128,7 @@ def _run(kind: str, batch: Floats32) -> Floats32:
 def detect(input: bytes) -> tuple[bool, dict[str, Pixels]]:
     """Lines of text in a picture, each cut out as (48, 320, 3)."""
     image = np.asarray(Image.open(io.BytesIO(input)).convert("RGB"))
-    scaled = (image / 255.0 - np.array(MEAN)) / np.array(DEVIATION)
+    scaled = (image / 255.0 - MEAN) / DEVIATION
     probability = _run("det", scaled.transpose(2, 0, 1)[None].astype(np.float32))[0, 0]
     labels, _ = ndimage.label(probability > TEXT)
     crops = [

@@ -18,7 +18,7 @@ import numpy as np
 
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.demo.pictures import model_file, picture, scene
+from edgewise.demo.reading import model_file, picture, scene
 from edgewise.model.scenario import Application, Scenario, parse_scenario
 from edgewise.model.work import Stream
 from edgewise.runtime.protocol.messages import InferRequest

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import OUTCOMES, UNKNOWN, Session
-from edgewise.runtime.gateway.upstream import Upstream
 from edgewise.runtime.http import Response
 from edgewise.runtime.protocol.triton import Statistics
 

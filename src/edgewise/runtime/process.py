@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import logging
@@ -21,30 +22,29 @@ from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.telling import tell_once
 from edgewise.core.world import World
+from edgewise.errors import RunError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime import http
 from edgewise.runtime.backends.local import place_file
 from edgewise.runtime.compiling import REQUESTS, STREAMS, try_out
-from edgewise.runtime.controller.changes import tls_files
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
+from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.books import Stored
 from edgewise.runtime.gateway.dispatching import Dispatching
-from edgewise.runtime.gateway.following import Following
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Limited
-from edgewise.runtime.logs import log_json
+from edgewise.runtime.logs import last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.service_policies import load_request_policy
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
 from edgewise.runtime.tracing import tracing_to
-from edgewise.runtime.words import last_words
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.emulation import SlowModel, Ways
 from edgewise.runtime.worker.onnx_model import OnnxModel
@@ -191,6 +191,56 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()
     store.close()
+
+
+class Following:
+    """Keeps a gateway and the store in line.
+
+    Args:
+        gateway: restored from the store.
+        places: address and model of each worker as the gateway has it, by name.
+    """
+
+    def __init__(self, gateway: Gateway, store: SteadyStore, places: dict[str, tuple[str, str]]) -> None:
+        self.gateway, self.store, self._places = gateway, store, places
+        self._bound: dict[int, int] = {}
+        self._failed = ""
+
+    async def keep(self, period_s: float = 0.25) -> None:
+        """Go on until cancelled."""
+        while True:
+            self.step()
+            await asyncio.sleep(period_s)
+
+    def step(self) -> None:
+        """Follow the workers that moved, and note the streams that did."""
+        self.store.settle()
+        try:
+            self._follow()
+            self._note()
+            self._failed = ""
+        except RunError as error:  # the next pass may do better
+            if str(error) != self._failed:
+                log.error("store", extra={"why": str(error)})
+            self._failed = str(error)
+
+    def _follow(self) -> None:
+        names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
+        for running in self.store.processes("worker"):
+            name, place = running.process.name, (running.process.url, running.process.settings["model"])
+            if name in self._places and self._places[name] != place:
+                self._places[name] = place
+                if name not in elsewhere:  # an operator gave it an address of its own
+                    self.gateway.move(names.index(name), *place, self.store.secret("parts"))
+                    log.info("worker followed", extra={"worker": name, "url": place[0]})
+
+    def _note(self) -> None:
+        names, bound = self.gateway.session.world.worker_names, self.gateway.session.core.bindings
+        if bound == self._bound:
+            return
+        changed = {s for s, w in bound.items() if self._bound.get(s) != w} | self._bound.keys() - bound.keys()
+        self.store.bind({s: names[bound[s]] if s in bound else None for s in changed})
+        self._bound = dict(bound)
 
 
 def _front(folder: Path, process: Process, store: Store) -> Listen:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgewise.errors import RunError
 from edgewise.runtime import http
-from edgewise.runtime.controller.changes import tls_files
 from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.store import Process, Store
 
 LISTENING = "0A"  # in /proc/net/tcp

@@ -32,14 +32,13 @@ from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.backends.base import Backend
 from edgewise.runtime.controller import job_requests
-from edgewise.runtime.controller.changes import free_port, taken
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling
+from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_port, taken
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
-from edgewise.runtime.logs import log_json
+from edgewise.runtime.logs import log_json, said_last
 from edgewise.runtime.protocol.openapi import document, unanswered
 from edgewise.runtime.protocol.stated import flag, stated_in
 from edgewise.runtime.reaching import client_to
@@ -47,7 +46,6 @@ from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Running
-from edgewise.runtime.words import said_last
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0

@@ -2,12 +2,18 @@
 
 Each job has a folder with `output`, `started` and `ended`; `job_runner` says what they mean. Nothing is
 known here but what lies in those files and in /proc, so whoever comes later knows as much.
+
+A job's control group (version 2) has limits that hold for all of its processes, a freezer and a kill. It is
+made where its limits hold: in the nearest group, from this process's own upwards, that passes the processor
+controller on and may be written; otherwise in the own one, to freeze and kill. Groups pass nothing on while
+processes are in them, so a job's group mostly lies beside that of its controller.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -15,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -22,10 +29,96 @@ from typing import NamedTuple
 from edgewise.errors import RunError
 from edgewise.runtime import private
 from edgewise.runtime.backends.local import alive_handle
-from edgewise.runtime.controller import job_groups, job_runner
+from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.job_book import Job
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
 from edgewise.runtime.logs import end_of
+
+NOTE = "group"  # file in a job's folder with the path of its group
+PERIOD_US = 100_000
+LONGEST_REMOVAL_S = 0.2
+
+
+def make_group(place: Path, cores: float, memory_bytes: float) -> Path | None:
+    """The group of the job whose folder is `place`, with its limits; None where none may be made."""
+    group = group_of(place) or _parent() / f"edgewise-job-{place.name}-{_digest(place)}"
+    try:
+        group.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    private.write_file(place / NOTE, str(group))
+    write_control(group, "cpu.max", f"{int(cores * PERIOD_US)} {PERIOD_US}")
+    write_control(group, "cpu.idle", "1")
+    if memory_bytes:
+        write_control(group, "memory.max", str(int(memory_bytes)))
+        write_control(group, "memory.swap.max", "0")
+        write_control(group, "memory.oom.group", "1")
+    return group
+
+
+def group_of(place: Path) -> Path | None:
+    """The group that `make` made for a job's folder."""
+    with contextlib.suppress(OSError):
+        return Path((place / NOTE).read_text())
+    return None
+
+
+def remove_group(group: Path) -> None:
+    """Kill what is left in a group and remove it, unless it takes too long."""
+    write_control(group, "cgroup.kill", "1")
+    until_s = time.monotonic() + LONGEST_REMOVAL_S
+    while group.is_dir() and time.monotonic() < until_s:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.002)
+
+
+def write_control(group: Path, name: str, text: str) -> bool:
+    """Whether a control file was there and took the text."""
+    try:
+        if not (group / name).exists():
+            return False
+        (group / name).write_text(text)
+    except OSError:
+        return False
+    return True
+
+
+def groups_limit() -> bool:
+    """Whether a group made here limits processors and memory."""
+    passed = _passed_on(_parent())
+    return {"cpu", "memory"} <= passed
+
+
+def _parent() -> Path:
+    """Where groups are made."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mount = Path(next((fields[1] for fields in mounts if fields[2] == "cgroup2"), "/sys/fs/cgroup"))
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    own = mount / next((line[3:] for line in lines if line[:3] == "0::"), "/").strip("/")
+    for controller in ("+cpu", "+memory"):
+        write_control(own, "cgroup.subtree_control", controller)  # the root of all groups alone takes it
+    for group in (own, *own.parents):
+        if mount in (group, *group.parents) and "cpu" in _passed_on(group) and _may_hold_groups(group):
+            return group
+    return own
+
+
+def _passed_on(group: Path) -> set[str]:
+    with contextlib.suppress(OSError):
+        return set((group / "cgroup.subtree_control").read_text().split())
+    return set()
+
+
+def _may_hold_groups(group: Path) -> bool:
+    return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
+
+
+def _digest(place: Path) -> str:
+    """The same for a job's folder whoever asks, so that a group that nobody noted is found again."""
+    return hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:8]
+
 
 NEVER = "never"  # content of `started` where a job must not start any more
 
@@ -85,7 +178,7 @@ class JobProcesses:
             "command": job.wish.command,
             "environment": {"EDGEWISE_JOB": str(job.id), "OMP_NUM_THREADS": str(cores)},
             "processors": processors(cores, job.id),
-            "group": str(job_groups.make(place, job.wish.cores, job.wish.memory_bytes) or ""),
+            "group": str(make_group(place, job.wish.cores, job.wish.memory_bytes) or ""),
         }
         command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
         try:
@@ -162,13 +255,13 @@ class JobProcesses:
             if not (self.folder / run / ENDED).exists():
                 runner.kill()  # it has nothing to write down any more
             runner.wait()
-        group = job_groups.of(self.folder / run)
+        group = group_of(self.folder / run)
         if group is not None:
-            job_groups.remove(group)
+            remove_group(group)
 
     def _write(self, run: str, name: str, text: str) -> bool:
-        group = job_groups.of(self.folder / run)
-        return group is not None and job_groups.write(group, name, text)
+        group = group_of(self.folder / run)
+        return group is not None and write_control(group, name, text)
 
     def _handle(self, run: str) -> str | None:
         """Of the command, if it lives."""

@@ -31,9 +31,9 @@ from edgewise.runtime import private, process
 from edgewise.runtime.backends.local import LocalBackend, handle_of, holders, log_file
 from edgewise.runtime.controller import controller, job_starts
 from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.logs import fault, last_words
 from edgewise.runtime.serving import TOLD
 from edgewise.runtime.store import Process, Store, from_fields
-from edgewise.runtime.words import fault, last_words
 
 LONGEST_WAIT_S, LOCK = 5.0, "nursery.lock"
 PATIENCE_S = 5.0  # of a controller, which does nothing else meanwhile

@@ -20,9 +20,15 @@ from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime import private
-from edgewise.runtime.controller import changes
-from edgewise.runtime.controller.changes import SCENARIO as SCENARIO
-from edgewise.runtime.controller.changes import free_port, tls_files
+from edgewise.runtime.controller.rolling import SCENARIO as SCENARIO
+from edgewise.runtime.controller.rolling import (
+    begin_change,
+    beside,
+    free_port,
+    tls_files,
+    write_change,
+    write_scenario,
+)
 from edgewise.runtime.gateway.books import known_as
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
@@ -91,7 +97,7 @@ def prepare(
         tls_server(*where.pair)
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
-    change = changes.begin(store)
+    change = begin_change(store)
     digest = _write(scenario, store)
     known = _Known(store, world)
     kinds = {
@@ -114,14 +120,14 @@ def prepare(
         *_replicas(store, services, kinds, policy is None),
         *known.gateways(sites, where, settings),
     ]
-    store.want([changes.beside(process, known.rows) for process in wanted], known.renamed)
+    store.want([beside(process, known.rows) for process in wanted], known.renamed)
     if policy is not None:
         store.put("policy", _located(policy))
     store.put("token", where.token)
     store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
     if change.before is not None:
         change.before["renamed"] = known.renamed
-    changes.write_change(store, change)
+    write_change(store, change)
     keep_copy(store.file)
     return store
 
@@ -129,7 +135,7 @@ def prepare(
 def _write(scenario: Scenario, store: Store) -> str:
     """Write a scenario for all processes to read; returns its digest: gateways start anew for another."""
     text = dump_scenario(scenario)
-    changes.write_scenario(store, text)
+    write_scenario(store, text)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

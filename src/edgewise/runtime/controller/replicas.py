@@ -27,8 +27,8 @@ from edgewise.errors import EdgewiseError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime.controller.changes import SCENARIO, free_port
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
+from edgewise.runtime.controller.rolling import SCENARIO, free_port
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.guarded import Guarded
 from edgewise.runtime.service_policies import load_replica_policy

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgewise.runtime import http
-from edgewise.runtime.gateway.upstream import Upstream
+from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.protocol import triton
 
 ALL = (["v2", "models", "stats"], ["v2", "repository", "index"])

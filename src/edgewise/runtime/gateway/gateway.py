@@ -26,7 +26,6 @@ from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime import http
-from edgewise.runtime.gateway import upstream
 from edgewise.runtime.gateway.books import Book, Counting
 from edgewise.runtime.gateway.describing import ALL, describe, describe_all
 from edgewise.runtime.gateway.forwarding import (
@@ -36,16 +35,17 @@ from edgewise.runtime.gateway.forwarding import (
     TRIES,
     LiveQuery,
     Patience,
+    Upstream,
     forward,
     reported,
     took_s,
+    watch,
     where_is,
 )
 from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.streams import LiveStreams
-from edgewise.runtime.gateway.upstream import Upstream
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.about import answer_about
@@ -147,7 +147,7 @@ class Gateway:
     async def watch(self) -> None:
         """Check the workers' health, until cancelled."""
         wait = self.patience
-        watching = upstream.watch(
+        watching = watch(
             self.upstreams,
             self.worker_changed,
             period_s=wait.health_period_s,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
 
+from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.gateway.upstream import Upstream
 
 log = logging.getLogger("edgewise.granting")
 UNKNOWN = (404, 405, 501)  # a server without reservations

@@ -22,12 +22,12 @@ from edgewise.runtime.gateway.forwarding import (
     TRIES,
     LiveQuery,
     Patience,
+    Upstream,
     forward,
     reported,
     took_s,
 )
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.gateway.upstream import Upstream
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.store import Running

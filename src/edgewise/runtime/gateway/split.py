@@ -32,7 +32,7 @@ from edgewise.policies.split import (
 )
 from edgewise.policies.split.online import RateTracker
 from edgewise.runtime import http
-from edgewise.runtime.gateway.upstream import Upstream
+from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.protocol.headers import (
     AGE,
     PLAN,

@@ -24,10 +24,9 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway import needs
 from edgewise.runtime.gateway.books import Book, Key, known_as
-from edgewise.runtime.gateway.forwarding import OUTCOME, Patience, where_is
+from edgewise.runtime.gateway.forwarding import OUTCOME, Patience, Upstream, explain, where_is
 from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.gateway.upstream import Upstream, explain
 from edgewise.runtime.protocol.headers import STREAM
 from edgewise.runtime.protocol.stated import stated_in
 

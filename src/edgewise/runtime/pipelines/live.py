@@ -1,13 +1,16 @@
-"""A job that can run: its model for the scheduler, its code and frames for the processes."""
+"""A pipeline that can run, one that runs, and what it and its flows do beside what was planned."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgewise.core.placement import Placement
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.pipelines import Pipeline
+from edgewise.runtime.pipelines.process import StartedTask
 from edgewise.workloads.pipeline_profiler import functions_of
 
 
@@ -42,3 +45,111 @@ def live_job(job: Pipeline, spec: PipelineSpec) -> LivePipeline:
         raise ScenarioError(f"pipeline {spec.name!r}: inputs: {missing[0]} is no file; check the path")
     frames = tuple(Path(frame).resolve() for frame in spec.inputs)
     return LivePipeline(job, Path(spec.code or "").resolve(), functions, frames)
+
+
+SOURCE = "source"  # name of the process that sends frames
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRate:
+    """One flow between two nodes over a measurement.
+
+    Attributes:
+        edge: "tail->head".
+        path: links.
+        planned_bps: volume of a frame times the planned throughput.
+        allowed_bps: bandwidth in the plan.
+        measured_bps: payload that arrived.
+    """
+
+    edge: str
+    path: tuple[int, ...]
+    planned_bps: float
+    allowed_bps: float
+    measured_bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRates:
+    """One job over a measurement.
+
+    Attributes:
+        name: of the job.
+        nodes: task → node name.
+        planned_fps: what `core.placement.throughput` says of its placement.
+        measured_fps: frames that its last tasks finished.
+        busy_s: task → mean time of a frame in its function.
+        flows: between different nodes.
+    """
+
+    name: str
+    nodes: Mapping[str, str]
+    planned_fps: float
+    measured_fps: float
+    busy_s: Mapping[str, float]
+    flows: tuple[FlowRate, ...]
+
+
+@dataclass(slots=True)
+class RunningPipeline:
+    """A job and its processes; the source is one of them, under `process_key`."""
+
+    live: LivePipeline
+    placed: Placement
+    ports: list[int]
+    processes: dict[str, StartedTask]
+
+    def edge(self, e: int) -> str:
+        """Name of an edge, "tail->head"."""
+        order, job = self.live.job.graph.order(), self.placed.job
+        return f"{SOURCE if job.tail[e] < 0 else order[job.tail[e]]}->{order[job.head[e]]}"
+
+
+def rates_of(
+    job: RunningPipeline,
+    names: Sequence[str],
+    planned_fps: float,
+    before: Mapping[str, Mapping[str, float]],
+    after: Mapping[str, Mapping[str, float]],
+) -> PipelineRates:
+    """What a job did between two reports of its processes.
+
+    Args:
+        job: as it runs now.
+        names: of the nodes.
+        planned_fps: throughput of its placement.
+        before, after: by task.
+    """
+    order, p = job.live.job.graph.order(), job.placed
+
+    def gained(task: str, what: str) -> float:
+        return after[task].get(what, 0.0) - before[task].get(what, 0.0)
+
+    def rate(task: str, what: str) -> float:
+        return gained(task, what) / max(gained(task, "at_s"), 1e-9)
+
+    last = [name for i, name in enumerate(order) if i not in p.job.tail]
+    flows = [
+        FlowRate(
+            job.edge(e),
+            tuple(p.path(e).tolist()),
+            float(p.job.volume_bits[e]) * planned_fps,
+            float(p.bandwidth_bps[e]),
+            8.0 * rate(order[p.job.head[e]], str(job.ports[e])),
+        )
+        for e in range(len(p.job.head))
+        if p.tail_node[e] != p.head_node[e]
+    ]
+    return PipelineRates(
+        job.live.job.name,
+        {name: names[int(p.node[i])] for i, name in enumerate(order)},
+        planned_fps,
+        min(rate(name, "frames") for name in last),
+        {name: gained(name, "busy_s") / max(gained(name, "frames"), 1.0) for name in order},
+        tuple(flows),
+    )
+
+
+def process_key(task: int, order: Sequence[str]) -> str:
+    """A task may itself be called "source"; the process that sends frames has no name of a task."""
+    return "" if task < 0 else order[task]

@@ -18,7 +18,7 @@ from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, N
 from edgewise.runtime.sqlite import StoreError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.pipelines.rates import RunningPipeline
+    from edgewise.runtime.pipelines.live import RunningPipeline
     from edgewise.runtime.pipelines.session import PipelineSession
 
 WATCH_S = 1.0

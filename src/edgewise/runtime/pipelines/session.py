@@ -29,14 +29,19 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.errors import RunError, ScenarioError
-from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.live import (
+    SOURCE,
+    LivePipeline,
+    PipelineRates,
+    RunningPipeline,
+    process_key,
+    rates_of,
+)
 from edgewise.runtime.pipelines.meta import ENDED, RUNNING, MetaStore
 from edgewise.runtime.pipelines.monitor import Monitor, link_status
 from edgewise.runtime.pipelines.process import StartedTask
-from edgewise.runtime.pipelines.rates import SOURCE, PipelineRates, RunningPipeline, process_key, rates_of
 from edgewise.runtime.pipelines.task import PERIOD_S, FlowTarget, TaskSetting
-from edgewise.runtime.testbeds.base import Flow, Testbed
-from edgewise.runtime.testbeds.local import LocalTestbed
+from edgewise.runtime.testbeds.base import Flow, LocalTestbed, Testbed
 
 ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
 READY_S = 60.0  # a task must have loaded its code within

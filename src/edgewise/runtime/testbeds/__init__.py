@@ -11,13 +11,12 @@ from __future__ import annotations
 from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
 from edgewise.model.problems import nearest
-from edgewise.runtime.testbeds.base import Flow, Testbed
-from edgewise.runtime.testbeds.local import LocalTestbed
+from edgewise.runtime.testbeds.base import Flow, LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed
 
 BACKENDS: dict[str, type] = {"netns": NetnsTestbed, "local": LocalTestbed}
 
-__all__ = ["BACKENDS", "Backend", "Flow", "open_backend"]
+__all__ = ["BACKENDS", "Flow", "Testbed", "open_backend"]
 
 
 def open_backend(name: str, network: Network) -> Testbed:
