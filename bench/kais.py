@@ -15,19 +15,18 @@ import numpy as np
 from edgewise import config
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
-from edgewise.model.services_simulated import simulated_services
 from edgewise.policies.dispatch.requests.rules import RandomStation
 from edgewise.sim.slots.replicas import ReplicaWorlds
-from edgewise.workloads.steady import steady
+from edgewise.workloads.services import simulated_services
 
 ORACLE = Path(__file__).resolve().parents[1] / "tests" / "oracles"
 
 
 def demo(worlds: int, slots: int) -> tuple[System, Requests]:
     """`kais-demo` with its own requests, one world for each seed from 0."""
-    simulated = simulated_services(config.load_scenario("kais-demo"))
-    system = simulated.system._replace(frame_slots=slots)
-    return system, steady(simulated.requests, system, range(worlds), slots * system.slot_s)
+    whole_s = {"services.frame_s": slots * 0.5, "duration_s": slots * 0.5}
+    simulated = simulated_services(config.load_scenario("kais-demo", whole_s))
+    return simulated.system, simulated.draw(range(worlds))
 
 
 def run(threads: int, count: int, slots: int) -> dict[str, float]:

@@ -20,7 +20,6 @@ from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.network import network_of
 from edgewise.model.services import services_of
-from edgewise.model.services_simulated import simulated_services
 from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, split
@@ -34,7 +33,7 @@ from edgewise.sim.slots import replicas as replicating
 from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
-from edgewise.workloads.steady import steady
+from edgewise.workloads.services import simulated_services
 
 
 def parts() -> dict[str, Callable[[], None]]:
@@ -111,7 +110,7 @@ def scale(name: str) -> None:
 def _replicas(request_policy: RequestPolicy, two: str) -> None:
     simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
     system, slots = simulated.system, simulated.slots
-    drawn = steady(simulated.requests, system, range(1), simulated.horizon_s)
+    drawn = simulated.draw(range(1))
     replica_policy = orchestrate.load(two)
     for policy in (request_policy, replica_policy):
         if hasattr(policy, "know"):
@@ -144,7 +143,7 @@ def features(name: str) -> None:
     """What the networks of a trained card are given."""
     simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
     system, slots = simulated.system, simulated.slots
-    drawn = steady(simulated.requests, system, range(1), simulated.horizon_s)
+    drawn = simulated.draw(range(1))
     view = replicating.ReplicaWorlds(system, drawn, slots, range(1)).view
     allowed = np.ones((*view.head.shape, system.stations), dtype=np.bool_)
     kais.station_rows(system, view, allowed)

@@ -19,7 +19,6 @@ from edgewise.learn.orchestration.export import load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import setting
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.network import network_of
-from edgewise.model.services_simulated import simulated_services
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import defer, orchestrate, place
 from edgewise.policies.dispatch import requests
@@ -38,7 +37,7 @@ from edgewise.sim.stations.split import SplitRun, simulate_split
 from edgewise.testing import queue_scenario
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
-from edgewise.workloads.steady import steady
+from edgewise.workloads.services import simulated_services
 
 Tables = dict[str, dict[str, Any]]
 RECORDED = Path(__file__).parent / "recorded"
@@ -96,7 +95,7 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
 
     def tables() -> Tables:
         given = simulated_services(config.load_scenario(scenario, paths))
-        drawn = steady(given.requests, given.system, range(2), given.horizon_s)
+        drawn = given.draw(range(2))
         chosen = requests.load(one), orchestrate.load(two)
         for policy in chosen:
             if hasattr(policy, "know"):

@@ -54,6 +54,7 @@ def system() -> System:
         disk_bytes=np.full(N + 1, 3e11),
         service_memory_bytes=np.array([0.2e9, 0.4e9, 3e9]),
         service_cpu_cores=np.array([0.5, 1.0, 1.0]),
+        replica_cpu_cores=np.zeros(3),
         layer_bytes=np.full(L, 1e8),
         needs_layer=np.eye(S, L, dtype=bool),
         initial=np.ones((N, S), dtype=np.int64),

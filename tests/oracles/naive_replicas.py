@@ -61,7 +61,7 @@ class NaiveWorld:
                 int(requests.service[w, i]),
                 float(requests.deadline_s[w, i]),
                 float(requests.work_core_s[w, i] / requests.cpu_cores[w, i]),
-                float(requests.cpu_cores[w, i]),
+                0.0 if system.replica_cpu_cores.any() else float(requests.cpu_cores[w, i]),
                 float(requests.memory_bytes[w, i]),
                 float(requests.payload_bytes[w, i]),
             )
@@ -82,12 +82,16 @@ class NaiveWorld:
         for s in range(system.services):
             number = int(system.initial[k - 1, s]) if k else 0
             station.ready[s], station.removing[s] = number, 0
-            station.machines[0][1] -= number * float(system.service_memory_bytes[s])
+            self._hold(station.machines[0], s, number)
             if number:
                 for layer in self._layers(s):
                     station.layers.setdefault(layer, 0.0)
         station.disk -= sum(float(system.layer_bytes[i]) for i in station.layers)
         return station
+
+    def _hold(self, machine: list[float], s: int, number: int) -> None:
+        machine[0] -= number * float(self.system.replica_cpu_cores[s])
+        machine[1] -= number * float(self.system.service_memory_bytes[s])
 
     def _layers(self, s: int) -> list[int]:
         return [i for i in range(self.system.layer_bytes.size) if self.system.needs_layer[s, i]]
@@ -116,28 +120,31 @@ class NaiveWorld:
         if change == 0:
             return False
         s, station = abs(change) - 1, self.stations[node + 1]
-        size = float(self.system.service_memory_bytes[s])
         starting = sum(service == s for _, service in station.starting)
         if change < 0:
             if station.ready[s] + starting - station.removing[s] <= 0:
                 return False
             if station.ready[s] > station.busy(s):
                 station.ready[s] -= 1
-                station.machines[0][1] += size
+                self._hold(station.machines[0], s, -1)
             else:
                 station.removing[s] += 1
             return True
         if station.removing[s]:
             station.removing[s] -= 1
             return True
-        if (
-            station.machines[0][1]
-            < size - EPS * self.system.memory_bytes[self.system.first_machine[node + 1]]
+        m = self.system.first_machine[node + 1]
+        for free, need, whole in zip(
+            station.machines[0],
+            (self.system.replica_cpu_cores[s], self.system.service_memory_bytes[s]),
+            (self.system.cpu_cores[m], self.system.memory_bytes[m]),
+            strict=True,
         ):
-            return False
+            if need and free < need - EPS * whole:
+                return False
         if not self._make_room(station, node, s):
             return False
-        station.machines[0][1] -= size
+        self._hold(station.machines[0], s, 1)
         there = self.now
         for layer in self._layers(s):
             if layer not in station.layers:
@@ -205,7 +212,7 @@ class NaiveWorld:
                 s = start[1]
                 if station.removing[s]:
                     station.removing[s] -= 1
-                    station.machines[0][1] += float(self.system.service_memory_bytes[s])
+                    self._hold(station.machines[0], s, -1)
                 else:
                     station.ready[s] += 1
             for r in sorted(station.queue, key=lambda r: (r.deadline, r.id)):
@@ -221,19 +228,21 @@ class NaiveWorld:
             station.queue.remove(r)
             r.status, r.end = "dropped", now
             return
-        memory = r.memory + (float(system.service_memory_bytes[r.service]) if k == 0 else 0.0)
+        own = k == 0  # the cloud starts a replica for it
+        cores = r.cores + own * float(system.replica_cpu_cores[r.service])
+        memory = r.memory + own * float(system.service_memory_bytes[r.service])
         if k and station.ready[r.service] <= station.busy(r.service):
             return
         for m, machine in enumerate(station.machines):
             whole = system.first_machine[k] + m
-            has_cores = machine[0] >= r.cores - EPS * system.cpu_cores[whole]
+            has_cores = machine[0] >= cores - EPS * system.cpu_cores[whole]
             if has_cores and machine[1] >= memory - EPS * system.memory_bytes[whole]:
-                self._begin(station, r, m, memory, now)
+                self._begin(station, r, m, (cores, memory), now)
                 return
 
-    def _begin(self, station: Station, r: Request, m: int, memory: float, now: float) -> None:
-        station.machines[m][0] -= r.cores
-        station.machines[m][1] -= memory
+    def _begin(self, station: Station, r: Request, m: int, taken: tuple[float, float], now: float) -> None:
+        station.machines[m][0] -= taken[0]
+        station.machines[m][1] -= taken[1]
         took = r.took
         if self.system.service_deviation:
             variance = math.log(1 + self.system.service_deviation**2)
@@ -244,16 +253,18 @@ class NaiveWorld:
         r.status, r.end, r.machine = "working", now + took, m
 
     def _finish(self, k: int, r: Request) -> None:
-        station, size = self.stations[k], float(self.system.service_memory_bytes[r.service])
+        station = self.stations[k]
         machine = station.machines[r.machine]
         station.running.remove(r)
         if self.system.returns_cpu or k == 0:
             machine[0] += r.cores
-        machine[1] += r.memory + (size if k == 0 else 0.0)
+        machine[1] += r.memory
+        if k == 0:
+            self._hold(machine, r.service, -1)
         if k and station.removing[r.service]:
             station.removing[r.service] -= 1
             station.ready[r.service] -= 1
-            machine[1] += size
+            self._hold(machine, r.service, -1)
         r.status = "in time" if r.end <= r.deadline + EPS else "late"
 
     def hosts(self, b: int) -> list[int]:

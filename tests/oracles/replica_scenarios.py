@@ -9,8 +9,14 @@ from edgewise.model.orchestration import System
 from edgewise.model.services import spread
 
 
-def a_system(rng: np.random.Generator, returns_cpu: bool = True, drops: bool = True) -> System:
-    """1-3 sites, 1-4 nodes, 1-4 services; disks that hold about half of the images."""
+def a_system(
+    rng: np.random.Generator, returns_cpu: bool = True, drops: bool = True, for_life: bool = False
+) -> System:
+    """1-3 sites, 1-4 nodes, 1-4 services; disks that hold about half of the images.
+
+    Args:
+        for_life: replicas hold their cores as long as they live, else requests hold them.
+    """
     b, n, s, machines = (int(rng.integers(1, high)) for high in (4, 5, 5, 3))
     memory = np.concatenate([rng.uniform(4.0, 6.0, machines), rng.uniform(2.0, 5.0, n)])
     service_memory = rng.uniform(0.4, 1.2, s)
@@ -18,7 +24,7 @@ def a_system(rng: np.random.Generator, returns_cpu: bool = True, drops: bool = T
     initial = spread(memory[machines:] * 0.5, service_memory)
     needs = np.concatenate([np.eye(s, dtype=bool), rng.uniform(size=(s, 1)) < 0.5], axis=1)
     first_images = (initial @ needs > 0) @ layers
-    return System(
+    system = System(
         slot_s=0.25,
         frame_slots=5,
         site_of=np.sort(rng.integers(0, b, n)),
@@ -28,6 +34,7 @@ def a_system(rng: np.random.Generator, returns_cpu: bool = True, drops: bool = T
         disk_bytes=np.concatenate([[layers.sum()], first_images + rng.uniform(0.0, 2.0, n)]),
         service_memory_bytes=service_memory,
         service_cpu_cores=rng.uniform(0.2, 0.9, s),
+        replica_cpu_cores=np.zeros(s),
         layer_bytes=layers,
         needs_layer=needs,
         initial=initial,
@@ -40,6 +47,12 @@ def a_system(rng: np.random.Generator, returns_cpu: bool = True, drops: bool = T
         returns_cpu=returns_cpu,
         drops=drops,
     )
+    if not for_life:
+        return system
+    room = np.stack([memory[machines:], system.cpu_cores[machines:]], axis=1) * 0.5
+    cores = system.service_cpu_cores
+    first = np.minimum(initial, spread(room, np.stack([service_memory, cores], axis=1)))
+    return system._replace(replica_cpu_cores=cores, initial=first)
 
 
 def some_requests(rng: np.random.Generator, system: System, worlds: int, slots: int, most: int) -> Requests:

@@ -23,9 +23,9 @@ STATUS = {
 SLOTS, WORLDS, MOST = 40, 4, 60
 
 
-def _run(seed: int) -> tuple[ReplicaWorlds, list[NaiveWorld]]:
+def _run(seed: int, for_life: bool = False) -> tuple[ReplicaWorlds, list[NaiveWorld]]:
     rng = np.random.default_rng(seed)
-    system = a_system(rng, returns_cpu=seed % 5 != 0, drops=seed % 3 != 0)
+    system = a_system(rng, returns_cpu=seed % 5 != 0, drops=seed % 3 != 0, for_life=for_life)
     requests = some_requests(rng, system, WORLDS, SLOTS, MOST)
     seeds = list(range(seed, seed + WORLDS))
     worlds = ReplicaWorlds(system, requests, SLOTS, seeds)
@@ -48,9 +48,10 @@ def _run(seed: int) -> tuple[ReplicaWorlds, list[NaiveWorld]]:
     return worlds, naive
 
 
+@pytest.mark.parametrize("for_life", [False, True], ids=["cores of requests", "cores of replicas"])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_request_ends_as_in_the_plain_engine(seed: int) -> None:
-    worlds, naive = _run(seed)
+def test_every_request_ends_as_in_the_plain_engine(seed: int, for_life: bool) -> None:
+    worlds, naive = _run(seed, for_life)
     records = worlds.state.truth.request
     for w, world in enumerate(naive):
         rows = records[w, : len(world.requests)]

@@ -15,7 +15,7 @@ from edgewise.model.services import services_of
 from edgewise.runtime.gateway.dispatching import Dispatching, Replica
 from edgewise.runtime.service_policies import load_request_policy, request_policies
 from edgewise.sim.slots.replicas import ReplicaWorlds
-from edgewise.workloads.steady import steady
+from edgewise.workloads.services import steady
 
 SERVICE_S = 0.04
 FIELDS = (

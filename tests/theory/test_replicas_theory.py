@@ -24,6 +24,7 @@ def _one_node(replicas: int, slot_s: float, frame_slots: int) -> System:
         disk_bytes=np.ones(2),
         service_memory_bytes=np.ones(1),
         service_cpu_cores=np.ones(1),
+        replica_cpu_cores=np.zeros(1),
         layer_bytes=np.ones(1),
         needs_layer=np.ones((1, 1), dtype=bool),
         initial=np.array([[replicas]]),

@@ -14,7 +14,7 @@ from edgewise.config import load_scenario
 from edgewise.learn.orchestration.settings import setting, whole_description
 from edgewise.model.orchestration import System
 from edgewise.model.services import services_of
-from edgewise.model.services_simulated import simulated_services
+from edgewise.workloads.services import simulated_services
 
 RECORDED = json.loads((Path(__file__).parent / "frozen_systems.json").read_text())
 # The live reader left out the deviation of the way to the cloud; nothing that runs live reads it.
@@ -26,8 +26,10 @@ def _sha(data: bytes) -> str:
 
 
 def _hashes(system: System) -> dict[str, str]:
-    arrays = {name: np.ascontiguousarray(value) for name, value in system._asdict().items()}
-    shapes = {name: np.shape(value) for name, value in system._asdict().items()}
+    fields = system._asdict()
+    assert not fields.pop("replica_cpu_cores").any(), "requests hold cores, as all did that was frozen"
+    arrays = {name: np.ascontiguousarray(value) for name, value in fields.items()}
+    shapes = {name: np.shape(value) for name, value in fields.items()}
     return {
         name: _sha(str((array.dtype, shapes[name])).encode() + array.tobytes())
         for name, array in arrays.items()

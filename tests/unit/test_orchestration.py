@@ -14,20 +14,25 @@ from edgewise import config
 from edgewise.cli import app
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.learn.orchestration.export import SHIPPED
+from edgewise.learn.orchestration.settings import setting
 from edgewise.model.orchestration import System
 from edgewise.model.services import spread
-from edgewise.model.services_simulated import simulated_services
 from edgewise.policies import orchestrate
 from edgewise.policies.dispatch import requests
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.shadow import GreedyShadow
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
-from edgewise.workloads.steady import steady
+from edgewise.workloads.services import simulated_services
 
 
 @pytest.mark.parametrize(
     ("name", "sites", "nodes", "services"),
-    [("edge-cloud", 5, 40, 30), ("edge-cloud-complex", 10, 100, 30), ("kais-demo", 2, 6, 12)],
+    [
+        ("edge-cloud", 5, 40, 30),
+        ("edge-cloud-complex", 10, 100, 30),
+        ("scarce", 5, 40, 30),
+        ("kais-demo", 2, 6, 12),
+    ],
 )
 def test_shipped_scenarios_have_the_sizes_of_the_paper(
     name: str, sites: int, nodes: int, services: int
@@ -109,18 +114,46 @@ def test_replicas_are_spread_in_turn_as_far_as_memory_goes() -> None:
 
 
 def test_the_same_seed_gives_the_same_requests_alone_and_with_others() -> None:
-    _, system, asked, _ = simulated_services(config.load_scenario("kais-demo"))
-    many, one = steady(asked, system, range(5), 100.0), steady(asked, system, [3], 100.0)
+    found = simulated_services(
+        config.load_scenario("kais-demo", {"services.frame_s": 100, "duration_s": 100})
+    )
+    many, one = found.draw(range(5)), found.draw([3])
     for all_of, alone in zip(many, one, strict=True):
         assert np.array_equal(all_of[3], alone[0])
     assert many.count.mean() == pytest.approx(300, rel=0.1)
     assert (np.diff(many.arrival_s, axis=1) >= 0).all()
 
 
+@pytest.mark.parametrize("kind", ["P1", "P2", "P3", "P4", "P1-P4", "sequences"])
+def test_a_scenario_states_the_pattern_of_its_requests(kind: str) -> None:
+    loaded = config.load_scenario("scarce", {"services.requests.pattern": kind, "duration_s": 50})
+    found, learned = simulated_services(loaded), setting("scarce", kind, frames=2)
+    assert (found.slots, found.slots * found.system.slot_s) == (learned.slots, 50.0)
+    for mine, its in zip(found.draw(range(2)), learned.draw(range(2)), strict=True):
+        assert np.array_equal(mine, its)
+    spec = loaded.spec.services
+    assert spec is not None and (spec.cores_held, spec.requests.pattern) == ("request", kind)  # type: ignore[union-attr]
+
+
+def test_replicas_hold_their_cores_for_life_where_the_scenario_says_so() -> None:
+    changes = {"services.cores_held": "life", "services.offered.service.cpu_cores": 40}
+    system, worlds = _demo(changes)
+    nodes, first = slice(system.first_machine[1], None), worlds.reset().free_cpu_cores.copy()
+    held = system.initial @ system.service_cpu_cores
+    assert held.any() and np.allclose(first[:, nodes], system.cpu_cores[nodes] - held)
+    full = np.tile(np.arange(system.nodes)[:, None, None], (1, 60, 1)).reshape(1, -1, 1)
+    commands = np.concatenate([full, np.ones_like(full)], axis=2).repeat(2, axis=0)
+    valid = worlds.scale(commands)
+    assert valid.any() and not valid.all(), "a replica is added while its cores are free"
+    assert (worlds.view.free_cpu_cores[:, nodes] < system.service_cpu_cores[0]).any(axis=1).all()
+    with pytest.raises(ScenarioError, match="holds 300 cores, nodes have up to 200"):
+        config.load_scenario("kais-demo", {**changes, "services.offered.service.cpu_cores": 300})
+
+
 def _demo(changes: dict[str, object] | None = None) -> tuple[System, ReplicaWorlds]:
     short = {"services.frame_s": 25, "duration_s": 100}
     found = simulated_services(config.load_scenario("kais-demo", short | (changes or {})))
-    drawn = steady(found.requests, found.system, range(2), found.horizon_s)
+    drawn = found.draw(range(2))
     return found.system, ReplicaWorlds(found.system, drawn, found.slots, range(2))
 
 

@@ -16,7 +16,6 @@ from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
 from edgewise.errors import EdgewiseError
 from edgewise.model.sections import not_run
-from edgewise.model.services_simulated import simulated_services
 from edgewise.reproduce import seeds as splits
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def orchestrate(
     from edgewise.report.tables import write_tables
     from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
     from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
-    from edgewise.workloads.steady import steady
+    from edgewise.workloads.services import simulated_services
 
     chosen = splits.parse_seeds(seeds)
     splits.refuse_test_seeds(chosen)
@@ -62,7 +61,7 @@ def orchestrate(
             raise EdgewiseError(f"{flag} {name}: no such card; check the path")
     one, two = load_request_policy(dispatch, live=False), load_replica_policy(scaling)
     system, slots, horizon_s = simulated.system, simulated.slots, simulated.horizon_s
-    drawn = steady(simulated.requests, system, chosen, horizon_s)
+    drawn = simulated.draw(chosen)
     for policy in (one, two):
         if hasattr(policy, "know"):
             policy.know(drawn, system, horizon_s)

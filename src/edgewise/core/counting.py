@@ -1,7 +1,7 @@
 """A `ReplicaView` from what is known of each replica: how gateways and the controller fill theirs (W = 1).
 
-The rules are the simulation's: a replica serves one request at a time and holds its memory while it lives, a
-request holds cores while it is worked on. Forbidden here: I/O and clocks.
+The rules are the simulation's: a replica serves one request at a time and holds its memory while it lives;
+cores it holds as long, or a request while it is worked on (`cores_held`). Forbidden here: I/O and clocks.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
         cell.removing += int(state == REMOVING)
         if k > 0:
             machine = view.machine[0, first + k - 1]
-            machine.free_cpu_cores = max(machine.free_cpu_cores - busy * system.service_cpu_cores[s], 0.0)
+            cores = system.replica_cpu_cores[s]
+            if cores == 0.0:
+                cores = busy * system.service_cpu_cores[s]
+            machine.free_cpu_cores = max(machine.free_cpu_cores - cores, 0.0)
             machine.free_memory_bytes = max(machine.free_memory_bytes - system.service_memory_bytes[s], 0.0)
     for k in range(nodes + 1):
         for s in range(view.replicas.shape[2]):

@@ -242,7 +242,9 @@ def new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaV
     view.free_disk_bytes[:] = np.maximum(system.disk_bytes - on_disk @ system.layer_bytes, 0.0)
     view.free_cpu_cores[:] = system.cpu_cores
     view.free_memory_bytes[:] = system.memory_bytes
-    view.free_memory_bytes[:, system.first_machine[1] :] -= system.initial @ system.service_memory_bytes
+    nodes = slice(system.first_machine[1], None)
+    view.free_cpu_cores[:, nodes] -= system.initial @ system.replica_cpu_cores
+    view.free_memory_bytes[:, nodes] -= system.initial @ system.service_memory_bytes
     return view
 
 

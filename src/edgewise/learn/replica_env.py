@@ -25,7 +25,6 @@ exp(-Σ|Q_n|) is 0 in floating point for long queues, hence the sum is scaled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium
@@ -36,16 +35,14 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 from edgewise import config
 from edgewise.arrays import Floats, Floats32, Ints
-from edgewise.core.orchestration import HOLD, ReplicaView, Requests, SlotResult, context_mask
+from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
-from edgewise.model.services_simulated import simulated_services
 from edgewise.policies.dispatch import requests as request_policies
 from edgewise.sim.slots.replicas import ReplicaWorlds
-from edgewise.workloads.steady import steady
+from edgewise.workloads.services import Draw, simulated_services
 
 Observation = dict[str, NDArray[Any]]
-Draw = Callable[[Sequence[int]], Requests]
 
 
 def shared_reward(result: SlotResult, balance: float = 1.0) -> Floats:
@@ -67,7 +64,7 @@ class _Setting:
         loaded = config.load_scenario(scenario) if isinstance(scenario, str) else scenario
         found = simulated_services(loaded)
         self.system, self.slots = found.system, found.slots
-        self.draw: Draw = draw or (lambda seeds: steady(found.requests, found.system, seeds, found.horizon_s))
+        self.draw: Draw = draw or found.draw
 
     def world(self, seed: int) -> ReplicaWorlds:
         return ReplicaWorlds(self.system, self.draw([seed]), self.slots, [seed])

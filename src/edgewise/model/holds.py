@@ -8,8 +8,8 @@
 | … suspended (`pause`)             | memory                                  | yes                      |
 | … ended to start anew (`restart`) | nothing                                 |                          |
 
-A task also holds bits/s on the paths of its flows (`core.placement`). Simulated services hold cores for each
-request in place of a replica's life, as KaiS's frozen settings do (`model.services`). Forbidden here: I/O.
+A task also holds bits/s on the paths of its flows (`core.placement`). In simulation cores may be held by each
+request in place of a replica's life, as in KaiS's frozen settings (`services.cores_held`). Forbidden: I/O.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ class System(NamedTuple):
         disk_bytes: (N + 1,) for images on one machine of each station.
         service_memory_bytes: (S,) what a replica holds while it lives.
         service_cpu_cores: (S,) what a request usually uses while it is worked on; generators read it.
+        replica_cpu_cores: (S,) what a replica holds while it lives; 0 where each request holds its own cores.
         layer_bytes: (L,) image layers.
         needs_layer: (S, L) layers of each service's image.
         initial: (N, S) replicas at the start, their images pulled.
@@ -46,6 +47,7 @@ class System(NamedTuple):
     disk_bytes: Floats
     service_memory_bytes: Floats
     service_cpu_cores: Floats
+    replica_cpu_cores: Floats
     layer_bytes: Floats
     needs_layer: Bools
     initial: Ints

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
-FORMS = {"use": ", from a file", "generate": ", generated", "mean_bps": " of kind edge-network"}
+FORMS = {
+    "use": ", from a file",
+    "generate": ", generated",
+    "mean_bps": " of kind edge-network",
+    "pattern": ", from a trace",
+}
 
 
 def key_tables(schema: Schema) -> str:

@@ -104,14 +104,16 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     one_way, rate_bps, deviation_s = ways_to(topology, [spec.cloud, *(node.cluster for node in nodes)])
     offered = plain(spec, catalog)
     layer_bytes, needs_layer = _layers(offered)
-    needs = _column(offered, "memory_bytes")
+    needs, cores = _column(offered, "memory_bytes"), _column(offered, "cpu_cores")
+    for_life = cores if spec.cores_held == "life" else np.zeros_like(cores)
+    held = np.stack([needs, for_life], axis=1)
     disks = [min(node.resources.storage_bytes or DISK_BYTES for node in machines)]
     disks += [node.resources.storage_bytes or DISK_BYTES for node in nodes]
     if spec.initial_share is None:
         counts = [service.initial for service in offered for _ in range(service.count or 1)]
-        initial = first_replicas(counts, needs, free[:, 1])
+        initial = first_replicas(counts, held, free[:, ::-1])
     else:
-        initial = spread(free[:, 1] * spec.initial_share, needs)
+        initial = spread(free[:, ::-1] * spec.initial_share, held)
     ways = 2.0 if spec.answers else 1.0
     return System(
         slot_s=spec.slot_s,
@@ -122,7 +124,8 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
         memory_bytes=np.concatenate([has[:, 1], free[:, 1]]),
         disk_bytes=np.array(disks),
         service_memory_bytes=needs,
-        service_cpu_cores=_column(offered, "cpu_cores"),
+        service_cpu_cores=cores,
+        replica_cpu_cores=for_life,
         layer_bytes=layer_bytes,
         needs_layer=needs_layer,
         initial=initial,
@@ -137,38 +140,40 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     )
 
 
-def first_replicas(counts: Sequence[int], needs_bytes: Floats, free_bytes: Floats) -> Ints:
+def first_replicas(counts: Sequence[int], needs: Floats, free: Floats) -> Ints:
     """(N, S) replicas, service by service, each where most memory is left; what does not fit is left out.
 
     Args:
         counts: (S,) wanted.
-        needs_bytes: (S,) memory of a replica.
-        free_bytes: (N,) memory of each node.
+        needs: (S, 2) memory and cores of a replica; or (S,) memory.
+        free: (N, 2) of each node; or (N,) memory.
     """
-    placed, left = np.zeros((free_bytes.size, needs_bytes.size), dtype=np.int64), free_bytes.copy()
+    needs, left = needs.reshape(len(needs), -1), free.reshape(len(free), -1).copy()
+    placed = np.zeros((len(left), len(needs)), dtype=np.int64)
     for s, count in enumerate(counts):
         for _ in range(count):
-            n = int(left.argmax())
-            if needs_bytes[s] <= left[n] * ROOM:
+            fits = (needs[s] <= left * ROOM).all(axis=1)
+            if fits.any():
+                n = int(np.where(fits, left[:, 0], -1.0).argmax())
                 placed[n, s] += 1
-                left[n] -= needs_bytes[s]
+                left[n] -= needs[s]
     return placed
 
 
-def spread(room_bytes: Floats, service_memory_bytes: Floats) -> Ints:
+def spread(room: Floats, needs: Floats) -> Ints:
     """(N, S) replicas: services in turn, node by node, as long as the next one fits.
 
     Args:
-        room_bytes: (N,) memory to fill on each node.
-        service_memory_bytes: (S,) of a replica.
+        room: (N, 2) memory and cores to fill on each node; or (N,) memory.
+        needs: (S, 2) of a replica; or (S,) memory.
     """
-    placed = np.zeros((room_bytes.size, service_memory_bytes.size), dtype=np.int64)
+    placed = np.zeros((len(room), len(needs)), dtype=np.int64)
     following = 0
-    for n, room in enumerate(room_bytes.tolist()):
-        while service_memory_bytes[following] <= room * ROOM:
+    for n, left in enumerate(room):
+        while np.all(needs[following] <= left * ROOM):
             placed[n, following] += 1
-            room -= float(service_memory_bytes[following])
-            following = (following + 1) % service_memory_bytes.size
+            left = left - needs[following]
+            following = (following + 1) % len(needs)
     return placed
 
 

@@ -68,22 +68,28 @@ def _check_variant(
 
 def _check_room(spec: ServicesSpec, catalog: Catalog, system: System, problems: list[str]) -> None:
     """A replica fits some node and a machine of the cloud, and so do the first ones that are asked for."""
-    needs, first = system.service_memory_bytes, int(system.first_machine[1])
-    most = system.memory_bytes[first:].max(), system.memory_bytes[:first].max()
+    first = int(system.first_machine[1])
+    held = (
+        ("bytes", system.service_memory_bytes, system.memory_bytes),
+        ("cores", system.replica_cpu_cores, system.cpu_cores),
+    )
     k = 0
     for i, service in enumerate(plain(spec, catalog)):
         mine = slice(k, k + (service.count or 1))
         k = mine.stop
-        if needs[mine].max() > min(most) * ROOM:
-            problems.append(
-                f"services.offered[{i}]: a replica of {service.name!r} holds {needs[mine].max():g} bytes, "
-                f"nodes have up to {most[0]:g}, machines of the cloud {most[1]:g}; give both as much"
-            )
+        for what, needs, has in held:
+            most = has[first:].max(), has[:first].max()
+            if needs[mine].max() > min(most) * ROOM:
+                problems.append(
+                    f"services.offered[{i}]: a replica of {service.name!r} holds {needs[mine].max():g} "
+                    f"{what}, nodes have up to {most[0]:g}, machines of the cloud {most[1]:g}; "
+                    "give both as much"
+                )
         placed, wanted = system.initial[:, mine].sum(axis=0), service.initial
         if spec.initial_share is None and (placed < wanted).any():
             problems.append(
                 f"services.offered[{i}].initial: {placed.min()} of {wanted} replicas of "
-                f"{service.name!r} fit the nodes; lower it or give nodes more memory_bytes"
+                f"{service.name!r} fit the nodes; lower it or give nodes more of what they hold"
             )
 
 

@@ -35,6 +35,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
+from edgewise.model.grammar.services import TracedRequestsSpec
 from edgewise.workloads.batch_task import QUANTILES, BatchModel
 
 KINDS = ("P1", "P2", "P3", "P4")
@@ -127,6 +128,22 @@ def pattern(kind: str, base: RequestPattern | None = None) -> RequestPattern:
     if kind == "sequences":
         return replace(base, kinds=("P4",), load_spread=0.3, delay_spread=0.2)
     raise ScenarioError(f"pattern {kind!r}: use one of {', '.join((*KINDS, 'P1-P4', 'sequences'))}")
+
+
+def pattern_of(spec: TracedRequestsSpec, sites: int, horizon_s: float) -> RequestPattern:
+    """The pattern that a scenario asks for."""
+    figures = spec.model_dump(exclude={"pattern", "services"})
+    return pattern(spec.pattern, RequestPattern(sites=sites, horizon_s=horizon_s, **figures))
+
+
+def first_services(services: int) -> BatchModel:
+    """The model that ships, of its most frequent services alone."""
+    model = alibaba_2018()
+    if services == model.share.size:
+        return model
+    names = ("kind", "cpu_cores", "memory_share", "duration_s")
+    share = model.share[:services]
+    return replace(model, share=share / share.sum(), **{x: getattr(model, x)[:services] for x in names})
 
 
 def generate(what: RequestPattern, seeds: Sequence[int], model: BatchModel | None = None) -> Requests:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from edgewise.model.values import (
     AmountRange,
+    Bytes,
     BytesOrZero,
     BytesRange,
     Count,
@@ -72,6 +73,61 @@ class RequestsSpec(Spec):
     payload_bytes: BytesOrZero = Field(default=100e3, description="Payload of a request in bytes.")
 
 
+class TracedRequestsSpec(Spec):
+    """Requests to simulate: a pattern of KaiS, drawn from a model of the Alibaba 2018 trace.
+
+    Replicas then hold the memory and requests use the cores that the trace plans, in place of what `offered`
+    says; images, from the lightest service to the heaviest, are those of `offered`.
+    """
+
+    pattern: Literal["P1", "P2", "P3", "P4", "P1-P4", "sequences"] = Field(
+        description="The sum of arrivals' CPU load rises and falls (P1), or of their memory load (P2), or P1 "
+        "twice as fast (P3), or as in the trace (P4); all in a row (P1-P4); clips of P4 of different load "
+        "and delays (sequences)."
+    )
+    rate_qps: Positive = Field(description="Requests per second, all sites together.")
+    services: Annotated[Count, Field(le=30)] = Field(
+        default=30, description="How many of the trace's 30 services, the most frequent first."
+    )
+    period_s: Seconds = Field(default=100.0, description="Of P1 and P2, s; P3 has half of it.")
+    swing: Annotated[NotNegative, Field(lt=1.0)] = Field(
+        default=0.5, description="Of P1 to P3: the mean load swings by this share, below 1."
+    )
+    delay_scale: Positive = Field(
+        default=0.1, description="Delay that is required, as a share of how long the trace's task took."
+    )
+    delay_least_s: Seconds = Field(default=2.0, description="The least delay that is required, s.")
+    delay_most_s: Seconds = Field(default=20.0, description="The largest delay that is required, s.")
+    slack_least: Positive = Field(
+        default=1.5,
+        description="Least delay that is required over time on a replica; uniform up to the next.",
+    )
+    slack_most: Positive = Field(default=3.0, description="Largest delay required over time on a replica.")
+    most_cores: Positive = Field(default=1.0, description="No request uses more cores.")
+    memory_bytes_per_share: Bytes = Field(
+        default=1e9,
+        description="Memory of a replica for each percent of a machine that the trace plans, bytes.",
+    )
+    memory_in_work: NotNegative = Field(
+        default=0.1, description="Memory in use while working, as a share of what the replica holds."
+    )
+    payload_bytes: BytesOrZero = Field(
+        default=250e3,
+        description="Mean payload of a request in bytes; uniform in half to one and a half of it.",
+    )
+
+
+def _arrivals(value: Any) -> str:
+    traced = "pattern" in value if isinstance(value, dict) else hasattr(value, "pattern")
+    return "(traced)" if traced else "(steady)"
+
+
+AnyRequests = Annotated[
+    Annotated[RequestsSpec, Tag("(steady)")] | Annotated[TracedRequestsSpec, Tag("(traced)")],
+    Discriminator(_arrivals),
+]
+
+
 def _form(value: Any) -> str:
     written = "variant" in value if isinstance(value, dict) else hasattr(value, "variant")
     return "(variant)" if written else "(plain)"
@@ -92,8 +148,13 @@ class ServicesSpec(Spec):
     offered: tuple[Offered, ...] = Field(
         min_length=1, description="What requests ask for: variants of the catalog, or plain services."
     )
-    requests: RequestsSpec | None = Field(
+    requests: AnyRequests | None = Field(
         default=None, description="Simulated: what arrives. Live, clients send it."
+    )
+    cores_held: Literal["life", "request"] = Field(
+        default="request",
+        description="Simulated: a replica holds its cores for its 'life', or each 'request' while it is "
+        "worked on, as in KaiS.",
     )
     dispatch: str = Field(
         default="deadline-queue", description="Request policy, or a card NAME.json, relative to this file."

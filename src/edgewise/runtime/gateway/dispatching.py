@@ -123,6 +123,8 @@ class Dispatching:
         """The station that the policy chooses, or HOLD; the cloud where the policy fails."""
         now_s, view, system = self.clock(), self.view, self.services.system
         took_s, cores = float(self.service_s[service]), float(system.service_cpu_cores[service])
+        if system.replica_cpu_cores[service] > 0.0:
+            cores = 0.0  # its replica holds them
         view.clock_s[:] = now_s
         count(system, view, self._known(), self.service_s)
         view.site[0, self.site] = Head(0, service, queue, now_s + left_s, took_s, cores, 0.0, size_bytes)

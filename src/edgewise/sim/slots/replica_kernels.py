@@ -164,17 +164,25 @@ def leave_queue(replicas: Any, request: Any) -> None:
 
 
 @inner
+def hold_replica(system: System, machine: Any, service: int, number: float) -> None:
+    """Book what a replica holds while it lives on a machine; -1.0 gives it back."""
+    machine.free_memory_bytes -= number * system.service_memory_bytes[service]
+    machine.free_cpu_cores -= number * system.replica_cpu_cores[service]
+
+
+@inner
 def machine_for(system: System, x: ReplicaBatch, w: int, k: int, request: Any) -> int:
     """The first machine of station k on which a request can begin now, or -1."""
-    memory_bytes = request.memory_bytes
+    cpu_cores, memory_bytes = request.cpu_cores, request.memory_bytes
     replicas = x.seen.replicas[w, k, request.service]
     if k == 0:
-        memory_bytes += system.service_memory_bytes[request.service]  # a replica of its own meanwhile
+        cpu_cores += system.replica_cpu_cores[request.service]  # a replica of its own meanwhile
+        memory_bytes += system.service_memory_bytes[request.service]
     elif replicas.ready <= replicas.busy:
         return -1
     for m in range(system.first_machine[k], system.first_machine[k + 1]):
         machine = x.seen.machine[w, m]
-        lacks_cores = machine.free_cpu_cores < request.cpu_cores - SLACK * system.cpu_cores[m]
+        lacks_cores = machine.free_cpu_cores < cpu_cores - SLACK * system.cpu_cores[m]
         if not lacks_cores and machine.free_memory_bytes >= memory_bytes - SLACK * system.memory_bytes[m]:
             return m
     return -1
@@ -190,7 +198,7 @@ def begin(system: System, x: ReplicaBatch, w: int, k: int, r: int, m: int, now_s
     machine.free_memory_bytes -= request.memory_bytes
     if k == 0:
         replicas.ready += 1
-        machine.free_memory_bytes -= system.service_memory_bytes[request.service]
+        hold_replica(system, machine, request.service, 1.0)
     took_s = request.service_s
     if system.service_deviation > 0.0:
         variance = math.log(1.0 + system.service_deviation**2)
@@ -238,7 +246,7 @@ def finish(system: System, x: ReplicaBatch, w: int, k: int, at: int, frame: int)
     machine.free_memory_bytes += request.memory_bytes
     if k == 0 or replicas.removing > 0:
         replicas.ready -= 1
-        machine.free_memory_bytes += system.service_memory_bytes[request.service]
+        hold_replica(system, machine, request.service, -1.0)
         if k > 0:
             replicas.removing -= 1
     in_time = place.end_s <= request.deadline_s + SLACK
@@ -261,8 +269,7 @@ def wake(system: System, x: ReplicaBatch, w: int, k: int, at: int) -> None:
     replicas.starting -= 1
     if replicas.removing > 0:
         replicas.removing -= 1
-        machine = x.seen.machine[w, system.first_machine[k]]
-        machine.free_memory_bytes += system.service_memory_bytes[start.service]
+        hold_replica(system, x.seen.machine[w, system.first_machine[k]], start.service, -1.0)
     else:
         replicas.ready += 1
     station.starts -= 1

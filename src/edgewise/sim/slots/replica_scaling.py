@@ -1,9 +1,10 @@
-"""Adding and removing replicas, compiled: memory, disk, image layers, start delay, deletion when idle."""
+"""Adding and removing replicas, compiled: memory, cores, disk, image layers, start delay, deletion."""
 
 from __future__ import annotations
 
 from edgewise.core.compiled import inner
 from edgewise.model.orchestration import System
+from edgewise.sim.slots.replica_kernels import hold_replica
 from edgewise.sim.slots.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
 
 
@@ -26,7 +27,7 @@ def remove(system: System, x: ReplicaBatch, w: int, k: int, service: int) -> boo
         return False
     if replicas.ready > replicas.busy:
         replicas.ready -= 1
-        x.seen.machine[w, system.first_machine[k]].free_memory_bytes += system.service_memory_bytes[service]
+        hold_replica(system, x.seen.machine[w, system.first_machine[k]], service, -1.0)
     else:
         replicas.removing += 1
     return True
@@ -39,12 +40,14 @@ def add(system: System, x: ReplicaBatch, w: int, k: int, service: int, slot: int
     if replicas.removing > 0:
         replicas.removing -= 1
         return True
-    machine, need_bytes = x.seen.machine[w, m], system.service_memory_bytes[service]
-    if machine.free_memory_bytes < need_bytes - SLACK * system.memory_bytes[m]:
+    machine, cores = x.seen.machine[w, m], system.replica_cpu_cores[service]
+    if machine.free_memory_bytes < system.service_memory_bytes[service] - SLACK * system.memory_bytes[m]:
+        return False
+    if cores > 0.0 and machine.free_cpu_cores < cores - SLACK * system.cpu_cores[m]:
         return False
     if station.starts == x.truth.start.shape[2] or not make_room(system, x, w, k, service):
         return False
-    machine.free_memory_bytes -= need_bytes
+    hold_replica(system, machine, service, 1.0)
     start = x.truth.start[w, k, station.starts]
     start.service = service
     start.ready_s = pull(system, x, w, k, service, slot) + system.start_delay_s

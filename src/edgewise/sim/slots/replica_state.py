@@ -92,6 +92,7 @@ def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[n
     asked = ("arrival_s", "site", "service", "deadline_s", "cpu_cores", "memory_bytes", "payload_bytes")
     for name in asked:
         truth.request[name] = getattr(requests, name)
+    truth.request["cpu_cores"] *= system.replica_cpu_cores[requests.service] == 0.0  # else its replica's
     truth.request["service_s"] = requests.service_s()
     truth.request["station"], truth.request["ready_s"], truth.request["end_s"] = -1, np.nan, np.nan
     truth.links["seed"] = seeds

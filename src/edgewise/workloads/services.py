@@ -1,25 +1,32 @@
-"""Services of a scenario to be simulated: what the engine of slots and frames can do with a scenario.
+"""Services of a scenario to be simulated: what the engine of slots can do with it, and what arrives.
 
-Forbidden here: I/O.
+Requests come steadily, Poisson at every site and for every service, or as in a trace (`workloads.requests`).
+Every draw is a hash of (seed, purpose, number of the request), so a seed's requests are the same under
+every policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from edgewise.arrays import Floats
+from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
-from edgewise.model.grammar.services import RequestsSpec, ServicesSpec
+from edgewise.model.grammar.services import RequestsSpec, ServicesSpec, TracedRequestsSpec
 from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
+from edgewise.model.scenario import Scenario
 from edgewise.model.sections import not_run
-from edgewise.model.services import system_of
+from edgewise.model.services import first_replicas, spread, system_of
 from edgewise.model.topology import Way
-
-if TYPE_CHECKING:
-    from edgewise.model.scenario import Scenario
+from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
 WHOLE = 1e-6  # a quotient is a whole number within this
+Draw = Callable[[Sequence[int]], Requests]
 
 
 class SimulatedServices(NamedTuple):
@@ -28,13 +35,13 @@ class SimulatedServices(NamedTuple):
     Attributes:
         spec: the scenario's `services`.
         system: sites, nodes, services.
-        requests: what arrives.
+        draw: worlds of what arrives, one for each seed.
         slots: length of a run, whole frames.
     """
 
     spec: ServicesSpec
     system: System
-    requests: RequestsSpec
+    draw: Draw
     slots: int
 
     @property
@@ -72,7 +79,33 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
         raise ScenarioError(listed(scenario.name, problems))
     system = system_of(spec, scenario.catalog, scenario.topology)
     slots = round(scenario.duration_s / spec.frame_s) * system.frame_slots
-    return SimulatedServices(spec, system, spec.requests, slots)
+    if isinstance(spec.requests, TracedRequestsSpec):
+        return _traced(spec, spec.requests, system, slots)
+    asked, horizon_s = spec.requests, slots * system.slot_s
+    return SimulatedServices(spec, system, lambda seeds: steady(asked, system, seeds, horizon_s), slots)
+
+
+def _traced(spec: ServicesSpec, asked: TracedRequestsSpec, system: System, slots: int) -> SimulatedServices:
+    """The trace's services in place of those offered, whose images they have, the lightest first."""
+    model, what = first_services(asked.services), pattern_of(asked, system.sites, slots * system.slot_s)
+    cores, memory_bytes = service_needs(what, model)
+    images = np.argsort(np.argsort(memory_bytes)) * system.services // memory_bytes.size
+    for_life = cores if spec.cores_held == "life" else np.zeros_like(cores)
+    held = np.stack([memory_bytes, for_life], axis=1)
+    nodes = slice(system.first_machine[1], None)
+    free = np.stack([system.memory_bytes[nodes], system.cpu_cores[nodes]], axis=1)
+    if spec.initial_share is None:
+        initial = first_replicas([1] * memory_bytes.size, held, free)
+    else:
+        initial = spread(free * spec.initial_share, held)
+    system = system._replace(
+        service_memory_bytes=memory_bytes,
+        service_cpu_cores=cores,
+        replica_cpu_cores=for_life,
+        needs_layer=system.needs_layer[images],
+        initial=initial,
+    )
+    return SimulatedServices(spec, system, lambda seeds: generate(what, seeds, model), slots)
 
 
 def _links(scenario: Scenario, cloud: str) -> list[str]:
@@ -115,3 +148,44 @@ def _over(ways: Iterable[Way]) -> set[str]:
 
 def _values(numbers: Iterable[float]) -> str:
     return ", ".join(f"{number:g}" for number in sorted(numbers))
+
+
+GAP, SITE, SERVICE, TIME, SLACK = range(50, 55)  # counters of draws
+
+
+def steady(spec: RequestsSpec, system: System, seeds: Sequence[int], horizon_s: float) -> Requests:
+    """W worlds of requests, one for each seed.
+
+    Args:
+        spec: rates, times and slack.
+        system: sites to reach and services to ask for.
+        seeds: one for each world.
+        horizon_s: nothing arrives later.
+    """
+    most = int(spec.rate_qps * horizon_s + 8.0 * np.sqrt(spec.rate_qps * horizon_s)) + 10
+    ids = np.arange(most)
+
+    def draws(counter: int) -> Floats:
+        return np.stack([uniform(seed, int(Purpose.ARRIVAL), ids, counter) for seed in seeds])
+
+    arrival = np.cumsum(-np.log(draws(GAP)), axis=1) / spec.rate_qps
+    service = (draws(SERVICE) * system.services).astype(np.int64)
+    took = _within(spec.service_s, draws(TIME))
+    slack = took * _within(spec.slack, draws(SLACK))
+    cores = system.service_cpu_cores[service]
+    return Requests(
+        count=(arrival < horizon_s).sum(axis=1),
+        arrival_s=arrival,
+        site=(draws(SITE) * system.sites).astype(np.int64),
+        service=service,
+        deadline_s=arrival + np.maximum(slack, took + spec.least_slack_s),
+        work_core_s=took * cores,
+        cpu_cores=cores,
+        memory_bytes=spec.memory_share * system.service_memory_bytes[service],
+        payload_bytes=np.full(arrival.shape, spec.payload_bytes),
+    )
+
+
+def _within(ends: tuple[float, float], draws: Floats) -> Floats:
+    low, high = ends
+    return low + (high - low) * draws
