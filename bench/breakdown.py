@@ -78,7 +78,7 @@ def _query_ns(model: Model, queries: int) -> float:
         scenario = replace(scenario, topology=replace(scenario.topology, ways=links))
     streams = [replace(stream, id=i, rate_qps=rate_qps / model.streams) for i in range(model.streams)]
     world = World.build(scenario.catalog, scenario.topology)
-    simulation = Simulation(scenario, policies.load("closest"), 1, streams=streams, world=world)
+    simulation = Simulation(scenario, policies.load("dispatch", "closest"), 1, streams=streams, world=world)
     started = time.process_time()
     outcome = simulation.run()
     spent_s = time.process_time() - started

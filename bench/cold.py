@@ -15,8 +15,7 @@ TARGET_S = 10.0
 
 def commands() -> dict[str, list[str]]:
     """Arguments of Python for each shipped policy of each decision, by name."""
-    from edgewise.policies import orchestrate
-    from edgewise.policies.dispatch import requests
+    from edgewise import policies
     from edgewise.precompile import parts
 
     edgewise = ["-m", "edgewise"]
@@ -27,7 +26,9 @@ def commands() -> dict[str, list[str]]:
             found[f"simulate tiny --policy {name}"] = [*edgewise, "simulate", "tiny", "--policy", name]
         elif kind not in ("requests", "replicas"):
             found[part] = ["-m", "edgewise.precompile", part]
-    pairs = [(name, "none") for name in requests.names()] + [("greedy", name) for name in orchestrate.names()]
+    pairs = [(name, "none") for name in policies.names("dispatch", "requests")] + [
+        ("greedy", name) for name in policies.names("orchestrate")
+    ]
     for one, two in dict.fromkeys(pairs):
         chosen = ["--dispatch", one, "--orchestrate", two]
         found[" ".join(["orchestrate kais-demo", *chosen])] = [*edgewise, "orchestrate", "kais-demo", *chosen]

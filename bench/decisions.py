@@ -90,7 +90,7 @@ def _played(policy: str, size: int, each: int | None = None) -> Prepare:
         order = np.lexsort((kinds, times))
         batch = Batch(times[order], kinds[order], rows[order])
         needs = Rows.of(Items.of(world, streams).rows)
-        core = DispatchCore(world, policies.load(policy), seed=1)
+        core = DispatchCore(world, policies.load("dispatch", policy), seed=1)
         worker, reason = np.full(count, -1), np.zeros(count, dtype=np.int8)
 
         def work() -> float:
@@ -115,7 +115,7 @@ def _handled(policy: str, size: int) -> Prepare:
             StreamClosed(s.close_s, s.id) for s in streams
         ]
         events.sort(key=lambda event: event.time_s)
-        core = DispatchCore(world, policies.load(policy), seed=1)
+        core = DispatchCore(world, policies.load("dispatch", policy), seed=1)
 
         def work() -> float:
             refused = 0

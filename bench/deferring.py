@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import replace
 
-from edgewise.policies import defer
+from edgewise import policies
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate
 
@@ -20,8 +20,10 @@ RULES = ("fifo", "sjf", "earliest-deadline", "hrrn", "tetris", "best-fit")
 def run(rule: str, kind: str, count: int) -> float:
     """Steps per second: one step is one slot of one of `count` worlds that go through it together."""
     pattern = KINDS[kind]
-    simulate(generate(pattern, range(2)), defer.load(rule))  # compiles, or loads what was compiled
-    worlds, policy = generate(pattern, range(count)), defer.load(rule)
+    simulate(
+        generate(pattern, range(2)), policies.load("defer", rule)
+    )  # compiles, or loads what was compiled
+    worlds, policy = generate(pattern, range(count)), policies.load("defer", rule)
     began_s = time.process_time()
     simulate(worlds, policy)
     return count * worlds.slots / (time.process_time() - began_s)

@@ -92,7 +92,9 @@ async def serve_worker(ready: Any, max_batch: int) -> None:
 async def serve_gateway(ready: Any, worker_port: int) -> None:
     """A gateway whose worker listens there."""
     began_s = time.monotonic()
-    session = Session(world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began_s)
+    session = Session(
+        world(), policies.load("dispatch", "least-impedance"), 0, lambda: time.monotonic() - began_s
+    )
     gateway = Gateway(session, [http.Client("127.0.0.1", worker_port)], ["echo"])
     server = await http.serve(with_admin(gateway), at_once=True)
     ready.put(server.port)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.placement import (
@@ -25,7 +26,6 @@ from edgewise.core.placement import (
     validate,
 )
 from edgewise.model.network import Network, network_of
-from edgewise.policies.place import load_placement
 from edgewise.policies.place.paths import PathTable
 from edgewise.workloads.pipelines import pipelines_of
 
@@ -94,7 +94,7 @@ class _Player:
 
 
 def _with_paths(name: str, network: Network, table: PathTable) -> PlacementPolicy:
-    policy: Any = load_placement(name)
+    policy: Any = policies.load("place", name)
     policy.reset(network, Key(1))
     vars(policy.table).update(vars(table))
     made: PlacementPolicy = policy

@@ -48,7 +48,9 @@ def edgewise(queries: int) -> Work:
     world = World.build(scenario.catalog, scenario.topology)
 
     def work() -> float:
-        outcome = Simulation(scenario, policies.load("closest"), 1, streams=streams, world=world).run()
+        outcome = Simulation(
+            scenario, policies.load("dispatch", "closest"), 1, streams=streams, world=world
+        ).run()
         return float(outcome.streams["delay_mean_s"][0]) - SERVICE_S
 
     return work

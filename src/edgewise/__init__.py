@@ -12,7 +12,7 @@ from edgewise.api import Comparison, Result, compare, load_scenario, simulate
 from edgewise.core.policy import DispatchPolicy, ScorePolicy
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items
 from edgewise.errors import EdgewiseError
-from edgewise.policies import dispatch_policy
+from edgewise.policies import offer, policy
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,14 @@ __all__ = [
     "Result",
     "ScorePolicy",
     "compare",
-    "dispatch_policy",
     "load_scenario",
+    "policy",
     "simulate",
 ]
+
+
+@offer("dispatch", "lookahead")
+def _lookahead() -> type:
+    from edgewise.sim.streams.lookahead import Lookahead  # above the layer of policies: it simulates
+
+    return Lookahead

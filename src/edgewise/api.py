@@ -215,8 +215,8 @@ def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, com
 def maker(policy: Policy) -> Callable[[], DispatchPolicy]:
     """A function that makes a new policy for each run."""
     if isinstance(policy, str):
-        policies.load(policy)  # fail now, with a clear message, rather than in the first run
-        return lambda: policies.load(policy)
+        policies.load("dispatch", policy)  # fail now, with a clear message, rather than in the first run
+        return lambda: policies.load("dispatch", policy)
 
     def make() -> DispatchPolicy:
         made: DispatchPolicy = policy()

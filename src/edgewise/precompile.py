@@ -22,10 +22,8 @@ from edgewise.model.network import network_of
 from edgewise.model.services import services_of
 from edgewise.model.timeline import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies import defer, orchestrate, split
-from edgewise.policies.dispatch import requests
+from edgewise.policies import cards, split
 from edgewise.policies.dispatch.requests import features as kais
-from edgewise.runtime import service_policies
 from edgewise.runtime.gateway import dispatching, session
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.slots import defer as deferring
@@ -38,15 +36,16 @@ from edgewise.workloads.services import simulated_services
 
 def parts() -> dict[str, Callable[[], None]]:
     """What can be compiled by itself, by name."""
+    of_one_topology = cards.shipped("dispatch", "streams")
     every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
-        ("streams", policies.names(), streams),
-        ("requests", sorted({*requests.names(), *service_policies.request_policies()}), dispatch),
-        ("replicas", orchestrate.names(), scale),
-        ("splitting", split.NAMES, splitting),
+        ("streams", [name for name in policies.names("dispatch") if name not in of_one_topology], streams),
+        ("requests", policies.names("dispatch", "requests"), dispatch),
+        ("replicas", policies.names("orchestrate"), scale),
+        ("splitting", policies.names("split"), splitting),
         ("layouts", ("nona",), layout),
         ("features", ("kais",), features),
         ("placement", _placements(), placement),
-        ("deferral", defer.names(), deferral),
+        ("deferral", policies.names("defer"), deferral),
     )
     return {f"{kind}:{name}": partial(run, name) for kind, names, run in every for name in names}
 
@@ -69,10 +68,9 @@ def compile_parts(names: Sequence[str]) -> list[str]:
 def _placements() -> Sequence[str]:
     """Names of placement policies: their solver is an extra, and without it they cannot even be listed."""
     try:
-        from edgewise.policies import place
-    except ModuleNotFoundError:
+        return policies.names("place")
+    except PolicyError:
         return ["all"]
-    return list(place.POLICIES)
 
 
 def streams(name: str) -> None:
@@ -88,30 +86,26 @@ def streams(name: str) -> None:
         NodeChange(8.0, node, up=True),
     )
     api.simulate(replace(tiny, timeline=changes), name)
-    session.rehearse(world, policies.load(name))
+    session.rehearse(world, policies.load("dispatch", name))
 
 
 def dispatch(name: str) -> None:
     """A request policy or the dispatcher of a shipped card, in simulation and live."""
-    _replicas(_dispatcher(name), "none")
+    _replicas(policies.load("dispatch", name, "requests"), "none")
     if (services := services_of(load_scenario("kais-live"))) is not None:
-        dispatching.rehearse(services, _dispatcher(name))
-
-
-def _dispatcher(name: str) -> RequestPolicy:
-    return requests.load(name) if name in requests.names() else service_policies.load_request_policy(name)
+        dispatching.rehearse(services, policies.load("dispatch", name, "requests"))
 
 
 def scale(name: str) -> None:
     """A replica policy."""
-    _replicas(requests.load("greedy"), name)
+    _replicas(policies.load("dispatch", "greedy", "requests"), name)
 
 
 def _replicas(request_policy: RequestPolicy, two: str) -> None:
     simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
     system, slots = simulated.system, simulated.slots
     drawn = simulated.draw(range(1))
-    replica_policy = orchestrate.load(two)
+    replica_policy = policies.load("orchestrate", two)
     for policy in (request_policy, replica_policy):
         if hasattr(policy, "know"):
             policy.know(drawn, system, simulated.horizon_s)
@@ -159,15 +153,15 @@ def _fan() -> TaskGraph:
 
 def placement(name: str) -> None:
     """A placement policy."""
-    from edgewise.policies import place
-
     scenario = load_scenario("recognition", {"topology.nodes": 8, "pipelines.0.count": 3})
-    simulate_streaming(network_of(scenario), pipelines_of(scenario, 0), place.load_placement(name))
+    simulate_streaming(network_of(scenario), pipelines_of(scenario, 0), policies.load("place", name))
 
 
 def deferral(name: str) -> None:
     """A policy of deferrable jobs."""
-    deferring.simulate(generate(replace(PAPER, slots=24, jobs_per_slot=4.0), range(1)), defer.load(name))
+    deferring.simulate(
+        generate(replace(PAPER, slots=24, jobs_per_slot=4.0), range(1)), policies.load("defer", name)
+    )
 
 
 if __name__ == "__main__":

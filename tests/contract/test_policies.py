@@ -9,9 +9,11 @@ from edgewise.core.views import Decisions
 from edgewise.testing import check_policy
 
 
-@pytest.mark.parametrize("name", policies.names())
+@pytest.mark.parametrize(
+    "name", [name for name in policies.names("dispatch") if not name.startswith("aset-")]
+)
 def test_registered_policy_keeps_the_contract(name):
-    check_policy(lambda: policies.load(name))
+    check_policy(lambda: policies.load("dispatch", name))
 
 
 class Broken(ScorePolicy):

@@ -15,13 +15,10 @@ import numpy as np
 import edgewise as ew
 from edgewise import config, policies
 from edgewise.api import replay
-from edgewise.learn.orchestration.export import load_dispatch, load_scale
 from edgewise.learn.orchestration.settings import setting
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.network import network_of
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies import defer, orchestrate, place
-from edgewise.policies.dispatch import requests
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout
@@ -73,7 +70,7 @@ def queue(**laws: Any) -> Golden:
 
     def tables() -> Tables:
         scenario, streams = queue_scenario(8.0, 0.1, 60.0, **laws)
-        outcome = Simulation(scenario, policies.load("closest"), 3, streams=streams).run()
+        outcome = Simulation(scenario, policies.load("dispatch", "closest"), 3, streams=streams).run()
         return {"streams": outcome.streams, "windows": outcome.windows}
 
     return Golden(f"a queue of 8 queries/s of 0.1 s: {laws}", tables)
@@ -96,7 +93,7 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
     def tables() -> Tables:
         given = simulated_services(config.load_scenario(scenario, paths))
         drawn = given.draw(range(2))
-        chosen = requests.load(one), orchestrate.load(two)
+        chosen = policies.load("dispatch", one, "requests"), policies.load("orchestrate", two)
         for policy in chosen:
             if hasattr(policy, "know"):
                 policy.know(drawn, given.system, given.horizon_s)
@@ -121,7 +118,11 @@ def learned() -> Golden:
     def tables() -> Tables:
         where = setting("scarce", "sequences", frames=2)
         worlds = ReplicaWorlds(where.system, where.draw(range(2)), where.slots, range(2))
-        return frames_of(simulate_replicas(worlds, load_dispatch("kais-scarce"), load_scale("kais-scarce")))
+        kais = (
+            policies.load("dispatch", "kais-scarce", "requests"),
+            policies.load("orchestrate", "kais-scarce"),
+        )
+        return frames_of(simulate_replicas(worlds, *kais))
 
     return Golden("two frames of the setting `scarce` under the networks kais-scarce, seeds 0:2", tables)
 
@@ -177,7 +178,7 @@ def streaming(policy: str) -> Golden:
         scenario = config.load_scenario("recognition", settings)
         # They had these names when the records were made.
         named = [replace(p, name=f"job{i}") for i, p in enumerate(pipelines_of(scenario, 4))]
-        run = simulate_streaming(network_of(scenario), named, place.load_placement(policy))
+        run = simulate_streaming(network_of(scenario), named, policies.load("place", policy))
         names = ("name", "arrival_s", "start_s", "finish_s", "frames", "migrations")
         return {"jobs": {name: [getattr(job, name) for job in run.jobs] for name in names}}
 
@@ -189,7 +190,9 @@ def deferral(policy: str) -> Golden:
 
     def tables() -> Tables:
         pattern = replace(PAPER, slots=48, jobs_per_slot=4.0, load_mean=0.85)
-        outcome = simulate_deferral(generate(pattern, range(3)), defer.load(policy), seed=6)._asdict()
+        outcome = simulate_deferral(
+            generate(pattern, range(3)), policies.load("defer", policy), seed=6
+        )._asdict()
         return {"jobs": {"start": outcome.pop("start").reshape(-1)}, "worlds": outcome}
 
     return Golden(f"3 worlds of deferrable jobs, 48 slots: {policy}, seed 6", tables)

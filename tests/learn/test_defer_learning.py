@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from edgewise import policies
 from edgewise.core.deferral import Objective
 from edgewise.errors import PolicyError
 from edgewise.learn.defer import export, ppo, run
-from edgewise.policies.defer import load
+from edgewise.policies.cards import SHIPPED
 from edgewise.sim.slots.defer import DeferralWorlds, pool_size, simulate
 from edgewise.workloads.deferrable import PAPER, generate
 
@@ -63,16 +64,19 @@ def test_exported_policy_decides_like_the_agent_and_changed_files_are_refused(na
     busy = replace(SMALL, jobs_per_slot=20.0, slots=16)  # more jobs than the 64 places of "ppo-mlp"
     worlds = generate(busy, range(3))
     assert pool_size(worlds) > 64
-    mine, theirs = simulate(worlds, agent.policy("x")), simulate(worlds, export.load(path))
+    mine, theirs = (
+        simulate(worlds, agent.policy("x")),
+        simulate(worlds, policies.load("defer", str(path.with_suffix(".json")))),
+    )
     np.testing.assert_array_equal(mine.start, theirs.start)
     card = json.loads(path.with_suffix(".json").read_text())
     card["golden"]["scores"][0][0] += 0.1
     path.with_suffix(".json").write_text(json.dumps(card))
     with pytest.raises(PolicyError, match="other scores"):
-        export.load(path)
+        policies.load("defer", str(path.with_suffix(".json")))
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(PolicyError, match="is not the file"):
-        export.load(path)
+        policies.load("defer", str(path.with_suffix(".json")))
 
 
 def test_features_do_not_see_the_future():
@@ -81,7 +85,7 @@ def test_features_do_not_see_the_future():
     later = worlds.left_over.copy()
     later[:, 11:] = 1.0
     agent = ppo.Agent(ppo.VARIANTS["osdec"], 0)
-    for policy in (agent.policy("osdec"), load("tetris")):
+    for policy in (agent.policy("osdec"), policies.load("defer", "tetris")):
         loops = [DeferralWorlds(w) for w in (worlds, worlds._replace(left_over=later))]
         for loop in loops:
             policy.reset((0, 7))
@@ -137,7 +141,10 @@ def test_a_run_ships_with_its_card_and_unknown_choices_are_named(tmp_path, monke
     path = run.make("osdec-skip", 1, 2, tmp_path)
     card = json.loads(path.with_suffix(".json").read_text())
     assert path.name == "osdec-skip-1.onnx" and card["seed"] == 1 and len(card["curve"]) == 1
-    assert export.load(path).skip and card["pattern_sha256"] == SMALL.sha256()
+    assert (
+        policies.load("defer", str(path.with_suffix(".json"))).skip
+        and card["pattern_sha256"] == SMALL.sha256()
+    )
     for wrong in (("dqn", 0, 1, tmp_path), ("osdec", 0, 1, tmp_path, "core-9")):
         with pytest.raises(PolicyError, match="is none of"):
             run.make(*wrong)
@@ -152,11 +159,11 @@ def test_a_run_that_would_leave_its_training_seeds_is_refused():
 def test_the_shipped_policy_loads_on_the_frozen_pattern_and_an_unknown_one_is_named():
     pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
     worlds = generate(PAPER, range(500_000, 500_010))
-    ours = simulate(worlds, export.load("osdec")).reward
+    ours = simulate(worlds, policies.load("defer", "osdec")).reward
     for rival in ("fifo", "sjf", "tetris"):
-        gain = ours - simulate(worlds, load(rival)).reward
+        gain = ours - simulate(worlds, policies.load("defer", rival)).reward
         assert gain.mean() > 3 * gain.std(ddof=1) / 10**0.5
-    card = json.loads((export.SHIPPED / "osdec.json").read_text())
+    card = json.loads((SHIPPED / "defer" / "osdec.json").read_text())
     assert card["pattern_sha256"] == PAPER.sha256()
     with pytest.raises(PolicyError, match="shipped are: osdec"):
-        export.load("osdek")
+        policies.load("defer", "osdek")

@@ -13,7 +13,7 @@ from edgewise.learn.dqn import DqnConfig, DqnTrainer
 from edgewise.learn.export import export
 from edgewise.learn.networks import PaperNetwork, PooledNetwork
 from edgewise.learn.replay import Replay
-from edgewise.policies.dispatch.aset import Trained
+from edgewise.policies.dispatch.aset import trained
 from edgewise.policies.dispatch.golden import golden_states
 from edgewise.policies.dispatch.meta import PAPER
 
@@ -129,7 +129,7 @@ def test_the_exported_network_is_the_network(state, tmp_path):
     states = golden_states(state, trainer.env.world.workers)
     with torch.no_grad():
         expected = trainer.network(torch.from_numpy(states)).numpy()
-    assert np.allclose(Trained(path).values(states), expected, atol=1e-4)
+    assert np.allclose(trained(path).values(states), expected, atol=1e-4)
 
 
 def test_networks_have_a_value_for_each_action():

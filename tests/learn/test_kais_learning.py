@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from edgewise import policies
 from edgewise.core.orchestration import (
     HOLD,
     LAYER,
@@ -30,7 +31,7 @@ from edgewise.learn.orchestration.cmmac import (
     forwarded,
     reward_of,
 )
-from edgewise.learn.orchestration.export import export, load_dispatch, load_scale
+from edgewise.learn.orchestration.export import export
 from edgewise.learn.orchestration.gpg import (
     ScaleConfig,
     Scaler,
@@ -253,7 +254,10 @@ def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) 
     scaler = Scaler(system(), ScaleConfig(body="pairs" if scored else "graph"), 0)
     training: Any = SimpleNamespace(dispatcher=agent, scaler=scaler)
     card = export(training, tmp_path, "mine", {})
-    dispatch, scale = load_dispatch(card), load_scale(card)
+    dispatch, scale = (
+        policies.load("dispatch", str(card), "requests"),
+        policies.load("orchestrate", str(card)),
+    )
     dispatch.reset(system())
     scale.reset(system())
     for seed in range(5):
@@ -301,11 +305,11 @@ def test_a_sites_decision_needs_no_other_sites_requests(tmp_path: Path) -> None:
 def test_changed_files_are_refused(tmp_path: Path) -> None:
     training: Any = SimpleNamespace(dispatcher=Dispatcher(system(), BETTER_DISPATCH, 0), scaler=None)
     card = export(training, tmp_path, "mine", {})
-    with pytest.raises(PolicyError, match="trained without its half 'scale'"):
-        load_scale(card)
+    with pytest.raises(PolicyError, match="decides dispatch of requests, not orchestrate"):
+        policies.load("orchestrate", str(card))
     with open(tmp_path / "mine.dispatch.onnx", "ab") as file:
         file.write(b"x")
     with pytest.raises(PolicyError, match="is not the file of its card"):
-        load_dispatch(card)
-    with pytest.raises(PolicyError, match="no file"):
-        load_dispatch("nobody")
+        policies.load("dispatch", str(card), "requests")
+    with pytest.raises(PolicyError, match="no request policy 'nobody'"):
+        policies.load("dispatch", "nobody", "requests")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from edgewise import policies
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
 from edgewise.learn.orchestration import run
 from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
-from edgewise.learn.orchestration.export import export_search, load_dispatch, load_scale
+from edgewise.learn.orchestration.export import export_search
 from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, setting
 from edgewise.learn.orchestration.train import Training, TrainingConfig, evaluate
-from edgewise.policies import orchestrate
 from edgewise.reproduce.cases.kais import frozen
 from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed
 from edgewise.reproduce.frozen import check_setting, setting_text
@@ -60,7 +60,9 @@ def test_imitation_comes_close_to_the_rule(small: TrainingSetting) -> None:
     training = Training(small, config, run.fixed())
     training.train()
     assert training.dispatcher is not None
-    rule = evaluate(small, run.fixed().dispatch, orchestrate.load("none"), range(500_000, 500_008))
+    rule = evaluate(
+        small, run.fixed().dispatch, policies.load("orchestrate", "none"), range(500_000, 500_008)
+    )
     agent = training.dispatcher
 
     class Imitator:
@@ -72,7 +74,7 @@ def test_imitation_comes_close_to_the_rule(small: TrainingSetting) -> None:
         def dispatch(self, view: object) -> np.ndarray:
             return agent.best(view)  # type: ignore[arg-type]
 
-    ours = evaluate(small, Imitator(), orchestrate.load("none"), range(500_000, 500_008))
+    ours = evaluate(small, Imitator(), policies.load("orchestrate", "none"), range(500_000, 500_008))
     assert ours.throughput_rate.mean() > rule.throughput_rate.mean() - 0.1
 
 
@@ -93,7 +95,7 @@ def test_a_stopped_search_goes_on_exactly_and_its_result_ships(
         Search(small, replace(config, seed=1)).load(tmp_path / "half.json")
     card = export_search(whole, tmp_path, "mine", {})
     seeds = range(500_000, 500_004)
-    shipped = evaluate(small, load_dispatch(card), load_scale(card), seeds)
+    shipped = evaluate(small(card), policies.load("orchestrate", str(card)), seeds)
     direct = evaluate(small, *whole.policies(whole.mean), seeds)
     assert np.array_equal(shipped.in_time, direct.in_time)
 

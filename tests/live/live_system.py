@@ -99,7 +99,7 @@ class Running:
         servers = [await http.serve(dense.handle, at_once=True), await http.serve(echo.handle, at_once=True)]
         began = time.monotonic()
         session = Session(
-            dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
+            dense_world(), policies.load("dispatch", "least-impedance"), 0, lambda: time.monotonic() - began
         )
         clients = [http.Client(servers[0].host, servers[0].port) for _ in range(2)]
         self.gateway = Gateway(session, clients, ["dense", "dense"])

@@ -39,7 +39,7 @@ class System:
     async def __aenter__(self):
         self.worker = await http.serve(LiveWorker(self.model).handle, at_once=True)
         began = time.monotonic()
-        policy = policies.load("least-impedance")
+        policy = policies.load("dispatch", "least-impedance")
         self.session = Session(
             dense_world(1), policy, 0, lambda: time.monotonic() - began, **self.session_options
         )

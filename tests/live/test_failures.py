@@ -50,7 +50,7 @@ class System:
         self.servers = [await http.serve(worker.handle, at_once=True) for worker in self.workers]
         began = time.monotonic()
         self.session = Session(
-            dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
+            dense_world(), policies.load("dispatch", "least-impedance"), 0, lambda: time.monotonic() - began
         )
         clients = [http.Client(server.host, server.port) for server in self.servers]
         self.gateway = Gateway(self.session, clients, ["dense"] * 2, patience=QUICK, **self.options)

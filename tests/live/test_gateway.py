@@ -29,7 +29,9 @@ async def with_gateway(file, scenario, max_queue=64):
     worker = LiveWorker(OnnxModel("dense", file), max_queue)
     behind = await http.serve(worker.handle, at_once=True)
     started = time.monotonic()
-    session = Session(dense_world(1), policies.load("least-impedance"), 0, lambda: time.monotonic() - started)
+    session = Session(
+        dense_world(1), policies.load("dispatch", "least-impedance"), 0, lambda: time.monotonic() - started
+    )
     gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"])
     front = await http.serve(gateway.handle, at_once=True)
     client = http.Client(front.host, front.port)

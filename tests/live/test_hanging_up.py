@@ -97,7 +97,7 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
         worker = LiveWorker(model)
         behind = await http.serve(worker.handle, at_once=True)
         loop = asyncio.get_running_loop()
-        session = Session(dense_world(1), policies.load("least-impedance"), 0, loop.time)
+        session = Session(dense_world(1), policies.load("dispatch", "least-impedance"), 0, loop.time)
         gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"])
         front = await http.serve(gateway.handle, at_once=True)
         client = http.Client(front.host, front.port)

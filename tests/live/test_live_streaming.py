@@ -14,11 +14,11 @@ import time
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.errors import RunError
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.place import load_placement
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.session import PipelineSession
 from edgewise.runtime.testbeds import netns, open_backend
@@ -82,7 +82,7 @@ def check_rates(session, seconds=3.0):
 
 
 def test_local_rates_follow_the_plan_and_a_cut_link_stops_its_flows(watch):
-    with PipelineSession(open_backend("local", network()), load_placement("otfa")) as session:
+    with PipelineSession(open_backend("local", network()), policies.load("place", "otfa")) as session:
         session.submit([watch])
         rates = check_rates(session)
         assert {flow.path for flow in rates.flows} >= {(0, 2, 4), (1, 3, 4)}
@@ -95,7 +95,7 @@ def test_local_rates_follow_the_plan_and_a_cut_link_stops_its_flows(watch):
 
 def test_an_error_of_the_user_names_the_task(watch):
     watch.functions["plates"] = "broken"
-    with PipelineSession(open_backend("local", network()), load_placement("otfa")) as session:
+    with PipelineSession(open_backend("local", network()), policies.load("place", "otfa")) as session:
         session.submit([watch])
         with pytest.raises(
             RunError, match=r"task 'plates': TypeError: returned '40000'; a task returns True, output"
@@ -105,7 +105,7 @@ def test_an_error_of_the_user_names_the_task(watch):
 
 @needs_netns
 def test_netns_rates_and_paths_are_those_of_the_plan_also_around_a_failed_link(watch):
-    with PipelineSession(open_backend("netns", network()), load_placement("otfa")) as session:
+    with PipelineSession(open_backend("netns", network()), policies.load("place", "otfa")) as session:
         bed = session.backend
         session.submit([watch])
         check_links(session, bed)
@@ -148,7 +148,7 @@ def namespaces():
 def test_measured_throughput_of_otfa_is_above_that_of_tp(watch):
     measured = {}
     for name in ("tp", "otfa"):
-        with PipelineSession(open_backend("netns", network()), load_placement(name)) as session:
+        with PipelineSession(open_backend("netns", network()), policies.load("place", name)) as session:
             session.submit([watch])
             measured[name] = check_rates(session).measured_fps
     assert measured["otfa"] > 1.1 * measured["tp"]

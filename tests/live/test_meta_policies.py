@@ -58,7 +58,9 @@ async def under_traffic(file, name):
     behind = await http.serve(LiveWorker(OnnxModel("dense", file)).handle)
     began = time.monotonic()
     world = dense_world(2, capacity_qps=1000.0)
-    session = Session(world, policies.load("closest"), 0, lambda: time.monotonic() - began, window_s=0.3)
+    session = Session(
+        world, policies.load("dispatch", "closest"), 0, lambda: time.monotonic() - began, window_s=0.3
+    )
     upstreams = [http.Client(behind.host, behind.port) for _ in range(2)]
     gateway = Gateway(session, upstreams, ["dense", "dense"])
     front = await http.serve(with_admin(gateway))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.live
 
 
 def gateway(store, url):
-    session = Session(dense_world(1), policies.load("least-impedance"), 0, lambda: 0.0)
+    session = Session(dense_world(1), policies.load("dispatch", "least-impedance"), 0, lambda: 0.0)
     return Gateway(session, [http.Client.of_url(url)], ["dense"], book=Stored(store, "north"), name="north")
 
 

@@ -88,7 +88,7 @@ def peer_server(peer):
 
 async def register_and_use(url):
     """Tell a running gateway where its workers are, and send queries of both encodings."""
-    session = Session(dense_world(), policies.load("least-impedance"), 0, time.monotonic)
+    session = Session(dense_world(), policies.load("dispatch", "least-impedance"), 0, time.monotonic)
     gateway = Gateway(session, [http.Client("127.0.0.1", 9)] * 2, ["nowhere"] * 2)
     front = await http.serve(with_admin(gateway))
     client = http.Client(front.host, front.port)

@@ -41,7 +41,10 @@ class Shared:
         self.gateways, self.fronts, self.clients = [], [], []
         for name in ("north", "south"):
             session = Session(
-                dense_world(), policies.load("least-impedance"), 0, lambda: time.monotonic() - began
+                dense_world(),
+                policies.load("dispatch", "least-impedance"),
+                0,
+                lambda: time.monotonic() - began,
             )
             clients = [http.Client(server.host, server.port) for server in self.servers]
             self.gateways.append(Gateway(session, clients, ["dense"] * 2, name=name))

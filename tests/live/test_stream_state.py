@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.place import load_placement
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import MetaStore
 from edgewise.runtime.pipelines.session import ENOUGH_FRAMES, PipelineSession
@@ -68,7 +68,7 @@ def killed(tmp_path):
             folder = pathlib.Path(sys.argv[2])
             bed = here.open_backend("local", here.network())
             store = here.MetaStore(folder / "streams.db")
-            session = here.PipelineSession(bed, here.load_placement("otfa"), meta=store)
+            session = here.PipelineSession(bed, policies.load("place", "otfa"), meta=store)
             session.submit([here.live_job(folder)])
             session.set_link(0, up=False)
             time.sleep(600)
@@ -100,7 +100,7 @@ def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
     assert hub.tasks == 1 and hub.free_bytes == pytest.approx(1e8) and hub.busy > 0.1
     assert (killed.network().ends == network().ends).all()
     with PipelineSession(
-        open_backend("local", killed.network()), load_placement("otfa"), meta=killed
+        open_backend("local", killed.network()), policies.load("place", "otfa"), meta=killed
     ) as session:
         assert session.resume() == ["watch"]
         (rates,) = session.measure(2.0)

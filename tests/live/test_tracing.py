@@ -146,7 +146,7 @@ def test_a_lost_worker_shows_as_a_second_forward(tmp_path):
 
     async def run():
         servers = [await http.serve(worker.handle, at_once=True) for _ in range(2)]
-        session = Session(dense_world(), policies.load("least-impedance"), 0, time.monotonic)
+        session = Session(dense_world(), policies.load("dispatch", "least-impedance"), 0, time.monotonic)
         clients = [http.Client(server.host, server.port) for server in servers]
         gateway = Gateway(session, clients, ["dense"] * 2, tracing=tracing)
         front = await http.serve(gateway.handle, at_once=True)
@@ -177,7 +177,7 @@ def test_spans_of_queries_that_resume_one_another_stay_apart(tmp_path, caplog):
 
     async def run():
         behind = await http.serve(worker.handle, at_once=True)
-        session = Session(dense_world(1), policies.load("least-impedance"), 0, time.monotonic)
+        session = Session(dense_world(1), policies.load("dispatch", "least-impedance"), 0, time.monotonic)
         gateway = Gateway(session, [http.Client(behind.host, behind.port)], ["dense"], tracing=tracing)
         front = await http.serve(gateway.handle, at_once=True)
         stated = {"edgewise-rate-qps": "90", "edgewise-deadline-s": "20"}

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_defer import naive_run, objective
 
+from edgewise import policies
 from edgewise.core.deferral import Trajectories, check
 from edgewise.errors import PolicyError
-from edgewise.policies import defer
 from edgewise.sim.slots.defer import DeferralWorlds, simulate
 
 RANKS = {
@@ -47,7 +47,7 @@ def as_dicts(worlds, w):
 @pytest.mark.parametrize("seed", range(12))
 def test_rules_match_the_naive_loop(name, seed):
     worlds = random_worlds(seed, kinds=1 + seed % 2)
-    found = simulate(worlds, defer.load(name))
+    found = simulate(worlds, policies.load("defer", name))
     rank, skip = RANKS[name]
     for w in range(worlds.worlds):
         reward, starts = naive_run(as_dicts(worlds, w), worlds.left_over[w].tolist(), rank, skip=skip)

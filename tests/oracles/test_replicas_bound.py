@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from replica_scenarios import a_system, some_commands, some_requests
 
+from edgewise import policies
 from edgewise.core.orchestration import Requests
-from edgewise.policies import orchestrate
-from edgewise.policies.dispatch import requests
 from edgewise.policies.dispatch.requests.bound import hindsight_bound
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
@@ -21,10 +20,12 @@ def test_no_policy_is_better(seed: int) -> None:
     system = a_system(rng)
     drawn = some_requests(rng, system, 2, SLOTS, 60)
     bound = [hindsight_bound(system, drawn, w, SLOTS, w, bin_s=0.5) for w in range(2)]
-    for name in requests.names():
-        for scaling in orchestrate.names():
+    for name in policies.names("dispatch", "requests"):
+        for scaling in policies.names("orchestrate"):
             worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
-            outcome = simulate(worlds, requests.load(name), orchestrate.load(scaling))
+            outcome = simulate(
+                worlds, policies.load("dispatch", name, "requests"), policies.load("orchestrate", scaling)
+            )
             assert (outcome.in_time.sum(axis=1) <= np.array(bound) + 1e-6).all(), (name, scaling)
     assert (np.array(bound) <= drawn.count).all()
 
@@ -67,7 +68,10 @@ def test_commands_of_any_kind_stay_below() -> None:
     rng = np.random.default_rng(11)
     system = a_system(rng)
     drawn = some_requests(rng, system, 1, SLOTS, 60)
-    worlds, policy = ReplicaWorlds(system, drawn, SLOTS, [3]), requests.load("deadline-queue")
+    worlds, policy = (
+        ReplicaWorlds(system, drawn, SLOTS, [3]),
+        policies.load("dispatch", "deadline-queue", "requests"),
+    )
     policy.reset(system)
     while not worlds.done:
         if worlds.frame_begins:

@@ -19,7 +19,7 @@ def test_outcomes_equal_a_naive_simulator(name, policy, timeout_s):
     variants = tuple(replace(v, batch_timeout_s=timeout_s) for v in scenario.catalog.variants)
     scenario = replace(scenario, catalog=replace(scenario.catalog, variants=variants))
     world = World.build(scenario.catalog, scenario.topology)
-    simulation = Simulation(scenario, policies.load(policy), 5, world=world)
+    simulation = Simulation(scenario, policies.load("dispatch", policy), 5, world=world)
     outcome = simulation.run()
     naive = Naive(world, simulation.trace, simulation.bound, 5).run()
     assert sum(o["ok"] for o in naive) > 100

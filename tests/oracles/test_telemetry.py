@@ -32,7 +32,7 @@ def test_no_sample_can_see_which_batches_will_end_or_die():
     for ups in ([], [False]):
         nodes = [node.name for node in scenario.topology.nodes]
         timeline = tuple(NodeChange(30.0 + 1e-6, node, up) for node in nodes for up in ups)
-        simulation = Sampled(replace(scenario, timeline=timeline), policies.load("closest"), 0)
+        simulation = Sampled(replace(scenario, timeline=timeline), policies.load("dispatch", "closest"), 0)
         simulation.run()
         samples.append([t for t in simulation.kept if t.measured_s == 30.0])
     (one,), (other,) = samples
@@ -57,7 +57,7 @@ def test_a_worker_that_is_down_holds_no_queries():
     scenario = ew.load_scenario("three-tier")
     nodes = [node.name for node in scenario.topology.nodes]
     timeline = tuple(NodeChange(30.0 - 1e-6, node, False) for node in nodes)
-    simulation = Sampled(replace(scenario, timeline=timeline), policies.load("closest"), 0)
+    simulation = Sampled(replace(scenario, timeline=timeline), policies.load("dispatch", "closest"), 0)
     simulation.run()
     assert all(t.queue.sum() == 0.0 for t in simulation.kept if t.measured_s >= 30.0)
 
@@ -65,7 +65,7 @@ def test_a_worker_that_is_down_holds_no_queries():
 def test_queue_of_a_stream_that_has_ended_holds_what_it_sent_and_no_more():
     scenario, (stream,) = queue_scenario(100.0, 0.05, 30.0, distribution="normal", poisson=False)
     scenario = replace(scenario, telemetry_period_s=1.0, telemetry_lag_s=0.0)
-    simulation = Sampled(scenario, policies.load("closest"), 0, [replace(stream, close_s=10.0)])
+    simulation = Sampled(scenario, policies.load("dispatch", "closest"), 0, [replace(stream, close_s=10.0)])
     simulation.run()
     queue = {round(t.measured_s): float(t.queue[0]) for t in simulation.kept}
     assert queue[5] == pytest.approx(500 - 100, abs=2)  # 20 of 100 queries/s are served
@@ -77,7 +77,7 @@ def test_telemetry_counts_what_a_naive_simulator_has_answered_by_then(name):
     # Samples so frequent that most find a batch in service.
     scenario = ew.load_scenario(name, {"duration_s": 20, "telemetry": {"period_s": 0.02, "lag_s": 0}})
     world = World.build(scenario.catalog, scenario.topology)
-    simulation = Sampled(scenario, policies.load("closest"), 5, world=world)
+    simulation = Sampled(scenario, policies.load("dispatch", "closest"), 5, world=world)
     simulation.run()
     naive = Naive(world, simulation.trace, simulation.bound, 5)
     naive.run()

@@ -7,13 +7,13 @@ is handed to a gateway's `Dispatching`, replica by replica, as it would know it.
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.orchestration import HOLD, new_view
 from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.services import services_of
 from edgewise.runtime.gateway.dispatching import Dispatching, Replica
-from edgewise.runtime.service_policies import load_request_policy, request_policies
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.services import steady
 
@@ -29,7 +29,7 @@ FIELDS = (
     "free_memory_bytes",
 )
 # `flow` weighs the heads of all sites; a gateway knows its own only.
-POLICIES = [name for name in request_policies() if name != "flow"]
+POLICIES = [name for name in policies.names("dispatch", "requests", live=True) if name != "flow"]
 
 
 def live_services():
@@ -65,7 +65,11 @@ def replicas_of(view, k, s):
 
 def passing(services, slots):
     """The view of each slot, while replicas are added and removed at random, busy ones too."""
-    worlds, rule, draws = worlds_of(services, slots), load_request_policy("greedy"), np.random.default_rng(1)
+    worlds, rule, draws = (
+        worlds_of(services, slots),
+        policies.load("dispatch", "greedy", "requests", live=True),
+        np.random.default_rng(1),
+    )
     rule.reset(services.system)
     while not worlds.done:
         if worlds.frame_begins:
@@ -104,11 +108,16 @@ def test_counts_of_replicas_give_the_view_of_the_simulation():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_gateway_sends_heads_where_the_policy_would(policy):
     services, compared, elsewhere = live_services(), 0, set()
-    simulated = load_request_policy(policy)
+    simulated = policies.load("dispatch", policy, "requests", live=True)
     simulated.reset(services.system)
     now_s = [0.0]
     sites = range(services.system.sites)
-    gateways = [Dispatching(services, b, load_request_policy(policy), 3, lambda: now_s[0]) for b in sites]
+    gateways = [
+        Dispatching(
+            services, b, policies.load("dispatch", policy, "requests", live=True), 3, lambda: now_s[0]
+        )
+        for b in sites
+    ]
     for view in passing(services, 200):
         if not consistent(view) or not (view.head >= 0).any():
             continue

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgewise import policies
 from edgewise.core.compiled import kernel
 from edgewise.core.orchestration import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
@@ -89,7 +90,7 @@ def _outcomes(threads: int, name: str) -> np.ndarray:
     rng = np.random.default_rng(3)
     system = a_system(rng)
     worlds = ReplicaWorlds(system, some_requests(rng, system, 5, SLOTS, 50), SLOTS, range(5), threads=threads)
-    simulate(worlds, request_policies.load(name))
+    simulate(worlds, policies.load("dispatch", name, "requests"))
     return worlds.state.truth.request["end_s"]
 
 
@@ -101,18 +102,18 @@ def test_runs_do_not_depend_on_threads_nor_on_the_other_worlds(name: str) -> Non
     system = a_system(rng)
     drawn = some_requests(rng, system, 5, SLOTS, 50)
     alone = ReplicaWorlds(system, type(drawn)(*(part[3:4] for part in drawn)), SLOTS, [3])
-    simulate(alone, request_policies.load(name))
+    simulate(alone, policies.load("dispatch", name, "requests"))
     assert np.array_equal(alone.state.truth.request["end_s"][0], many[3], equal_nan=True)
 
 
-@pytest.mark.parametrize("name", request_policies.names())
+@pytest.mark.parametrize("name", request_policies.names("dispatch"))
 def test_a_kernel_decides_as_it_does_on_a_view(name: str) -> None:
     rng = np.random.default_rng(5)
     system = a_system(rng)
     drawn = some_requests(rng, system, 2, SLOTS, 50)
     worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
-    compiled = simulate(worlds, request_policies.load(name))
-    policy = request_policies.load(name)
+    compiled = simulate(worlds, policies.load("dispatch", name, "requests"))
+    policy = policies.load("dispatch", name, "requests")
     policy.reset(system)
     worlds.reset()
     while not worlds.done:

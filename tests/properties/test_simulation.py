@@ -13,7 +13,7 @@ from edgewise.report.records import write_run
 from edgewise.sim.simulate import Simulation
 from edgewise.workloads.generate import generate_streams
 
-NAMES = policies.names()
+NAMES = [name for name in policies.names("dispatch") if not name.startswith("aset-")]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def scenario():
 
 
 def run(scenario, policy, seed, streams=None):
-    return Simulation(scenario, policies.load(policy), seed, streams).run()
+    return Simulation(scenario, policies.load("dispatch", policy), seed, streams).run()
 
 
 @pytest.mark.parametrize("policy", NAMES)
@@ -75,7 +75,7 @@ def test_periodic_streams_send_what_their_rate_says(scenario):
 
 
 def test_no_answer_is_faster_than_light(scenario):
-    world = Simulation(scenario, policies.load("closest"), 0).world
+    world = Simulation(scenario, policies.load("dispatch", "closest"), 0).world
     table = ew.simulate(scenario, "closest", seeds=[0]).streams.to_pydict()
     fastest = float(world.fixed_s.min()) * 0.5
     assert all(mean is None or mean > fastest for mean in table["delay_mean_s"])
@@ -124,7 +124,7 @@ def test_no_policy_can_see_the_future(scenario, policy, cut_s):
     ]
     seen = []
     for streams in (first, other):
-        watching = Watching(policies.load(policy))
+        watching = Watching(policies.load("dispatch", policy))
         Simulation(scenario, watching, 0, streams).run()
         entries = [content(e) for e in watching.seen]
         seen.append([e for e in entries if (e[0] if isinstance(e[0], float) else e[0][0]) < cut_s])
@@ -137,7 +137,7 @@ def test_telemetry_arrives_late_by_its_lag(scenario):
 
     data = scenario.spec.model_dump(exclude_none=True)
     data["telemetry"] = {"period_s": 2.0, "lag_s": 1.5}
-    watching = Watching(policies.load("closest"))
+    watching = Watching(policies.load("dispatch", "closest"))
     Simulation(parse_scenario(data, "test"), watching, 0).run()
     ages = [e[0].age_s for e in watching.seen if isinstance(e, tuple) and np.isfinite(e[0].measured_s)]
     assert min(ages) >= 1.5 and max(ages) <= 3.5 + 1e-9

@@ -20,7 +20,7 @@ from edgewise.testing import queue_scenario
 def run(*args, seed=0, **kwargs):
     """The stream's record, and the simulation as it stood at the end."""
     scenario, streams = queue_scenario(*args, **kwargs)
-    simulation = Simulation(scenario, policies.load("closest"), seed, streams)
+    simulation = Simulation(scenario, policies.load("dispatch", "closest"), seed, streams)
     outcome = simulation.run()
     return {name: column[0] for name, column in outcome.streams.items()}, simulation
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.core.orchestration import Requests
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch import requests as request_policies
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
 
@@ -49,7 +49,7 @@ def _requests(arrival_s: np.ndarray, took_s: np.ndarray) -> Requests:
 
 def _to_the_node(system: System, drawn: Requests, slots: int) -> ReplicaWorlds:
     worlds = ReplicaWorlds(system, drawn, slots, range(drawn.worlds))
-    policy = request_policies.load("deadline-queue")
+    policy = policies.load("dispatch", "deadline-queue", "requests")
     simulate(worlds, policy)
     assert (
         worlds.state.truth.request["station"][np.isfinite(worlds.state.truth.request["end_s"])] == 1

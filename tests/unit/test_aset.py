@@ -13,7 +13,8 @@ from edgewise.core.keyed import Key
 from edgewise.core.views import Bound, Rows
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
-from edgewise.policies.dispatch.aset import SHIPPED, Aset, Trained
+from edgewise.policies.cards import SHIPPED
+from edgewise.policies.dispatch.aset import Aset, trained
 from edgewise.policies.dispatch.golden import golden_states
 from edgewise.policies.dispatch.meta import ALL, Chosen
 from edgewise.policies.dispatch.states import History, group_of, pooled_state
@@ -74,7 +75,7 @@ def test_a_chosen_policy_decides_as_the_policy_itself():
     scenario, chosen = load_scenario("tiny"), Chosen()
     chosen.index = ALL.index("least-impedance")
     mine = Simulation(scenario, chosen, seed=3)
-    other = Simulation(scenario, policies.load("least-impedance"), seed=3)
+    other = Simulation(scenario, policies.load("dispatch", "least-impedance"), seed=3)
     assert [c for _, c in mine.run().commands] == [c for _, c in other.run().commands]
     assert set(mine.active) == {"least-impedance"}
 
@@ -86,25 +87,25 @@ def test_a_meta_policy_refuses_what_is_not_a_score():
 
 @pytest.mark.parametrize("name", CARDS)
 def test_shipped_networks_keep_their_cards(name):
-    trained = Trained(SHIPPED / f"{name}.json")
-    workers = trained.workers or 11
-    states = golden_states(trained.state, workers)
-    assert trained.values(states).shape == (16, len(trained.actions))
-    if not trained.workers:
+    found = trained(SHIPPED / f"{name}.json")
+    workers = found.workers or 11
+    states = golden_states(found.state, workers)
+    assert found.values(states).shape == (16, len(found.actions))
+    if not found.workers:
         shuffled = states[:, np.random.default_rng(1).permutation(workers)]
-        assert np.allclose(trained.values(states), trained.values(shuffled), atol=1e-4)
+        assert np.allclose(found.values(states), found.values(shuffled), atol=1e-4)
     assert (SHIPPED / f"{name}.onnx").stat().st_size < 5_000_000
-    assert trained.card["seeds"]["training"][1] <= 500_000
+    assert found.card.about["seeds"]["training"][1] <= 500_000
 
 
 @pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge", "full-edge-scarce"])
 def test_each_topology_has_the_papers_network_and_others_one_that_fits(kind):
     aset = Aset()
     aset.reset(World.build(*_parts(kind)), Key(1))
-    assert aset._trained.path.stem == f"aset-{kind}"
-    assert aset._trained.state == "history" and aset._trained.card["config"]["scenario"] == kind
+    assert aset._trained.card.name == f"aset-{kind}"
+    assert aset._trained.state == "history" and aset._trained.card.about["config"]["scenario"] == kind
     aset.reset(World.build(*_parts("three-tier")), Key(1))
-    assert aset._trained.path.stem == "aset-any" and aset._trained.workers == 0
+    assert aset._trained.card.name == "aset-any" and aset._trained.workers == 0
 
 
 def test_a_card_of_other_decisions_is_refused(tmp_path):
@@ -114,11 +115,11 @@ def test_a_card_of_other_decisions_is_refused(tmp_path):
     card = json.loads(path.read_text())
     changed = card | {"golden": [(a + 1) % len(ALL) for a in card["golden"]]}
     path.write_text(json.dumps(changed))
-    with pytest.raises(PolicyError, match="on the golden views"):
-        Trained(path)
+    with pytest.raises(PolicyError, match="in the golden cases"):
+        policies.load("dispatch", str(path))
     path.write_text(json.dumps(card | {"features": "0"}))
-    with pytest.raises(PolicyError, match="trained on features"):
-        Trained(path)
+    with pytest.raises(PolicyError, match="trained on other features"):
+        policies.load("dispatch", str(path))
 
 
 def test_aset_says_when_its_card_is_missing(tmp_path):
@@ -134,7 +135,7 @@ def _parts(name):
 
 @pytest.mark.parametrize("name", ["aset", "lookahead", "bandit"])
 def test_meta_policies_run_without_faults(name):
-    simulation = Simulation(load_scenario("three-tier"), policies.load(name), seed=2)
+    simulation = Simulation(load_scenario("three-tier"), policies.load("dispatch", name), seed=2)
     simulation.run()
     assert not simulation.core.faults
     assert set(simulation.active) <= set(ALL)
@@ -177,7 +178,7 @@ def test_nothing_exceeds_the_bound(scenario):
     for seed in (1, 2):
         bound = hindsight_bound(loaded, seed)
         for name in (*ALL, "lookahead"):
-            simulation = Simulation(loaded, policies.load(name), seed)
+            simulation = Simulation(loaded, policies.load("dispatch", name), seed)
             simulation.run()
             ok, *lost = simulation.tally.queries.sum(axis=1)
             assert ok / (ok + sum(lost)) <= bound + 1e-12

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from edgewise import api, policies
 from edgewise.cli import app
 from edgewise.errors import EdgewiseError, PolicyError
-from edgewise.policies.dispatch.aset import SHIPPED
+from edgewise.policies.cards import SHIPPED
 
 MISTAKES = [
     ("simulate nope", "no such file"),
@@ -31,7 +31,7 @@ MISTAKES = [
     ("split inception-v1 --live --out taken", "--out taken"),
     ("orchestrate nope", "no such file"),
     ("orchestrate kais-demo --dispatch nope", "no request policy 'nope'"),
-    ("orchestrate kais-demo --dispatch missing.json", "--dispatch missing.json: no such card"),
+    ("orchestrate kais-demo --dispatch missing.json", "policy card missing.json: there is no such file"),
     ("orchestrate kais-demo --out taken", "--out taken"),
     ("train aset --out taken", "--out taken"),
     ("train defer osdec --out taken", "--out taken"),
@@ -53,7 +53,7 @@ MISTAKES = [
     ("stream run recognition --backend local", "pipelines[0].generate: 'recognition' has no code"),
     ("stream run recognition --backend local --set pipelines.0.count=0", "use an integer >= 1"),
     ("simulate tiny --policy place=tp", "has no pipelines, which edgewise simulate --policy place runs"),
-    ("simulate recognition --policy nope", "no placement policy 'nope'"),
+    ("simulate recognition --policy nope", "no place policy 'nope'"),
     ("simulate recognition --set duration_s=1us", "no pipelines that come before its end"),
     ("stream resume --state nope", "--state"),
     ("stream status --state nope", "--state"),
@@ -134,6 +134,6 @@ def test_the_recipe_for_an_own_network_has_a_name_of_its_own(tmp_path):
         "from edgewise.policies.dispatch.aset import Aset\n\n\n"
         f'class Mine(Aset):\n    """My own network."""\n\n    card = "{card}"\n'
     )
-    assert policies.load(f"{file}:Mine").name == "Mine"
+    assert policies.load("dispatch", f"{file}:Mine").name == "Mine"
     found = api.compare("tiny", ["aset", f"{file}:Mine"], range(1)).result
     assert found.policies == ("aset", "Mine")

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.core.deferral import Objective, Trajectories, left_over_of, view_of
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.resources import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
-from edgewise.policies import defer
 from edgewise.policies.defer.careful import Horizon, Safe
 from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import hindsight
@@ -71,7 +71,9 @@ def test_no_policy_beats_the_hindsight_bound_and_the_horizon_beats_fifo():
     forecast = Forecast.fit(generate(SMALL, range(100, 130)).left_over, 12)
     bound = np.array([hindsight(worlds, w).bound for w in range(6)])
     pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
-    rewards = {name: simulate(worlds, defer.load(name)).reward for name in defer.names()}
+    rewards = {
+        name: simulate(worlds, policies.load("defer", name)).reward for name in policies.names("defer")
+    }
     rewards["horizon, fitted"] = simulate(worlds, Horizon(forecast)).reward
     assert all((reward <= bound + 1e-6).all() for reward in rewards.values())
     assert rewards["horizon, fitted"].mean() > rewards["fifo"].mean()
@@ -122,7 +124,7 @@ def test_a_trained_policy_can_be_made_safe():
         Forecast.fit(generate(pattern, range(1000, 1050)).left_over, 12),
         generate(pattern, range(20)),
     )
-    bare, trained = simulate(worlds, defer.load("osdec")), defer.load("osdec")
+    bare, trained = simulate(worlds, policies.load("defer", "osdec")), policies.load("defer", "osdec")
     safe = simulate(worlds, Safe(trained, forecast, 0.05))
     assert safe.violation.mean() < 0.3 * bare.violation.mean() and safe.started.mean() > 3
 
@@ -147,7 +149,10 @@ def test_left_over_comes_from_the_ledger_and_the_same_rule_decides_live():
     ]
     view = view_of(jobs, {9: 0.0}, np.array([[7.0], [7.0]]), np.array([12.0]), 600.0, 600.0)
     assert view.free.tolist() == [[5.0]]
-    started = {name: view.job[defer.load(name).start(view)].tolist() for name in ("fifo", "tetris", "sjf")}
+    started = {
+        name: view.job[policies.load("defer", name).start(view)].tolist()
+        for name in ("fifo", "tetris", "sjf")
+    }
     assert started == {
         "fifo": [1],
         "tetris": [1],
@@ -178,12 +183,12 @@ def seconds(view):
     return jobs, {job: start * view.slot_s for job, start in runs.items()}
 
 
-@pytest.mark.parametrize("name", defer.names())
+@pytest.mark.parametrize("name", policies.names("defer"))
 def test_every_policy_decides_on_live_jobs_as_in_simulation(name):
     """Slot by slot, the view of one world is made anew from jobs in seconds and shown to a second policy."""
     if name.startswith("osdec"):
         pytest.importorskip("onnxruntime", reason="the extra `live` is not installed")
-    simulated, live = defer.load(name), defer.load(name)
+    simulated, live = policies.load("defer", name), policies.load("defer", name)
     if name == "horizon":  # as it comes it decides in what time there is
         simulated, live = (Horizon(Forecast.steady(12)) for _ in range(2))
     loop = DeferralWorlds(generate(replace(SMALL, jobs_per_slot=8.0), [5]))
@@ -208,7 +213,7 @@ def test_a_trained_policy_asked_each_second_remembers_quarters_of_an_hour():
         past = np.full((1, 1), 5.0)
         return view_of(jobs, {}, past, np.array([100.0]), now_s, slot_s)
 
-    coarse, fine = defer.load("osdec"), defer.load("osdec")
+    coarse, fine = policies.load("defer", "osdec"), policies.load("defer", "osdec")
     for quarter in range(3):
         wanted = coarse.start(view(900.0 * quarter, 900.0))
         for second in (0.0, 1.0, 899.0):
@@ -260,7 +265,7 @@ def test_the_real_extract_gives_worlds_that_policies_run_in():
     shares = [(trace.cores == cores).mean() for cores in PAPER.cores]
     np.testing.assert_allclose(shares, PAPER.core_shares, atol=0.01)
     worlds = worlds_of(trace, PAPER, range(2))
-    assert (simulate(worlds, defer.load("fifo")).started > 0.2 * worlds.jobs).all()
+    assert (simulate(worlds, policies.load("defer", "fifo")).started > 0.2 * worlds.jobs).all()
 
 
 def test_azure_sqlite_gives_cores_as_shares_of_a_machine(tmp_path):
@@ -296,4 +301,4 @@ def test_starts_lives_and_load_of_a_trace_lie_on_one_time_axis():
 
 def test_unknown_policy_names_the_nearest():
     with pytest.raises(PolicyError, match="did you mean 'tetris'"):
-        defer.load("tetriss")
+        policies.load("defer", "tetriss")

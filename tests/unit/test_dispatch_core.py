@@ -28,7 +28,7 @@ def stream(i=0, **needs):
 
 @pytest.fixture
 def core(make_core):
-    return make_core(small_world(), policies.load("least-impedance"))
+    return make_core(small_world(), policies.load("dispatch", "least-impedance"))
 
 
 def test_least_impedance_binds_the_fastest(core):
@@ -41,7 +41,7 @@ def test_least_impedance_binds_the_fastest(core):
 
 
 def test_closest_prefers_the_nearest_cluster(make_core):
-    core = make_core(small_world(), policies.load("closest"))
+    core = make_core(small_world(), policies.load("dispatch", "closest"))
     core.handle(StreamOpened(0.0, stream()))
     worker = core.bindings[0]
     detect = core.world.task == core.world.task_index("detect")
@@ -82,7 +82,7 @@ def test_what_others_reserved_stays_when_our_streams_leave_and_in_a_twin(core, m
     core.handle(ReservedElsewhere(0.0, worker, 7.0))
     core.validate()
     view = core.view(with_bound=True)
-    twin = make_core(small_world(), policies.load("least-impedance"))
+    twin = make_core(small_world(), policies.load("dispatch", "least-impedance"))
     twin.adopt(view, view.bound)
     for each in (core, twin):
         for i in range(2):
@@ -103,7 +103,7 @@ def test_streams_of_a_lost_worker_move(core):
 
 
 def test_refused_streams_are_retried_at_ticks_when_asked(make_core):
-    core = make_core(small_world(workers=1), policies.load("closest"), retry_refused=True)
+    core = make_core(small_world(workers=1), policies.load("dispatch", "closest"), retry_refused=True)
     world = core.world
     full = stream(
         0, task=world.task_names[world.task[0]], rate_qps=float(world.capacity_qps[0]), size_bytes=1e6
@@ -163,7 +163,7 @@ class Stale(ScorePolicy):
 def test_fallback_decides_when_the_policy_cannot(make_core, policy, fault):
     core = make_core(small_world(), policy())
     (bind,) = core.handle(StreamOpened(0.0, stream()))
-    good = make_core(small_world(), policies.load("least-impedance"))
+    good = make_core(small_world(), policies.load("dispatch", "least-impedance"))
     assert [bind] == good.handle(StreamOpened(0.0, stream()))
     assert any(fault in why for why in core.faults), core.faults
 
@@ -177,7 +177,7 @@ def test_policy_without_an_answer_in_time_is_suspended_until_the_next_tick(make_
             raise TimeoutError
         return question()
 
-    core = make_core(small_world(), policies.load("closest"), asking=asking)
+    core = make_core(small_world(), policies.load("dispatch", "closest"), asking=asking)
     core.handle(StreamOpened(0.0, stream(0)))
     core.handle(StreamOpened(0.0, stream(1)))
     assert core.faults == {"no answer in time": 1, "suspended until the next tick": 1}
@@ -198,7 +198,7 @@ def test_view_does_not_change_later_and_cannot_be_written(core):
 
 
 def test_no_capacity_is_exceeded_on_a_long_trace(make_core):
-    core = make_core(small_world(workers=9), policies.load("least-impedance"))
+    core = make_core(small_world(workers=9), policies.load("dispatch", "least-impedance"))
     events = sorted(
         [(s.open_s, 1, s) for s in some_streams(300)] + [(s.close_s, 0, s) for s in some_streams(300)],
         key=lambda e: (e[0], e[1], e[2].id),

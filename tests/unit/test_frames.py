@@ -12,9 +12,9 @@ from streaming_example import (
     view_of,
 )
 
+from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
-from edgewise.policies.place import POLICIES
 from edgewise.sim.stations.frames import simulate_frames
 
 WITHIN = 0.02
@@ -32,7 +32,7 @@ def test_the_worked_example_frame_by_frame(width, fps):
     assert simulate_frames(network, [placed]).throughput_fps == pytest.approx([fps], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", policies.names("place"))
 @pytest.mark.parametrize("kind", ["random", "recognition"])
 def test_frames_leave_at_the_analytic_rate_within_two_percent(name, kind):
     compared = 0
@@ -42,7 +42,7 @@ def test_frames_leave_at_the_analytic_rate_within_two_percent(name, kind):
         else:
             network = edge_network(seed, 20)
             jobs = [arrays_of(j, i, network) for i, j in enumerate(streaming_jobs(seed, network, 6))]
-        policy = POLICIES[name]()
+        policy = policies.load("place", name)
         policy.reset(network, Key(seed))
         placed = list(policy.place(view_of(network, jobs)))
         expected = throughput(network, placed)

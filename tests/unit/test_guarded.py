@@ -10,7 +10,6 @@ from edgewise.config import load_scenario
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.policies.dispatch import requests
 from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Guarded, Limited
@@ -63,7 +62,7 @@ def test_another_answer_is_taken_and_the_fault_said(release):
 
 def test_requests_go_to_the_cloud_while_their_policy_hangs(release, caplog):
     services = services_of(load_scenario("kais-live"))
-    hangs = requests.load("greedy")
+    hangs = policies.load("dispatch", "greedy", "requests")
     hangs.dispatch = lambda view: release.wait(HANGS_S)
     core = Dispatching(services, 0, hangs, 3, lambda: 0.0, Limited(PATIENCE_S))
     for replica in core.replicas.values():
@@ -72,12 +71,12 @@ def test_requests_go_to_the_cloud_while_their_policy_hangs(release, caplog):
     assert {core.decide(0, 60.0, 100.0).station for _ in range(50)} == {0}
     assert time.monotonic() - began_s < HANGS_S / 2
     assert "no answer within" in core.report()["fault"] and caplog.text.count("policy failed") == 1
-    core.use(requests.load("greedy"), Limited(HANGS_S))  # the former one still hangs
+    core.use(policies.load("dispatch", "greedy", "requests"), Limited(HANGS_S))  # the former one still hangs
     assert core.decide(0, 60.0, 100.0) is not None and core.report()["fault"] == ""
 
 
 def test_streams_are_bound_while_their_policy_hangs(release):
-    class Hangs(type(policies.load("closest"))):
+    class Hangs(type(policies.load("dispatch", "closest"))):
         name = "hangs"
 
         def decide(self, view, items):
@@ -97,6 +96,6 @@ def test_streams_are_bound_while_their_policy_hangs(release):
     session.tick()
     assert time.monotonic() - began_s < HANGS_S / 2
     assert session.core.faults["no answer in time"] == 2  # and in the tick
-    session.use(policies.load("closest"))
+    session.use(policies.load("dispatch", "closest"))
     session.open_stream(Stream(99, 0, "", world.task_names[0], 0.0, float("inf"), 0.01, 100.0, 60.0, 0.0))
     assert session.core.faults["suspended until the next tick"] == 19

@@ -10,15 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from edgewise import config
+from edgewise import config, policies
 from edgewise.cli import app
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.learn.orchestration.export import SHIPPED
 from edgewise.learn.orchestration.settings import setting
 from edgewise.model.orchestration import System
 from edgewise.model.services import spread
-from edgewise.policies import orchestrate
-from edgewise.policies.dispatch import requests
+from edgewise.policies.cards import SHIPPED
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.shadow import GreedyShadow
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
@@ -157,11 +155,13 @@ def _demo(changes: dict[str, object] | None = None) -> tuple[System, ReplicaWorl
     return found.system, ReplicaWorlds(found.system, drawn, found.slots, range(2))
 
 
-@pytest.mark.parametrize("dispatch", requests.names())
-@pytest.mark.parametrize("scaling", orchestrate.names())
+@pytest.mark.parametrize("dispatch", policies.names("dispatch", "requests"))
+@pytest.mark.parametrize("scaling", [n for n in policies.names("orchestrate") if n != "kais-scarce"])
 def test_policies_combine_freely(dispatch: str, scaling: str) -> None:
     _, worlds = _demo()
-    outcome = simulate(worlds, requests.load(dispatch), orchestrate.load(scaling))
+    outcome = simulate(
+        worlds, policies.load("dispatch", dispatch, "requests"), policies.load("orchestrate", scaling)
+    )
     if dispatch == "cloud-only":  # the way to the cloud is narrow
         assert (outcome.throughput_rate < 0.3).all()
     else:
@@ -174,7 +174,7 @@ def test_the_demo_without_returned_cores_does_worse() -> None:
     rates = []
     for returns in (True, False):
         _, worlds = _demo({"services.returns_cores": returns})
-        rates.append(simulate(worlds, requests.load("greedy")).throughput_rate.mean())
+        rates.append(simulate(worlds, policies.load("dispatch", "greedy", "requests")).throughput_rate.mean())
     assert rates[0] > rates[1]
 
 
@@ -224,9 +224,9 @@ def test_greedy_placement_serves_the_load_and_moves_nothing_without_need() -> No
 
 def test_unknown_policies_are_named_with_the_nearest() -> None:
     with pytest.raises(PolicyError, match="did you mean 'greedy'"):
-        requests.load("gredy")
+        policies.load("dispatch", "gredy", "requests")
     with pytest.raises(PolicyError, match="did you mean 'autoscaler'"):
-        orchestrate.load("autoscale")
+        policies.load("orchestrate", "autoscale")
 
 
 def test_the_command_writes_a_run(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_the_command_writes_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", ["kais-scarce", "a path"])
 def test_orchestrate_runs_cards_by_name_and_by_path(tmp_path: Path, named: str) -> None:
-    card = str(SHIPPED / "kais-scarce.json") if named == "a path" else named
+    card = str(SHIPPED / "kais" / "kais-scarce.json") if named == "a path" else named
     small = (
         "--set",
         "duration_s=2",

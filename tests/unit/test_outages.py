@@ -29,7 +29,7 @@ def stream(scenario, i=0, **needs):
 
 
 def run(scenario, streams, policy="closest"):
-    outcome = Simulation(scenario, policies.load(policy), 0, streams).run()
+    outcome = Simulation(scenario, policies.load("dispatch", policy), 0, streams).run()
     parts = [np.array(outcome.streams[name]) for name in ("queries", "ok", "failed", "rejected")]
     assert (parts[0] == parts[1] + parts[2] + parts[3]).all()
     return outcome
@@ -131,8 +131,8 @@ def test_decision_delay_holds_queries_back(scenario):
 
 
 def test_stopping_on_the_way_changes_nothing(scenario):
-    full = Simulation(scenario, policies.load("power-of-two"), 3).run()
-    steps = Simulation(scenario, policies.load("power-of-two"), 3)
+    full = Simulation(scenario, policies.load("dispatch", "power-of-two"), 3).run()
+    steps = Simulation(scenario, policies.load("dispatch", "power-of-two"), 3)
     for time_s in np.arange(0.0, scenario.duration_s, 3.7):
         steps.run_until(float(time_s))
     steps.run_until(np.inf)

@@ -23,7 +23,7 @@ def mine(tmp_path):
 
 
 def test_the_policy_of_the_tutorial_keeps_the_contract(mine):
-    check_policy(type(policies.load(f"{mine / 'mine.py'}:NearNotCrowded")))
+    check_policy(type(policies.load("dispatch", f"{mine / 'mine.py'}:NearNotCrowded")))
 
 
 def test_one_command_compares_it_with_all_others(mine):
@@ -31,6 +31,6 @@ def test_one_command_compares_it_with_all_others(mine):
     with chdir(mine):
         done = CliRunner().invoke(app, command.replace("0:10", "0:2").split(), env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
-    missing = [name for name in (*policies.names(), "NearNotCrowded") if name not in done.output]
+    missing = [name for name in (*policies.names("dispatch"), "NearNotCrowded") if name not in done.output]
     assert not missing
     assert (mine / "runs/three-tier-compare/report.html").is_file()

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from edgewise import policies
 from edgewise.config import dump_scenario, load_catalog, load_scenario
 from edgewise.errors import PolicyError
-from edgewise.learn.orchestration.export import SHIPPED, load_dispatch
+from edgewise.policies.cards import SHIPPED
 from edgewise.runtime.controller.plan import prepare, write_stand_in
-from edgewise.runtime.service_policies import load_request_policy
 
-CARD = SHIPPED / "kais-scarce.json"
+CARD = SHIPPED / "kais" / "kais-scarce.json"
 CATALOG = {
     "models": [{"name": "echo", "task": "score", "accuracy": 50}],
     "variants": [
@@ -78,11 +78,11 @@ def test_a_card_of_a_scenario_s_services_is_sought_there(folder):
     plain["services"]["dispatch"] = CARD.name
     (folder / "services.yaml").write_text(yaml.safe_dump(plain))
     named = load_scenario("../mine/services.yaml").spec.services.dispatch
-    assert load_request_policy(named).name == CARD.stem
+    assert policies.load("dispatch", named, "requests", live=True).name == CARD.stem
 
 
 def test_a_file_that_is_no_card_is_one_message(tmp_path):
     for text in ("no JSON", "[]", '{"name": "x"}'):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(PolicyError, match="is no card; give what edgewise train wrote"):
-            load_dispatch(tmp_path / "x.json")
+            policies.load("dispatch", str(tmp_path / "x.json"), "requests")

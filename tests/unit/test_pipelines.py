@@ -11,6 +11,7 @@ import yaml
 from streaming_example import edge_scenario
 from typer.testing import CliRunner
 
+from edgewise import policies
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.placement import arrays_of
@@ -20,7 +21,6 @@ from edgewise.model.network import network_of
 from edgewise.model.pipelines import Pipeline, pipeline_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Task, TaskGraph
-from edgewise.policies.place import load_placement
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled
 from edgewise.workloads.pipelines import pipelines_of
@@ -305,7 +305,9 @@ def test_simulate_places_them_and_writes_what_became_of_each(tmp_path: Path) -> 
     assert done.exit_code == 0, (done.output, done.exception)
     scenario = load_scenario(tmp_path / "scenario.yaml")
     runs = {
-        s: simulate_streaming(network_of(scenario), pipelines_of(scenario, s), load_placement("tp"), s)
+        s: simulate_streaming(
+            network_of(scenario), pipelines_of(scenario, s), policies.load("place", "tp"), s
+        )
         for s in (2, 3)
     }
     rows = pq.read_table(tmp_path / "items.parquet").to_pylist()

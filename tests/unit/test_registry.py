@@ -28,7 +28,7 @@ def mine(tmp_path):
 
 
 def test_policy_from_a_file_runs_and_keeps_the_contract(mine):
-    check_policy(lambda: policies.load(mine))
+    check_policy(lambda: policies.load("dispatch", mine))
     result = ew.compare("tiny", ["closest", mine], seeds=range(2)).result
     assert result.policies == ("closest", "Mine")
 
@@ -41,8 +41,8 @@ def test_policy_from_an_installed_package(tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text("[edgewise.policies]\nplugged = edgewise_plugin:Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    assert "plugged" in policies.names()
-    assert type(policies.load("plugged")).__module__ == "edgewise_plugin"
+    assert "plugged" in policies.names("dispatch")
+    assert type(policies.load("dispatch", "plugged")).__module__ == "edgewise_plugin"
     sys.modules.pop("edgewise_plugin")
 
 
@@ -56,20 +56,20 @@ def test_policy_from_an_installed_package(tmp_path, monkeypatch):
 )
 def test_errors_name_the_fix(name, message):
     with pytest.raises(PolicyError, match=message):
-        policies.load(name)
+        policies.load("dispatch", name)
 
 
 def test_errors_in_a_policy_file(tmp_path, mine):
     with pytest.raises(PolicyError, match="did you mean 'Mine'"):
-        policies.load(mine.replace(":Mine", ":Mime"))
+        policies.load("dispatch", mine.replace(":Mine", ":Mime"))
     (tmp_path / "broken.py").write_text("1 / 0")
     with pytest.raises(PolicyError, match="ZeroDivisionError"):
-        policies.load(f"{tmp_path / 'broken.py'}:X")
+        policies.load("dispatch", f"{tmp_path / 'broken.py'}:X")
     (tmp_path / "lacks.py").write_text("class X: pass")
-    with pytest.raises(PolicyError, match="lacks reset, tick, decide"):
-        policies.load(f"{tmp_path / 'lacks.py'}:X")
+    with pytest.raises(PolicyError, match="says decision = None; say one of dispatch, split"):
+        policies.load("dispatch", f"{tmp_path / 'lacks.py'}:X")
 
 
 def test_a_taken_name_is_refused():
     with pytest.raises(PolicyError, match="is taken by"):
-        policies.dispatch_policy("closest")(type("Other", (), {}))
+        policies.policy("closest")(type("Other", (), {"decision": "dispatch"}))

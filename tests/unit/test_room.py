@@ -26,7 +26,7 @@ def room(scenario):
 
 def test_slices_tell_what_a_whole_run_tells(scenario, room):
     for name in NAMES:
-        simulation = Simulation(scenario, policies.load(name), seed=1)
+        simulation = Simulation(scenario, policies.load("dispatch", name), seed=1)
         simulation.run()
         ok, *lost = simulation.tally.queries.sum(axis=1)
         assert room.static[name] == pytest.approx(ok / (ok + sum(lost)), abs=0.04)

@@ -6,6 +6,7 @@ import logging
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.orchestration import HOLD
 from edgewise.errors import PolicyError, ProtocolError, ScenarioError
@@ -14,12 +15,6 @@ from edgewise.runtime.controller.plan import SCENARIO, prepare
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.gateway.dispatching import Dispatching, Replica, rehearse
-from edgewise.runtime.service_policies import (
-    load_replica_policy,
-    load_request_policy,
-    replica_policies,
-    request_policies,
-)
 
 CAMERA, PLATES, SORTING = range(3)
 GB = 1e9
@@ -119,7 +114,7 @@ def test_first_replicas_are_processes_and_stay_when_the_scenario_is_prepared_aga
 def test_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(PolicyError, match="no request policy 'neerest'"):
         prepare(tmp_path, scenario(services__dispatch="neerest"))
-    with pytest.raises(PolicyError, match="no replica policy"):
+    with pytest.raises(PolicyError, match="no orchestrate policy"):
         prepare(tmp_path, scenario(services__orchestrate="x"))
     with pytest.raises(PolicyError, match="no file"):
         prepare(tmp_path, scenario(services__dispatch="x.json"))
@@ -304,7 +299,9 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
 
 
 def gateway(policy="greedy", clock=lambda: 5.0):
-    made = Dispatching(services_of(scenario()), 0, load_request_policy(policy), 0, clock)
+    made = Dispatching(
+        services_of(scenario()), 0, policies.load("dispatch", policy, "requests", live=True), 0, clock
+    )
     for replica in made.replicas.values():
         replica.up = True
     return made
@@ -361,21 +358,21 @@ def test_measured_times_move_the_estimates():
     assert made.service_s[PLATES] == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize("name", request_policies())
+@pytest.mark.parametrize("name", policies.names("dispatch", "requests", live=True))
 def test_every_request_policy_decides_on_live_services(name):
-    rehearse(services_of(scenario()), load_request_policy(name))
+    rehearse(services_of(scenario()), policies.load("dispatch", name, "requests", live=True))
 
 
 def test_a_policy_that_is_told_all_rates_does_not_run_live():
     with pytest.raises(PolicyError, match="simulation only"):
-        load_request_policy("gsp-ss")
+        policies.load("dispatch", "gsp-ss", "requests", live=True)
 
 
-@pytest.mark.parametrize("name", replica_policies())
+@pytest.mark.parametrize("name", policies.names("orchestrate", live=True))
 def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path):
     replicas, _, _ = controller(tmp_path)
     services = replicas.services
-    policy = load_replica_policy(name)
+    policy = policies.load("orchestrate", name, live=True)
     try:
         policy.reset(services.system)
     except PolicyError as error:

@@ -12,9 +12,9 @@ from streaming_example import (
     view_of,
 )
 
+from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.placement import arrays_of, throughput
-from edgewise.policies.place import POLICIES
 from edgewise.sim.stations.shared_frames import simulate_shared
 
 WITHIN = 0.02
@@ -39,7 +39,7 @@ def test_frames_leave_at_the_fair_rate_within_two_percent(name, kind):
         else:
             network = edge_network(seed, 20, 20e6)
             jobs = [arrays_of(j, i, network) for i, j in enumerate(streaming_jobs(seed, network, 6))]
-        policy = POLICIES[name]()
+        policy = policies.load("place", name)
         policy.reset(network, Key(seed))
         placed = list(policy.place(view_of(network, jobs)))
         alone = throughput(network, placed)

@@ -36,7 +36,7 @@ KEYS = {
 @pytest.mark.parametrize("seed", range(5))
 def test_choice_is_the_brute_force_best(name, seed):
     view, items = view_of(seed), Items.of(WORLD, some_streams(40, seed))
-    chosen = policies.load(name).decide(view, items).worker
+    chosen = policies.load("dispatch", name).decide(view, items).worker
     for item, worker in zip(items, chosen, strict=True):
         candidates = assess(view, item)
         feasible = [w for w in range(WORLD.workers) if candidates.violation[w] == 0]
@@ -60,7 +60,7 @@ def test_random_choice_has_the_stated_proportions(name, weight):
         i for i in Items.of(WORLD, some_streams(40)) if (assess(view, i).violation == 0).sum() >= 3
     )
     items = Items(tuple(template._replace(id=k) for k in range(6000)))
-    chosen = policies.load(name).decide(view, items).worker
+    chosen = policies.load("dispatch", name).decide(view, items).worker
     candidates = assess(view, template)
     share = np.where(candidates.feasible, weight(candidates), 0.0)
     expected = share / share.sum() * len(items)
@@ -79,6 +79,6 @@ def test_power_of_two_never_picks_the_fullest_of_three():
     candidates = assess(view, template)
     full = (candidates.load_qps + candidates.share_qps) / candidates.capacity_qps
     feasible = np.flatnonzero(candidates.feasible)
-    chosen = set(policies.load("power-of-two").decide(view, items).worker.tolist())
+    chosen = set(policies.load("dispatch", "power-of-two").decide(view, items).worker.tolist())
     assert feasible[full[feasible].argmax()] not in chosen
     assert len(chosen) == feasible.size - 1

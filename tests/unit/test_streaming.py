@@ -16,12 +16,12 @@ from streaming_example import (
     whole_job,
 )
 
+from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.placement import Placement, arrays_of, throughput, validate
 from edgewise.errors import CapacityError, PolicyError, ScenarioError
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
-from edgewise.policies.place import POLICIES, load_placement
 from edgewise.policies.place.baselines import Balanced, LeastRequested, TaskPartition
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
@@ -33,7 +33,7 @@ QUICK = {"joint": lambda: Joint(effort=20_000)}
 
 
 def make(name):
-    return QUICK.get(name, POLICIES[name])()
+    return QUICK[name]() if name in QUICK else policies.load("place", name)
 
 
 def later(job, arrival_s, **length):
@@ -91,7 +91,7 @@ def test_jobs_wait_for_memory_and_longest_waiting_goes_first():
         network.names, network.speed_ops, np.array([4.0, 1, 1, 1]), network.ends, network.bandwidth_bps
     )
     jobs = [later(whole_job(), float(i), duration_s=10.0) for i in range(3)]
-    for name in POLICIES:
+    for name in policies.names("place"):
         run = simulate_streaming(network, jobs, make(name))
         assert [job.start_s for job in run.jobs] == pytest.approx([0.0, 10.0, 20.0])
         assert run.mean_waiting_s == pytest.approx(27 / 3)
@@ -111,7 +111,7 @@ class Chosen:
     name = "chosen"
 
     def __init__(self, most):
-        self._otfa, self._most = load_placement("otfa"), most
+        self._otfa, self._most = policies.load("place", "otfa"), most
 
     def reset(self, network, key):
         self._otfa.reset(network, key)
@@ -207,7 +207,7 @@ def test_lr_takes_the_emptiest_and_br_the_most_balanced_node():
 
 
 @settings(max_examples=12)
-@given(st.integers(0, 10_000), st.integers(4, 14), st.sampled_from(sorted(POLICIES)), st.booleans())
+@given(st.integers(0, 10_000), st.integers(4, 14), st.sampled_from(policies.names("place")), st.booleans())
 def test_every_run_serves_every_job_within_capacity(seed, nodes, name, share_cpu):
     network = edge_network(seed, nodes)
     jobs = streaming_jobs(seed, network, 8, kind="random")
@@ -221,7 +221,7 @@ def test_every_run_serves_every_job_within_capacity(seed, nodes, name, share_cpu
         assert record.frames >= 0
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", policies.names("place"))
 def test_same_seed_same_run(name):
     network = edge_network(3, 12)
     jobs = streaming_jobs(3, network, 8)
@@ -242,8 +242,8 @@ def test_no_policy_beats_the_optimum(seed, share_cpu):
         assert judged.sum() >= 0.5 * best.total_fps  # the judge shares fairly, the optimum as it likes
     else:
         assert judged.sum() == pytest.approx(best.total_fps, rel=1e-4)
-    for name in POLICIES:
-        policy = POLICIES[name]() if name != "joint" else Joint(share_cpu=share_cpu, candidates=3)
+    for name in policies.names("place"):
+        policy = policies.load("place", name) if name != "joint" else Joint(share_cpu=share_cpu, candidates=3)
         policy.candidates = 3
         policy.reset(network, Key(seed))
         placed = policy.place(view_of(network, jobs))
@@ -298,4 +298,4 @@ def test_generators_are_keyed_and_as_described():
     with pytest.raises(ScenarioError, match="topology: nodes: 1001 is too large; use at most 1000"):
         edge_network(0, 1001)
     with pytest.raises(PolicyError, match="did you mean 'otfa'"):
-        load_placement("otfaa")
+        policies.load("place", "otfaa")

@@ -54,7 +54,7 @@ def truth(simulation, view):
 
 def test_twin_with_the_true_future_foresees_it(run):
     simulation, view, counted = run
-    shares = Twin(view, truth(simulation, view), HORIZON_S).run(policies.load("closest"), 7)
+    shares = Twin(view, truth(simulation, view), HORIZON_S).run(policies.load("dispatch", "closest"), 7)
     # Streams refused before now go on being refused in truth; a view does not list them.
     served = counted[0] + counted[1]
     assert shares.queries * (1 - shares.rejected) == pytest.approx(served, rel=0.02)
@@ -64,7 +64,7 @@ def test_twin_with_the_true_future_foresees_it(run):
 def test_twin_tells_policies_apart_as_the_run_does(run):
     simulation, view, _ = run
     twin = Twin(view, truth(simulation, view), HORIZON_S)
-    ok = {name: twin.run(policies.load(name), 7).ok for name in ("closest", "farthest")}
+    ok = {name: twin.run(policies.load("dispatch", name), 7).ok for name in ("closest", "farthest")}
     assert ok["closest"] != ok["farthest"]
 
 
@@ -72,8 +72,8 @@ def test_same_seed_same_result_and_the_view_stays_as_it_was(run):
     simulation, view, _ = run
     before = [a.copy() for a in (view.load_qps, view.queue, view.bound.worker, *view.links)]
     twin = Twin(view, truth(simulation, view), HORIZON_S)
-    first, second = (twin.run(policies.load("power-of-two"), 3) for _ in range(2))
-    assert first == second != twin.run(policies.load("power-of-two"), 4)
+    first, second = (twin.run(policies.load("dispatch", "power-of-two"), 3) for _ in range(2))
+    assert first == second != twin.run(policies.load("dispatch", "power-of-two"), 4)
     after = (view.load_qps, view.queue, view.bound.worker, *view.links)
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
 
@@ -82,7 +82,7 @@ def test_twin_starts_with_the_ledger_and_the_queues_of_the_view(run):
     simulation, view, _ = run
     busy = replace(view, queue=view.queue + 1000.0)
     future = Future(np.full(view.bound.worker.size, 5.0), ())
-    calm, late = (Twin(v, future, 5.0).run(policies.load("closest"), 1) for v in (view, busy))
+    calm, late = (Twin(v, future, 5.0).run(policies.load("dispatch", "closest"), 1) for v in (view, busy))
     assert calm.queries == late.queries > 0 and late.ok < 0.5 * calm.ok
 
 

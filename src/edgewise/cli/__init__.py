@@ -32,6 +32,7 @@ from edgewise.cli.train import app as training
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.model.sections import SIMULATED, not_run
+from edgewise.policies.cards import shipped
 from edgewise.report import links, records
 from edgewise.reproduce import seeds as splits
 
@@ -102,7 +103,8 @@ def compare(
     folder: Annotated[Path | None, typer.Option("--out", help="Output folder.")] = None,
 ) -> None:
     """Compare policies on the same arrivals and noise, paired by seed."""
-    every = {"all": policies.names()}
+    cards = shipped("dispatch", "streams")  # each fits one topology; aset takes the one that fits
+    every = {"all": [name for name in policies.names("dispatch") if name not in cards]}
     named = (name.strip() for name in (chosen.strip() or "all").split(","))
     listed = [each for name in named if name for each in every.get(name, [name])]
     numbers = parse_seeds(seeds)
@@ -151,8 +153,8 @@ def scenarios() -> None:
 def list_policies() -> None:
     """List every policy that can be named."""
     table = Table("policy", "what", box=None)
-    for name in policies.names():
-        table.add_row(name, (type(policies.load(name)).__doc__ or "").strip().splitlines()[0])
+    for name in policies.names("dispatch"):
+        table.add_row(name, (type(policies.load("dispatch", name)).__doc__ or "").strip().splitlines()[0])
     out.print(table)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise import policies
 from edgewise.cli.places import check_folder
 from edgewise.config import dump_scenario
 from edgewise.model.scenario import Scenario
@@ -23,12 +24,11 @@ out = Console()
 def simulate_jobs(scenario: Scenario, policy: str, seeds: range, folder: Path | None, command: str) -> None:
     """Simulate the jobs of a scenario under one policy, all seeds side by side, and write the run."""
     from edgewise.core.deferral import Objective
-    from edgewise.policies import defer
     from edgewise.report.tables import write_tables
     from edgewise.sim.slots.defer import simulate
     from edgewise.workloads.deferrable import generate, jobs_of
 
-    jobs, chosen = jobs_of(scenario), defer.load(policy)
+    jobs, chosen = jobs_of(scenario), policies.load("defer", policy)
     target = folder or Path("runs") / f"{scenario.name}-{policy}"
     check_folder("--out", target)
     worlds = generate(jobs.pattern, seeds, jobs.submitted)

@@ -83,7 +83,7 @@ def up(
     from edgewise import policies
 
     plan, nursery = _import("controller.plan"), _import("controller.nursery")
-    policies.load(policy)
+    policies.load("dispatch", policy)
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))

@@ -11,10 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from edgewise import config
+from edgewise import config, policies
 from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
-from edgewise.errors import EdgewiseError
 from edgewise.model.sections import not_run
 from edgewise.reproduce import seeds as splits
 
@@ -44,7 +43,6 @@ def orchestrate(
 ) -> None:
     """Simulate the services of a scenario under two policies, all seeds side by side, and write the run."""
     from edgewise.report.tables import write_tables
-    from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
     from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
     from edgewise.workloads.services import simulated_services
 
@@ -56,10 +54,7 @@ def orchestrate(
     if simulated.spec.nodes_per_frame is not None:
         note(["edgewise orchestrate leaves out services.nodes_per_frame: every node may change in a frame"])
     dispatch, scaling = dispatch or simulated.spec.dispatch, scaling or simulated.spec.orchestrate
-    for flag, name in (("--dispatch", dispatch), ("--orchestrate", scaling)):
-        if name.endswith(".json") and not Path(name).is_file():
-            raise EdgewiseError(f"{flag} {name}: no such card; check the path")
-    one, two = load_request_policy(dispatch, live=False), load_replica_policy(scaling)
+    one, two = policies.load("dispatch", dispatch, "requests"), policies.load("orchestrate", scaling)
     system, slots, horizon_s = simulated.system, simulated.slots, simulated.horizon_s
     drawn = simulated.draw(chosen)
     for policy in (one, two):

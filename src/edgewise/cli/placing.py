@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise import policies
 from edgewise.cli.extras import extra
 from edgewise.cli.places import check_folder
 from edgewise.config import dump_scenario
@@ -34,12 +35,11 @@ def simulate_pipelines(
 ) -> None:
     """Simulate the pipelines of a scenario under one policy, seed by seed, and write the run."""
     with extra("place", "pipelines"):
-        from edgewise.policies.place import load_placement
         from edgewise.sim.pipelines import simulate_streaming
     from edgewise.report.tables import write_tables
     from edgewise.workloads.pipelines import pipelines_of
 
-    network, chosen = network_of(scenario), load_placement(policy)
+    network, chosen = network_of(scenario), policies.load("place", policy)
     target = folder or Path("runs") / f"{scenario.name}-{policy}"
     check_folder("--out", target)
     found = {s: simulate_streaming(network, pipelines_of(scenario, s), chosen, s) for s in seeds}

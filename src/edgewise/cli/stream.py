@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from edgewise import policies
 from edgewise.cli.extras import extra
 from edgewise.cli.notes import note
 from edgewise.config import load_scenario, parse_setting
@@ -61,7 +62,6 @@ def run(
 ) -> None:
     """Profile a scenario's pipelines here, place them, run them on a test bed, and measure them."""
     with extra("place", "stream"):
-        from edgewise.policies.place import load_placement
         from edgewise.runtime.pipelines.live import live_job
         from edgewise.runtime.pipelines.meta import MetaStore
         from edgewise.runtime.pipelines.session import PipelineSession
@@ -69,7 +69,7 @@ def run(
 
     loaded = load_scenario(scenario, dict(parse_setting(change) for change in changes or []))
     note(not_run(loaded.spec, ("pipelines",), "edgewise stream run"))
-    written, nodes, chosen = _written(loaded), network_of(loaded), load_placement(policy)
+    written, nodes, chosen = _written(loaded), network_of(loaded), policies.load("place", policy)
     seconds = loaded.duration_s if seconds is None else seconds
     with err.status("profiling each task on one processor"):
         found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
@@ -144,7 +144,6 @@ def resume(
 ) -> None:
     """Take up the jobs of a run that was killed, with the task times it had measured."""
     with extra("place", "stream"):
-        from edgewise.policies.place import load_placement
         from edgewise.runtime.pipelines.meta import MetaStore
         from edgewise.runtime.pipelines.session import PipelineSession
         from edgewise.runtime.testbeds import open_backend
@@ -153,7 +152,7 @@ def resume(
     if not meta.unfinished():
         out.print(f"{state}: no job is left to take up")
         return
-    nodes, chosen = meta.network(), load_placement(policy)  # before namespaces are made
+    nodes, chosen = meta.network(), policies.load("place", policy)  # before namespaces are made
     with PipelineSession(open_backend(backend, nodes), chosen, meta=meta) as session:
         names = session.resume()
         err.print(f"taken up: {', '.join(names)}; measuring for {seconds:g} s")

@@ -49,6 +49,8 @@ class ScorePolicy:
     uses `self` runs as it stands.
     """
 
+    decision = "dispatch"
+    of = "streams"
     name: str = ""
 
     def reset(self, world: World, key: Key) -> None:

@@ -305,7 +305,7 @@ def _shares(policy: str, seen: Sequence[StreamSeen]) -> PolicyShares:
 
 
 def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
-    outcome = Simulation(scenario, policies.load(policy), seed, streams=streams).run()
+    outcome = Simulation(scenario, policies.load("dispatch", policy), seed, streams=streams).run()
     counts = np.array([np.sum(outcome.streams[name]) for name in ("ok", "failed", "rejected")])
     return PolicyShares(policy, int(counts.sum()), *(float(c) / max(int(counts.sum()), 1) for c in counts))
 

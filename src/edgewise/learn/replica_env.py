@@ -33,12 +33,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
-from edgewise import config
+from edgewise import config, policies
 from edgewise.arrays import Floats, Floats32, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
-from edgewise.policies.dispatch import requests as request_policies
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.services import Draw, simulated_services
 
@@ -190,7 +189,10 @@ class ScaleEnv(gymnasium.Env[Floats32, Ints]):
         changes: int = 2,
         draw: Draw | None = None,
     ) -> None:
-        self._setting, self._dispatch = _Setting(scenario, draw), request_policies.load(dispatch)
+        self._setting, self._dispatch = (
+            _Setting(scenario, draw),
+            policies.load("dispatch", dispatch, "requests"),
+        )
         system = self._setting.system
         shape = (system.nodes, 3 + 2 * system.services)
         self.observation_space = spaces.Box(0.0, np.inf, shape, np.float32)

@@ -91,7 +91,7 @@ def success(scenario: str, make: Callable[[], DispatchPolicy], seeds: Sequence[i
 
 
 def _loader(name: str) -> Callable[[], DispatchPolicy]:
-    return lambda: policies.load(name)
+    return lambda: policies.load("dispatch", name)
 
 
 def _resumed(path: Path, config: DqnConfig) -> DqnTrainer:

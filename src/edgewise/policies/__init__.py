@@ -1,6 +1,5 @@
-"""Policies and how they are found: by name, by file, or by entry point."""
+"""Policies and how they are found: by name, by file, by card, or by entry point."""
 
-from edgewise.policies import dispatch
-from edgewise.policies.registry import dispatch_policy, load, names
+from edgewise.policies.registry import DECISIONS, load, names, offer, policy
 
-__all__ = ["dispatch", "dispatch_policy", "load", "names"]
+__all__ = ["DECISIONS", "load", "names", "offer", "policy"]

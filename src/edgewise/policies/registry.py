@@ -1,78 +1,207 @@
-"""The registry: a policy is added by one file and one decorator.
+"""One registry for the policies of all five decisions.
 
-Three ways in: `@dispatch_policy("name")` on a class that is imported, `file.py:Class` on the
-command line, or an entry point in the group `edgewise.policies` of an installed package.
+Wherever a policy can be named, these work:
+
+- a name: of a class with `@policy("name")`, or of a trained policy that ships;
+- `path/to/file.py:Class`;
+- the path of a card, which `edgewise train` wrote;
+- the name of an entry point of an installed package, in the group `edgewise.policies.DECISION`. Dispatchers
+  of streams may also stand in `edgewise.policies`; those of requests stand in `….dispatch.requests`.
+
+A class says what it decides by its attribute `decision`, and a dispatcher by `of` for which work.
 """
 
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.util
 import sys
-from importlib.metadata import entry_points
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any, TypeVar
 
-from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError
-from edgewise.policies.names import Names
+from edgewise.policies import cards
 
+DECISIONS = ("dispatch", "split", "place", "orchestrate", "defer")
+STREAMS, REQUESTS = "streams", "requests"  # what there is to dispatch
 GROUP = "edgewise.policies"
-_names = Names("policy")
-# Shipped policies that lie above this layer or need an extra; imported when they are asked for.
-_LATE = {"lookahead": "edgewise.sim.streams.lookahead", "aset": "edgewise.policies.dispatch.aset"}
+Kind = tuple[str, str | None]  # a decision, and of what where that is not said by the decision
+Make = Callable[[], Any]
+METHODS: dict[Kind, tuple[str, ...]] = {
+    ("dispatch", STREAMS): ("reset", "decide"),
+    ("dispatch", REQUESTS): ("reset", "dispatch"),
+    ("split", None): ("reset", "place"),
+    ("place", None): ("reset", "place"),
+    ("orchestrate", None): ("reset", "scale"),
+    ("defer", None): ("reset", "start"),
+}
+_known: dict[Kind, dict[str, type]] = {kind: {} for kind in METHODS}
+_offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in METHODS}
+
+P = TypeVar("P", bound=type)
 
 
-dispatch_policy = _names.add
-
-
-def names() -> list[str]:
-    """Every policy that `load` finds by name, sorted."""
-    return sorted({*_names, *_LATE} | set(entry_points(group=GROUP).names))
-
-
-def load(name: str) -> DispatchPolicy:
-    """A new policy, by registered name or as `path/to/file.py:Class`.
+def kind_of(decision: str, of: str | None = None) -> Kind:
+    """A decision and of what; dispatch is of streams where nothing is said.
 
     Raises:
-        PolicyError: nothing has that name, or the file or class is wrong.
+        PolicyError: there is no such decision.
     """
-    from_file = ".py:" in name or name.endswith(".py")
-    cls = _from_file(name) if from_file else _by_name(name)
+    kind = (decision, of or (STREAMS if decision == "dispatch" else None))
+    if kind not in METHODS:
+        what = decision if of is None else f"{decision} of {of}"
+        raise PolicyError(f"no decision {what!r}{_near(decision, DECISIONS)} Have: {', '.join(DECISIONS)}")
+    return kind
+
+
+def policy(name: str) -> Callable[[P], P]:
+    """A decorator that registers a class as `name` for what its attribute `decision` says.
+
+    Raises:
+        PolicyError: another class has that name, or this one says of no decision.
+    """
+
+    def register(cls: P) -> P:
+        known = _known[_declared(name, cls)]
+        other = known.get(name)
+        if other is not None and other.__qualname__ != cls.__qualname__:
+            raise PolicyError(f"policy name {name!r} is taken by {other.__module__}.{other.__qualname__}")
+        cls.name = name  # type: ignore[attr-defined]
+        known[name] = cls
+        return cls
+
+    return register
+
+
+def offer(decision: str, name: str, of: str | None = None) -> Callable[[Callable[[], Make]], None]:
+    """A decorator of a function that imports what makes a policy: it is called when the policy is asked for.
+
+    For policies whose import takes long, and for those that lie above this layer.
+    """
+
+    def note(find: Callable[[], Make]) -> None:
+        _offered[kind_of(decision, of)][name] = find
+
+    return note
+
+
+def names(decision: str, of: str | None = None, live: bool = False) -> list[str]:
+    """Every policy that `load` finds by name, sorted; trained ones that ship and entry points among them.
+
+    Args:
+        live: leave out those that run in simulation only.
+    """
+    kind = kind_of(decision, of)
+    _families(kind)
+    known = {name for name, cls in _known[kind].items() if not live or getattr(cls, "live", True)}
+    return sorted({*known, *_offered[kind], *cards.shipped(*kind), *(each.name for each in _entries(kind))})
+
+
+def load(decision: str, name: str, of: str | None = None, live: bool = False) -> Any:
+    """A new policy by its name, as `path/to/file.py:Class`, or by the path of a card.
+
+    Args:
+        of: which work a dispatcher is for, "streams" (also None) or "requests".
+        live: refuse one that runs in simulation only.
+    Raises:
+        PolicyError: there is none of that name, its file or class is wrong, or it decides something else.
+    """
+    kind = kind_of(decision, of)
+    _families(kind)
+    card = Path(name) if name.endswith(".json") else cards.shipped(*kind).get(name)
+    if card is not None and name not in _known[kind]:
+        return cards.load(*kind, card)
+    make = _from_file(name) if ".py:" in name or name.endswith(".py") else _by_name(kind, name)
     try:
-        policy = cls()
-    except Exception as error:
+        made = make()
+    except PolicyError:
+        raise
+    except Exception as error:  # foreign code
         raise PolicyError(f"policy {name!r}: {type(error).__name__} when created: {error}") from error
-    if not getattr(policy, "name", "") or (from_file and "name" not in vars(cls)):
-        policy.name = cls.__name__  # a subclass of a shipped policy is not that policy
-    missing = [m for m in ("reset", "tick", "decide") if not callable(getattr(policy, m, None))]
+    cls = type(made)
+    if not getattr(made, "name", "") or (".py:" in name and "name" not in vars(cls)):
+        made.name = cls.__name__  # a subclass of a shipped policy is not that policy
+    if _declared(name, cls) != kind:
+        raise PolicyError(f"policy {name!r} decides {_said(_declared(name, cls))}, not {_said(kind)}")
+    missing = [method for method in METHODS[kind] if not callable(getattr(made, method, None))]
     if missing:
-        raise PolicyError(f"policy {name!r} lacks {', '.join(missing)}; subclass edgewise.ScorePolicy")
-    checked: DispatchPolicy = policy
-    return checked
+        raise PolicyError(f"policy {name!r} lacks {', '.join(missing)}; see docs/tutorials/own-policy.md")
+    if live and not getattr(made, "live", True):
+        have = ", ".join(names(decision, of, live=True))
+        raise PolicyError(f"policy {name!r} runs in simulation only; live: {have}")
+    return made
 
 
-def _by_name(name: str) -> type:
-    if name in _LATE:
-        _import_late(name)
-    known = _names.get(name)
-    if known is not None:
-        return known
-    for entry in entry_points(group=GROUP, name=name):
-        try:
-            loaded: type = entry.load()
-        except Exception as error:
-            raise PolicyError(f"policy {name!r} from {entry.value}: {error}") from error
-        return loaded
-    raise _names.unknown(name, names(), ", or file.py:Class")
+def _declared(name: str, cls: type) -> Kind:
+    decision = getattr(cls, "decision", None)
+    if decision not in DECISIONS:
+        raise PolicyError(
+            f"policy {name!r}: its class says decision = {decision!r}; say one of {', '.join(DECISIONS)}"
+        )
+    return kind_of(decision, getattr(cls, "of", None))
 
 
-def _import_late(name: str) -> None:
+def _said(kind: Kind) -> str:
+    return kind[0] if kind[1] is None else f"{kind[0]} of {kind[1]}"
+
+
+def _word(kind: Kind) -> str:
+    return {STREAMS: "policy", REQUESTS: "request policy", None: f"{kind[0]} policy"}[kind[1]]
+
+
+def _families(kind: Kind) -> None:
+    """Import what registers the shipped policies of a decision.
+
+    Raises:
+        PolicyError: they need a package that is not installed.
+    """
     try:
-        importlib.import_module(_LATE[name])
-    except ImportError as error:
-        missing = error.name or "a package"
-        raise PolicyError(f"policy {name!r} needs {missing}: pip install 'edgewise[live]'") from error
+        match kind:
+            case "dispatch", "streams":
+                import edgewise.policies.dispatch
+            case "dispatch", _:
+                import edgewise.policies.dispatch.requests
+            case "split", _:
+                import edgewise.policies.split
+            case "place", _:
+                import edgewise.policies.place
+            case "orchestrate", _:
+                import edgewise.policies.orchestrate
+            case _:
+                import edgewise.policies.defer  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PolicyError(f"{kind[0]} needs {error.name}: pip install 'edgewise[place]'") from error
+
+
+def _entries(kind: Kind) -> list[EntryPoint]:
+    groups = [".".join((GROUP, kind[0], *((kind[1],) if kind[1] == REQUESTS else ())))]
+    groups += [GROUP] if kind[1] == STREAMS else []
+    return [each for group in groups for each in entry_points(group=group)]
+
+
+def _by_name(kind: Kind, name: str) -> Make:
+    if name in _known[kind]:
+        return _known[kind][name]
+    if name in _offered[kind]:
+        return _offered[kind][name]()
+    for entry in _entries(kind):
+        if entry.name == name:
+            try:
+                loaded: Make = entry.load()
+            except Exception as error:  # foreign code
+                raise PolicyError(f"policy {name!r} from {entry.value}: {error}") from error
+            return loaded
+    have = names(*kind)
+    raise PolicyError(
+        f"no {_word(kind)} {name!r}{_near(name, have)} Have: {', '.join(have)}, or file.py:Class"
+    )
+
+
+def _near(name: str, have: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, have, 1)
+    return f"; did you mean {near[0]!r}?" if near else "."
 
 
 def _from_file(name: str) -> type:

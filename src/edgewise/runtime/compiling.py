@@ -34,7 +34,6 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller import job_starts
 from edgewise.runtime.gateway import dispatching, session
-from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
 STREAMS, REQUESTS, REPLICAS, JOBS = "streams", "requests", "replicas", "jobs"
@@ -52,15 +51,15 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     """
     kind, name = wanted
     if kind == STREAMS:
-        session.rehearse(world, policies.load(name))
+        session.rehearse(world, policies.load("dispatch", name))
     elif kind == JOBS:
         job_starts.warm(name)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
     elif kind == REQUESTS:
-        dispatching.rehearse(services, load_request_policy(name))
+        dispatching.rehearse(services, policies.load("dispatch", name, "requests", live=True))
     else:
-        policy = load_replica_policy(name)
+        policy = policies.load("orchestrate", name, live=True)
         begin(policy, services.system)
         policy.scale(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
 

@@ -150,3 +150,13 @@ class Operations:
         if number not in self._kept:
             raise ProtocolError(f"no operation {rest[0][:80]!r}; the last {KEPT} are kept", status=404)
         return http.as_json(self._kept[number].report())
+
+
+def check_name(name: str, have: list[str]) -> None:
+    """Refuse a name that a client made up; files are for those who write the scenario.
+
+    Raises:
+        ProtocolError: it is none of `have`.
+    """
+    if name not in have:
+        raise ProtocolError(f"policy: {name[:80]!r} is none of {', '.join(have)}")

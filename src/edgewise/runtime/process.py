@@ -40,7 +40,6 @@ from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
-from edgewise.runtime.service_policies import load_request_policy
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store, from_json
@@ -157,7 +156,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         try_out((STREAMS, name), world, services)  # is in the cache on disk
     if services is not None:
         try_out((REQUESTS, store.get("request_policy")), world, services)
-    policy = policies.load(store.get("policy"))
+    policy = policies.load("dispatch", store.get("policy"))
     token = store.secret("parts")
     session = Session(
         world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
@@ -186,7 +185,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         return await run_trial(gateway, replace(where, grpc_port=None))
     gateway.restore()
     if shadow:
-        session.watch_with(policies.load(shadow))
+        session.watch_with(policies.load("dispatch", shadow))
     following = Following(gateway, store, places)
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()
@@ -263,7 +262,7 @@ def _front(folder: Path, process: Process, store: Store) -> Listen:
 def _services(services: Services, process: Process, store: Store, gateway: Gateway) -> ServiceRequests:
     """The part of a gateway that serves requests without a stream."""
     settings, world = process.settings, gateway.session.world
-    policy = load_request_policy(store.get("request_policy"))
+    policy = policies.load("dispatch", store.get("request_policy"), "requests", live=True)
     site = world.site_names.index(settings["site"])
     core = Dispatching(services, site, policy, settings["seed"], gateway.session.clock, Limited())
     return ServiceRequests(

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from edgewise import policies
 from edgewise.core.deferral import Objective
 from edgewise.errors import PolicyError
 from edgewise.learn.defer.export import export, name_of
 from edgewise.learn.defer.ppo import VARIANTS, Agent, Progress, evaluate, train, tuned
 from edgewise.model.deferrable import DeferralPattern
-from edgewise.policies import defer
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate
 
@@ -75,7 +75,9 @@ def make(
     agent, _ = train(config, pattern, seed, iterations, objective, watch)
     outcome = evaluate(agent, pattern, VALIDATION, objective)
     worlds = generate(pattern, VALIDATION)
-    rivals = {rule: simulate(worlds, defer.load(rule), objective).reward.mean() for rule in RIVALS}
+    rivals = {
+        rule: simulate(worlds, policies.load("defer", rule), objective).reward.mean() for rule in RIVALS
+    }
     about = {
         "command": f"edgewise train defer {method} --situation {situation} --recipe {recipe} --seed {seed}"
         f" --iterations {iterations}",

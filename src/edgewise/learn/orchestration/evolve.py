@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import RunError
 from edgewise.learn.orchestration.settings import TrainingSetting
-from edgewise.policies import orchestrate
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
@@ -178,7 +178,7 @@ class Search:
         """Dispatch and orchestration of a vector; the half that is not searched is a baseline."""
         dispatch, scale = policies_of_vector(vector, self.known, name)
         if self.config.half == "dispatch":
-            return dispatch, orchestrate.load("gsp-ss")
+            return dispatch, policies.load("orchestrate", "gsp-ss")
         return dispatch, scale
 
     def save(self, path: Path) -> None:

@@ -1,8 +1,4 @@
-"""Trained agents become NAME.dispatch.onnx and NAME.scale.onnx with a card NAME.json; `load` makes policies.
-
-The card says how they were made and holds golden examples, computed anew when loaded: a file that does not
-decide as it did is refused. torch is needed to export, not to load.
-"""
+"""Trained agents become NAME.dispatch.onnx, NAME.scale.onnx and a card NAME.json; see `policies.cards`."""
 
 from __future__ import annotations
 
@@ -13,18 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edgewise.arrays import Floats32
-from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-from edgewise.errors import PolicyError
-from edgewise.learn.onnx_session import open_session
+from edgewise.policies.cards import runner
 from edgewise.policies.dispatch.requests.features import PAIR_FEATURES
-from edgewise.policies.dispatch.requests.learned import Infer, LearnedDispatch
-from edgewise.policies.dispatch.requests.rules import Weighted
+from edgewise.policies.dispatch.requests.learned import GOLDEN, examples, feature_hash
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
-from edgewise.policies.orchestrate.learned import LearnedScaling
-from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms
+from edgewise.policies.orchestrate.marginal import TERMS
 
 if TYPE_CHECKING:
     from edgewise.learn.orchestration.cmmac import Dispatcher
@@ -32,18 +22,9 @@ if TYPE_CHECKING:
     from edgewise.learn.orchestration.gpg import Scaler
     from edgewise.learn.orchestration.train import Training
 
-GOLDEN = 16
-CLOSE = 1e-3
-SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policies" / "kais"
 NO_NETWORK = (
     "parameters of the algorithm in policies/orchestrate/marginal.py, not of a network: there is no ONNX file"
 )
-STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S + 1; version 3"
-
-
-def feature_hash() -> str:
-    """Hash of what the features mean; a policy trained on others is refused."""
-    return hashlib.sha256(json.dumps([STATION_FEATURES, PAIR_FEATURES, STATES]).encode()).hexdigest()
 
 
 def export(training: Training, folder: Path, name: str, about: Mapping[str, Any]) -> Path:
@@ -127,7 +108,7 @@ def _write(network: Any, path: Path, shape: tuple[int, ...], outputs: list[str])
     free = {0: "rows"} | ({1: "nodes", 2: "services"} if len(shape) == 4 else {})
     torch.onnx.export(
         network.eval(),
-        (torch.from_numpy(_examples(shape)),),
+        (torch.from_numpy(examples(shape)),),
         str(path),
         input_names=["features"],
         output_names=outputs,
@@ -135,102 +116,8 @@ def _write(network: Any, path: Path, shape: tuple[int, ...], outputs: list[str])
         opset_version=17,
         dynamo=False,
     )
-    golden = runner(path)(_examples(shape))[-1]
+    golden = runner(path)(examples(shape))[-1]
     return {
         "onnx_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "golden": np.asarray(golden[:, ...], dtype=np.float64).reshape(GOLDEN, -1)[:, :8].round(5).tolist(),
     }
-
-
-def _examples(shape: tuple[int, ...]) -> Floats32:
-    """Made-up but possible inputs, the same every time."""
-    return np.random.default_rng(0).random(shape).astype(np.float32)
-
-
-def read_card(name: str | Path) -> tuple[dict[str, Any], Path]:
-    """Card and its folder.
-
-    Args:
-        name: path of a card, or the name of a shipped policy.
-    Raises:
-        PolicyError: there is none, or it is of other features.
-    """
-    path = Path(name) if str(name).endswith(".json") else SHIPPED / f"{name}.json"
-    if not path.is_file():
-        shipped = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.json")))
-        raise PolicyError(f"learned orchestration: no file {path}; shipped are: {shipped or 'none'}")
-    try:
-        card = json.loads(path.read_text(encoding="utf-8"))
-        known = card["name"], card["features_sha256"]
-    except (ValueError, TypeError, KeyError):  # no JSON, no object, or one of something else
-        raise PolicyError(f"{path}: is no card; give what edgewise train wrote") from None
-    if known[1] != feature_hash():
-        raise PolicyError(f"{path}: was trained on other features; train it anew with this edgewise")
-    return card, path.parent
-
-
-def load_dispatch(name: str | Path) -> RequestPolicy:
-    """Dispatcher of a card: a network, or a linear score, which runs inside the compiled engine.
-
-    Raises:
-        PolicyError: a file is missing, was changed, or decides otherwise than it did.
-    """
-    card, folder = read_card(name)
-    part = _part(card, "dispatch")
-    infer = _checked(folder / f"{card['name']}.dispatch.onnx", part, (GOLDEN, part["inputs"]))
-    if "weights" in part:
-        weights = np.array(part["weights"])
-        golden = _examples((GOLDEN, part["inputs"])) @ weights[:-1]
-        if not np.allclose(golden[:, None], np.array(part["golden"]), atol=CLOSE):
-            raise PolicyError(f"{card['name']}: weights of the card are not its network's; restore both")
-        return Weighted(weights, card["name"])
-    return LearnedDispatch(card["name"], infer, part["scored"], part["context"], part["inputs"])
-
-
-def load_scale(name: str | Path) -> ReplicaPolicy:
-    """Orchestrator of a card: a network, or the terms of `MarginalValue`.
-
-    Raises:
-        PolicyError: a file is missing, was changed, or decides otherwise than it did.
-    """
-    card, folder = read_card(name)
-    part = _part(card, "scale")
-    if "terms" in part:
-        known = (np.array(part["rate_qps"]), np.array(part["time_s"]))
-        return MarginalValue(Terms(**part["terms"]), *known, card["name"])
-    infer = _checked(folder / f"{card['name']}.scale.onnx", part, (GOLDEN, *part["inputs"]))
-    nodes, services = part["system"]
-    return LearnedScaling(card["name"], infer, part["pairs"], part["masked"], (nodes, services))
-
-
-def _part(card: Mapping[str, Any], key: str) -> dict[str, Any]:
-    if key not in card:
-        raise PolicyError(f"{card['name']}: was trained without its half {key!r}; use a baseline for it")
-    part: dict[str, Any] = card[key]
-    return part
-
-
-def _checked(path: Path, part: Mapping[str, Any], shape: tuple[int, ...]) -> Infer:
-    if not path.is_file():
-        raise PolicyError(f"{path}: is missing; restore it with its card")
-    if part["onnx_sha256"] != hashlib.sha256(path.read_bytes()).hexdigest():
-        raise PolicyError(f"{path}: is not the file of its card; restore both from one source")
-    infer = runner(path)
-    values = np.asarray(infer(_examples(shape))[-1]).reshape(GOLDEN, -1)[:, :8]
-    if not np.allclose(values, np.array(part["golden"]), atol=CLOSE):
-        raise PolicyError(f"{path}: gives other values than its card says; check the onnxruntime version")
-    return infer
-
-
-def runner(path: Path) -> Infer:
-    """Runs an ONNX file on one thread.
-
-    Raises:
-        PolicyError: onnxruntime is not installed.
-    """
-    session = open_session(path)
-
-    def infer(features: Floats32) -> tuple[NDArray[Any], ...]:
-        return tuple(session.run(None, {"features": features}))
-
-    return infer

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.errors import EdgewiseError
 from edgewise.learn.orchestration import cmmac, gpg
@@ -21,12 +22,10 @@ from edgewise.learn.orchestration.evolve import (
     Search,
     first_vector,
 )
-from edgewise.learn.orchestration.export import export, export_search, load_dispatch, load_scale
+from edgewise.learn.orchestration.export import export, export_search
 from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, TrainingSetting
 from edgewise.learn.orchestration.train import EpisodeLine, Fixed, Training, TrainingConfig, evaluate
 from edgewise.learn.run import events
-from edgewise.policies import orchestrate
-from edgewise.policies.dispatch import requests
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 
@@ -150,7 +149,7 @@ def _trained(where: TrainingSetting, config: TrainingConfig, to: TrainingOutput)
 
 def fixed() -> Fixed:
     """What is imitated first, and runs in place of a half that does not learn: where evolution starts."""
-    return Fixed(Weighted(first_vector()[:WEIGHTS]), orchestrate.load("marginal"))
+    return Fixed(Weighted(first_vector()[:WEIGHTS]), policies.load("orchestrate", "marginal"))
 
 
 def _exported(training: Training, to: TrainingOutput) -> Path:
@@ -195,7 +194,13 @@ def _evolved(where: TrainingSetting, config: EvolveConfig, to: TrainingOutput) -
 def _baselines() -> dict[str, tuple[RequestPolicy, ReplicaPolicy]]:
     """By name, the autoscaler with its tuned target."""
     tuned = {"autoscaler": Autoscaler(target=AUTOSCALER_TARGET)}
-    return {f"{a} + {b}": (requests.load(a), tuned.get(b) or orchestrate.load(b)) for a, b in BASELINES}
+    return {
+        f"{a} + {b}": (
+            policies.load("dispatch", a, "requests"),
+            tuned.get(b) or policies.load("orchestrate", b),
+        )
+        for a, b in BASELINES
+    }
 
 
 def _scores(
@@ -213,8 +218,11 @@ def _scores(
 
 def policies_of(training: Training, card: Path) -> tuple[RequestPolicy, ReplicaPolicy]:
     """What a training made, as policies from its files; a teacher where it learned nothing."""
-    dispatch: RequestPolicy = load_dispatch(card) if training.dispatcher else training.fixed.dispatch
-    scale: ReplicaPolicy = load_scale(card) if training.scaler else training.fixed.scale
+    dispatch, scale = training.fixed.dispatch, training.fixed.scale
+    if training.dispatcher:
+        dispatch = policies.load("dispatch", str(card), "requests")
+    if training.scaler:
+        scale = policies.load("orchestrate", str(card))
     return dispatch, scale
 
 

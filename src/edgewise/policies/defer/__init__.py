@@ -1,6 +1,14 @@
 """Policies that start deferrable jobs in left-over capacity, and the optimum they are measured by."""
 
 from edgewise.policies.defer.choose import choose
-from edgewise.policies.defer.rules import ScoreDeferral, deferral_policy, load, names
+from edgewise.policies.defer.rules import ScoreDeferral
+from edgewise.policies.registry import Make, offer
 
-__all__ = ["ScoreDeferral", "choose", "deferral_policy", "load", "names"]
+__all__ = ["ScoreDeferral", "choose"]
+
+
+@offer("defer", "horizon")
+def _horizon() -> Make:
+    from edgewise.policies.defer.careful import SteadyHorizon  # its solver is slow to import
+
+    return SteadyHorizon

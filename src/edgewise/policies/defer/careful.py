@@ -28,6 +28,8 @@ class Safe:
         chance: in (0, 1).
     """
 
+    decision, batched = "defer", True
+
     def __init__(self, policy: ScoreDeferral, forecast: Forecast, chance: float = 0.05) -> None:
         if not 0.0 < chance < 1.0:
             raise ValueError(f"chance is {chance}; it must be between 0 and 1, for example 0.05")
@@ -44,15 +46,6 @@ class Safe:
         return choose(view, self._policy.score(view), room=room, skip=self._policy.skip)
 
 
-def load(name: str) -> Horizon:
-    """The policy "horizon" for a system that runs: capacity stays as it is, waiting is cheap, little time.
-
-    With OSDEC's price of delay a job that waited for half its duration on one core is worth nothing and
-    would never start.
-    """
-    return Horizon(Forecast.steady(AHEAD), Objective(delay=0.01), most_nodes=10, gap=1e-2, most_jobs=100)
-
-
 class Horizon:
     """Rolling horizon: in each slot solve the program over the known jobs and forecast capacity.
 
@@ -66,6 +59,7 @@ class Horizon:
         most_jobs: that a program plans, those submitted first; running ones count in any case.
     """
 
+    decision, batched = "defer", True
     name = "horizon"
 
     def __init__(
@@ -109,3 +103,15 @@ class Horizon:
             plan = solve(known, self._objective, most_nodes=self._most_nodes, gap=self._gap)
             out[world, jobs[plan.start == 0]] = True
         return out
+
+
+class SteadyHorizon(Horizon):
+    """Plans the next slots with a solver: capacity stays as it is, waiting is cheap, little time.
+
+    With OSDEC's price of delay a job that waited for half its duration on one core is worth nothing and
+    would never start.
+    """
+
+    def __init__(self) -> None:
+        forecast, objective = Forecast.steady(AHEAD), Objective(delay=0.01)
+        super().__init__(forecast, objective, most_nodes=10, gap=1e-2, most_jobs=100)

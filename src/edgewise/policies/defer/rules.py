@@ -1,49 +1,18 @@
 """Heuristics for deferrable jobs: one score each, the same in simulation and live.
 
 A rule is one function of the view, `score(view) -> (W, P)`, larger first. A new one is a subclass of
-`ScoreDeferral` with that function and the decorator `@deferral_policy("name")`.
+`ScoreDeferral` with that function and the decorator `@policy("name")`.
 """
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.deferral import CapacityView, DeferralPolicy
+from edgewise.core.deferral import CapacityView
 from edgewise.core.keyed import Key
 from edgewise.policies.defer.choose import choose
-from edgewise.policies.names import Names
-
-_names = Names("deferral policy")
-deferral_policy = _names.add
-# Imported when they are asked for: one needs a solver, the others an extra.
-_LATE = {
-    "horizon": "edgewise.policies.defer.careful",
-    "osdec": "edgewise.learn.defer.export",
-    "osdec-skip": "edgewise.learn.defer.export",
-}
-
-
-def names() -> list[str]:
-    """Every deferral policy that `load` finds, sorted."""
-    return sorted({*_names, *_LATE})
-
-
-def load(name: str) -> DeferralPolicy:
-    """A new deferral policy: a rule, "horizon", or a trained one that ships.
-
-    Raises:
-        PolicyError: nothing has that name, or the extra `live` is not installed.
-    """
-    if name in _LATE:
-        late: DeferralPolicy = importlib.import_module(_LATE[name]).load(name)
-        return late
-    if name not in _names:
-        raise _names.unknown(name, names())
-    policy: DeferralPolicy = _names.create(name)
-    return policy
+from edgewise.policies.registry import policy
 
 
 class ScoreDeferral:
@@ -53,6 +22,7 @@ class ScoreDeferral:
         skip: go on past a job that does not fit; False stops there, as OSDEC does.
     """
 
+    decision, batched = "defer", True
     name: str = ""
     skip: bool = False
 
@@ -68,7 +38,7 @@ class ScoreDeferral:
         return choose(view, self.score(view), skip=self.skip)
 
 
-@deferral_policy("fifo")
+@policy("fifo")
 class Fifo(ScoreDeferral):
     """First in, first out: by submission."""
 
@@ -77,7 +47,7 @@ class Fifo(ScoreDeferral):
         return -view.submitted.astype(np.float64)
 
 
-@deferral_policy("sjf")
+@policy("sjf")
 class ShortestJobFirst(ScoreDeferral):
     """Shortest job first."""
 
@@ -86,7 +56,7 @@ class ShortestJobFirst(ScoreDeferral):
         return -view.duration.astype(np.float64)
 
 
-@deferral_policy("earliest-deadline")
+@policy("earliest-deadline")
 class EarliestDeadline(ScoreDeferral):
     """The job whose window closes first."""
 
@@ -95,7 +65,7 @@ class EarliestDeadline(ScoreDeferral):
         return -view.latest.astype(np.float64)
 
 
-@deferral_policy("hrrn")
+@policy("hrrn")
 class HighestResponseRatio(ScoreDeferral):
     """Highest response ratio next: waiting raises a job's turn, and more so a short one's."""
 
@@ -105,7 +75,7 @@ class HighestResponseRatio(ScoreDeferral):
         return (wait + view.duration) / np.maximum(view.duration, 1)
 
 
-@deferral_policy("tetris")
+@policy("tetris")
 class Tetris(ScoreDeferral):
     """Packing score of Tetris (Grandl et al. 2014, section 3.2): demand aligned with what is free.
 
@@ -121,7 +91,7 @@ class Tetris(ScoreDeferral):
         return aligned
 
 
-@deferral_policy("best-fit")
+@policy("best-fit")
 class BestFit(ScoreDeferral):
     """The job that would leave least: smallest norm of what stays free, among those that fit."""
 
@@ -134,7 +104,7 @@ class BestFit(ScoreDeferral):
         return norm
 
 
-@deferral_policy("random")
+@policy("random")
 class RandomOrder(ScoreDeferral):
     """A random order, keyed by world, place in the pool and slot."""
 

@@ -1,5 +1,5 @@
 """Dispatch policies; importing this package registers those of streams, `requests` those of requests."""
 
-from edgewise.policies.dispatch import balanced, bandit, meta, static
+from edgewise.policies.dispatch import aset, balanced, bandit, meta, static
 
-__all__ = ["balanced", "bandit", "meta", "static"]
+__all__ = ["aset", "balanced", "bandit", "meta", "static"]

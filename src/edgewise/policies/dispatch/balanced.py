@@ -7,10 +7,10 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, Item
-from edgewise.policies.registry import dispatch_policy
+from edgewise.policies.registry import policy
 
 
-@dispatch_policy("least-loaded-feasible")
+@policy("least-loaded-feasible")
 class LeastLoadedFeasible(ScorePolicy):
     """The worker that would be least full: min (L + η ρ) / C_v."""
 
@@ -19,7 +19,7 @@ class LeastLoadedFeasible(ScorePolicy):
         return (view.load_qps + view.share_qps) / view.capacity_qps
 
 
-@dispatch_policy("slack-aware")
+@policy("slack-aware")
 class SlackAware(ScorePolicy):
     """Least likely to be late, and of those the one that is worst for others: who has time goes far.
 
@@ -38,7 +38,7 @@ class SlackAware(ScorePolicy):
         return np.exp(-slack_s * free / view.processing_s) - 30.0 * view.impedance_s
 
 
-@dispatch_policy("power-of-two")
+@policy("power-of-two")
 class PowerOfTwo(ScorePolicy):
     """Two feasible workers at random, then the less full of them (Mitzenmacher's two choices)."""
 

@@ -10,13 +10,13 @@ from edgewise.core.keyed import Key
 from edgewise.core.views import DispatchView
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
-from edgewise.policies.registry import dispatch_policy
+from edgewise.policies.registry import policy
 
 DISCOUNT = 0.9  # of what was seen a window ago: load changes
 WIDTH = 0.05  # of the confidence term; gains differ by a few hundredths
 
 
-@dispatch_policy("bandit")
+@policy("bandit")
 class Bandit(MetaPolicy):
     """Discounted UCB over the static policies (Garivier and Moulines 2011), learning within a run.
 

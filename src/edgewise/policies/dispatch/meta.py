@@ -35,6 +35,8 @@ class MetaPolicy:
         active: its name; records of windows hold it.
     """
 
+    decision = "dispatch"
+    of = "streams"
     name = ""
 
     def __init__(self, actions: Sequence[str] = ALL) -> None:
@@ -77,7 +79,7 @@ class Chosen(MetaPolicy):
 
 
 def _static(name: str) -> ScorePolicy:
-    policy = load(name)
+    policy = load("dispatch", name)
     if not isinstance(policy, ScorePolicy):
         raise PolicyError(f"action {name!r}: only score policies can be chosen, such as {', '.join(PAPER)}")
     return policy

@@ -11,12 +11,12 @@ from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, Item
-from edgewise.policies.registry import dispatch_policy
+from edgewise.policies.registry import policy
 
 SMALL = 1e-3  # floor of loads (queries/s) and delays (s), so that an idle worker's weight stays finite
 
 
-@dispatch_policy("closest")
+@policy("closest")
 class Closest(ScorePolicy):
     """The nearest worker: min d + 2σ                                (ASET, closest)."""
 
@@ -25,7 +25,7 @@ class Closest(ScorePolicy):
         return view.network_s
 
 
-@dispatch_policy("least-impedance")
+@policy("least-impedance")
 class LeastImpedance(ScorePolicy):
     """The fastest answer: min 2(d + 2σ) + D_v                       (ASET, least impedance)."""
 
@@ -34,7 +34,7 @@ class LeastImpedance(ScorePolicy):
         return view.impedance_s
 
 
-@dispatch_policy("load-balancing")
+@policy("load-balancing")
 class LoadBalancing(ScorePolicy):
     """The least loaded worker: min L                                (ASET, load balancing)."""
 
@@ -43,7 +43,7 @@ class LoadBalancing(ScorePolicy):
         return view.load_qps
 
 
-@dispatch_policy("farthest")
+@policy("farthest")
 class Farthest(ScorePolicy):
     """The most distant worker: max d + 2σ                           (ASET, farthest)."""
 
@@ -52,7 +52,7 @@ class Farthest(ScorePolicy):
         return -view.network_s
 
 
-@dispatch_policy("cheaper")
+@policy("cheaper")
 class Cheaper(ScorePolicy):
     """The slowest answer that is in time: max 2(d + 2σ) + D_v       (ASET, cheaper; its text says max)."""
 
@@ -61,7 +61,7 @@ class Cheaper(ScorePolicy):
         return -view.impedance_s
 
 
-@dispatch_policy("random-by-latency")
+@policy("random-by-latency")
 class RandomByLatency(ScorePolicy):
     """At random, in proportion to 1 / (2(d + 2σ) + D_v)            (ASET, random proportional to latency)."""
 
@@ -70,7 +70,7 @@ class RandomByLatency(ScorePolicy):
         return race(view.draw, np.maximum(view.impedance_s, SMALL), view.feasible)
 
 
-@dispatch_policy("random-by-load")
+@policy("random-by-load")
 class RandomByLoad(ScorePolicy):
     """At random, in proportion to C_v / L                           (ASET, random proportional to load)."""
 

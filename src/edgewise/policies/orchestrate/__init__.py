@@ -3,7 +3,7 @@
 from edgewise.policies.orchestrate import autoscale as _autoscale
 from edgewise.policies.orchestrate import marginal as _marginal
 from edgewise.policies.orchestrate import shadow as _shadow
-from edgewise.policies.orchestrate.base import load, names, replica_policy
+from edgewise.policies.orchestrate.base import Orchestration
 
-__all__ = ["load", "names", "replica_policy"]
+__all__ = ["Orchestration"]
 _registers = (_autoscale, _marginal, _shadow)  # imported for their policies

@@ -18,12 +18,13 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import alive, replica_policy, stacked
+from edgewise.policies.orchestrate.base import Orchestration, alive, stacked
+from edgewise.policies.registry import policy
 
 
-@replica_policy("autoscaler")
+@policy("autoscaler")
 @dataclass
-class Autoscaler:
+class Autoscaler(Orchestration):
     """The autoscaler of Kubernetes for each service over all nodes.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The registry of replica policies, and how a wanted number of replicas becomes commands."""
+"""The base of replica policies, and how a wanted number of replicas becomes commands."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.arrays import Ints
-from edgewise.core.orchestration import ReplicaPolicy, ReplicaView
+from edgewise.core.orchestration import ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.names import Names
-
-_names = Names("replica policy")
-
-replica_policy = _names.add
+from edgewise.policies.registry import policy
 
 
-def names() -> list[str]:
-    """Every replica policy that `load` finds, sorted."""
-    return sorted(_names)
+class Orchestration:
+    """Base of all that ship: they see many worlds at once."""
 
+    decision, batched = "orchestrate", True
+    name = ""
 
-def load(name: str) -> ReplicaPolicy:
-    """A new replica policy.
-
-    Raises:
-        PolicyError: nothing has that name.
-    """
-    policy: ReplicaPolicy = _names.create(name)
-    return policy
+    def reset(self, system: System) -> None:
+        """Remember the system."""
+        self.system = system
 
 
 def alive(view: ReplicaView) -> Ints:
@@ -47,14 +39,9 @@ def stacked(worlds: Sequence[Sequence[tuple[int, int]]]) -> Ints:
     return out
 
 
-@replica_policy("none")
-class Unchanged:
+@policy("none")
+class Unchanged(Orchestration):
     """No replica is added or removed."""
-
-    name = "none"
-
-    def reset(self, system: System) -> None:
-        """Nothing to remember."""
 
     def scale(self, view: ReplicaView) -> Ints:
         """(W, 0, 2) no commands."""

@@ -1,6 +1,6 @@
 """A trained network as a `ReplicaPolicy`; it draws from π, as it did in training.
 
-How a network is run is handed in; `edgewise.learn.orchestration.export.load_scale` does so with onnxruntime.
+How a network is run is handed in; `of_card` does so with onnxruntime.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from edgewise.arrays import Ints
 from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
+from edgewise.policies.cards import Card, Run
 from edgewise.policies.dispatch.requests.features import (
     changes_possible,
     frame_draws,
@@ -18,10 +19,28 @@ from edgewise.policies.dispatch.requests.features import (
     node_state,
     pair_rows,
 )
-from edgewise.policies.dispatch.requests.learned import Infer
+from edgewise.policies.dispatch.requests.learned import checked, feature_hash
+from edgewise.policies.orchestrate.base import Orchestration
+from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
 
 
-class LearnedScaling:
+def of_card(card: Card) -> Orchestration:
+    """Orchestrator of a card: a network, or the terms of `MarginalValue`.
+
+    Raises:
+        PolicyError: a file is missing, was changed, or decides otherwise than it did.
+    """
+    part = card.part
+    if "terms" in part:
+        card.check_features(feature_hash())
+        known = (np.array(part["rate_qps"]), np.array(part["time_s"]))
+        return MarginalValue(Terms(**part["terms"]), *known, card.name)
+    nodes, services = part["system"]
+    infer = checked(card, ".scale.onnx", tuple(part["inputs"]))
+    return LearnedScaling(card.name, infer, part["pairs"], part["masked"], (nodes, services))
+
+
+class LearnedScaling(Orchestration):
     """GPG's orchestrator.
 
     Args:
@@ -33,7 +52,7 @@ class LearnedScaling:
         shape: nodes and services of the system it was trained on.
     """
 
-    def __init__(self, name: str, infer: Infer, pairs: bool, masked: bool, shape: tuple[int, int]) -> None:
+    def __init__(self, name: str, infer: Run, pairs: bool, masked: bool, shape: tuple[int, int]) -> None:
         self.name = name
         self._infer, self._pairs, self._masked, self._shape = infer, pairs, masked, shape
         self._system: System | None = None

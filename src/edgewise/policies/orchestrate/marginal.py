@@ -27,7 +27,8 @@ from edgewise.core.held import held
 from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import replica_policy
+from edgewise.policies.orchestrate.base import Orchestration
+from edgewise.policies.registry import policy
 
 MOST = 64  # commands of a frame
 TERMS = ("headroom", "dispersion", "crowd", "memory_price", "image_price", "budget", "known_frames", "keep")
@@ -61,8 +62,8 @@ class Terms:
         return np.array([getattr(self, name) for name in TERMS], dtype=np.float64)
 
 
-@replica_policy("marginal")
-class MarginalValue:
+@policy("marginal")
+class MarginalValue(Orchestration):
     """Replicas where the next one is worth most.
 
     Args:
@@ -71,8 +72,6 @@ class MarginalValue:
             request is taken to last a second, and the load is what has arrived.
         name: of the policy.
     """
-
-    name = "marginal"
 
     def __init__(
         self,

@@ -13,7 +13,8 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView, Requests
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import alive, replica_policy, stacked
+from edgewise.policies.orchestrate.base import Orchestration, alive, stacked
+from edgewise.policies.registry import policy
 
 
 def known_load(requests: Requests, system: System, horizon_s: float) -> Floats:
@@ -26,8 +27,8 @@ def known_load(requests: Requests, system: System, horizon_s: float) -> Floats:
     return load / horizon_s
 
 
-@replica_policy("gsp-ss")
-class GreedyShadow:
+@policy("gsp-ss")
+class GreedyShadow(Orchestration):
     """Greedy placement that serves most of a known load (GSP-SS).
 
     Args:
@@ -35,8 +36,6 @@ class GreedyShadow:
         changes: most commands in a frame.
         headroom: replicas are placed for this many times the load.
     """
-
-    name = "gsp-ss"
 
     def __init__(self, load: Floats | None = None, changes: int = 20, headroom: float = 1.3) -> None:
         self._load, self._changes, self._headroom = load, changes, headroom

@@ -13,10 +13,14 @@ from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate, whole_job
 from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
 from edgewise.policies.place.paths import PathTable
+from edgewise.policies.registry import policy
 
 
 class _Sharing:
     """Waiting jobs start wherever their memory fits; every flow takes the shortest path."""
+
+    decision = "place"
+    name = ""
 
     def __init__(self, candidates: int = 4) -> None:
         self.candidates = candidates
@@ -45,10 +49,9 @@ class _Sharing:
         raise NotImplementedError
 
 
+@policy("tp")
 class TaskPartition(_Sharing):
     """TP: tasks by alg. 1, the default shortest path, equal shares of every link."""
-
-    name = "tp"
 
     def _nodes(
         self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
@@ -56,10 +59,10 @@ class TaskPartition(_Sharing):
         return allocate(job, self.table, free, view.network.bandwidth_bps)
 
 
+@policy("lr")
 class LeastRequested(_Sharing):
     """LR: the whole job to the node with the least use of processor and memory."""
 
-    name = "lr"
     balanced = False
 
     def _nodes(
@@ -73,8 +76,8 @@ class LeastRequested(_Sharing):
         return None if chosen is None else np.full(len(job.work_ops), chosen)
 
 
+@policy("br")
 class Balanced(LeastRequested):
     """BR: the whole job to the node whose use of processor and of memory are most alike."""
 
-    name = "br"
     balanced = True

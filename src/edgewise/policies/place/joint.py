@@ -23,11 +23,13 @@ from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable
 from edgewise.policies.place.search import PlacementPlan, SearchInput, fill, improve, measure, seed_job
+from edgewise.policies.registry import policy
 
 SEEDING, LEAST_HOSTS = 5.0, 4
 ROUND = 1.0 - 1e-9  # bandwidth stays below capacity by rounding
 
 
+@policy("joint")
 class Joint:
     """Local search over placements, paths and bandwidth with bounded effort.
 
@@ -41,7 +43,8 @@ class Joint:
         share_cpu: plan for tasks that share their node.
     """
 
-    name = "joint"
+    decision = "place"
+    name = ""
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume, shortest
 from edgewise.policies.place.paths import PathTable
 from edgewise.policies.place.program import FlowProgram
+from edgewise.policies.registry import policy
 
 
 class _Reserving:
@@ -23,6 +24,9 @@ class _Reserving:
         cap: limit a flow to what its job's compute rate can use (the paper's rule does not).
     """
 
+    decision = "place"
+    name = ""
+
     def __init__(self, candidates: int = 4, cap: bool = False) -> None:
         self.candidates, self.cap = candidates, cap
 
@@ -32,6 +36,7 @@ class _Reserving:
         self.program = FlowProgram(self.table)
 
 
+@policy("otfs")
 class Otfs(_Reserving):
     """Alg. 3: waiting jobs one by one, longest waiting first, on the memory and bandwidth that are left.
 
@@ -43,8 +48,6 @@ class Otfs(_Reserving):
         wait: False starts a job whose flows find nothing left all the same; it then gets nothing. The paper
             does not say which, and its waiting times speak for False.
     """
-
-    name = "otfs"
 
     def __init__(self, candidates: int = 4, cap: bool = False, wait: bool = True) -> None:
         super().__init__(candidates, cap)
@@ -82,10 +85,9 @@ class Otfs(_Reserving):
         return capped(made, view.network.speed_ops)[0] if self.cap else made[0]
 
 
+@policy("otfa")
 class Otfa(_Reserving):
     """Alg. 4: allocate as OTFS, then route and share bandwidth for all flows, running and new, together."""
-
-    name = "otfa"
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of every job: paths and bandwidth of running ones may change, their nodes do not."""

@@ -9,6 +9,7 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
+from edgewise.policies.registry import policy
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
 from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
 from edgewise.policies.split.program import SplitProgram
@@ -141,3 +142,23 @@ def equal(program: SplitProgram) -> SplitPlan:
         keys = (-lines.part.max(axis=1), lines.work_ops.max(axis=1), apart)  # the last one counts most
         theta[first + np.lexsort(keys)[0]] = 1.0
     return fixed_plan(program, theta)
+
+
+class _Planned:
+    """Plans for a program when it begins, then places queries as the `SplitPolicy` of its name."""
+
+    decision = "split"
+    name = ""
+
+    def reset(self, program: SplitProgram, key: Key) -> None:
+        """Plan."""
+        self._made, self._key, self._first = split_policy(self.name, program), key, 0
+
+    def place(self, jobs: Ints, ledger: Ledger) -> Ints:
+        """(Q, T) server of every task of some queries; see `SplitPolicy.place`."""
+        self._first += len(jobs)
+        return self._made.place(jobs, ledger, self._key, self._first - len(jobs))
+
+
+for _name in NAMES:
+    policy(_name)(type(f"Split_{_name}", (_Planned,), {"__doc__": _Planned.__doc__}))

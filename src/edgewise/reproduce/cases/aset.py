@@ -27,7 +27,7 @@ from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import DispatchView
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
-from edgewise.policies.dispatch.aset import SHIPPED
+from edgewise.policies.cards import SHIPPED
 from edgewise.policies.dispatch.meta import ALL, PAPER
 from edgewise.report.figures import legend_below, new_axes
 from edgewise.report.statistics import PairedComparison, compare
@@ -77,7 +77,7 @@ class Figures:
 
 def run_one(scenario: Scenario, name: str, seed: int) -> Figures:
     """Run one policy on one seed."""
-    policy, switch_s = policies.load(name), list[float]()
+    policy, switch_s = policies.load("dispatch", name), list[float]()
     _time_ticks(policy, switch_s)
     world = World.build(scenario.catalog, scenario.topology)
     simulation = Simulation(scenario, policy, seed, world=world)

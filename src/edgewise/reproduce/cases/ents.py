@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
@@ -23,7 +24,6 @@ from edgewise.core.placement import NetworkView, PlacementPolicy, arrays_of, fre
 from edgewise.model import edge_network
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
-from edgewise.policies.place import load_placement
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.otf import Otfs
 from edgewise.report.figures import legend_below, new_axes
@@ -110,7 +110,7 @@ def setting() -> str:
 
 def make(policy: str) -> PlacementPolicy:
     """A policy of this study."""
-    return Otfs(wait=False) if policy == AT_ONCE else load_placement(policy)
+    return Otfs(wait=False) if policy == AT_ONCE else policies.load("place", policy)
 
 
 def world(point: FigurePoint, seed: int, kind: str = "recognition") -> tuple[Network, tuple[Pipeline, ...]]:
@@ -176,7 +176,7 @@ def small_case(seed: int) -> Small:
     memory, link = free_of(network, [])
     found = []
     for name in ("joint", "otfa"):
-        policy = load_placement(name)
+        policy = policies.load("place", name)
         policy.reset(network, Key(seed))
         placed = policy.place(NetworkView(0.0, network, memory, link, jobs, ()))
         found.append(float(throughput(network, placed).sum()) / best.total_fps)

@@ -14,9 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from matplotlib.figure import Figure
 
+from edgewise import policies
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-from edgewise.learn.orchestration.export import export_scale, load_dispatch, load_scale, runner
+from edgewise.learn.orchestration.export import export_scale
 from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
     SCARCE,
@@ -24,8 +25,7 @@ from edgewise.learn.orchestration.settings import (
     setting,
     whole_description,
 )
-from edgewise.policies import orchestrate
-from edgewise.policies.dispatch import requests
+from edgewise.policies.cards import runner
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.learned import LearnedScaling
 from edgewise.report.figures import new_axes
@@ -98,14 +98,16 @@ def kais(run: Run) -> None:
 
 def dispatch_named(name: str) -> RequestPolicy:
     """ "evolved" or a registered name."""
-    return load_dispatch(SHIPPED) if name == "evolved" else requests.load(name)
+    policy: RequestPolicy = policies.load("dispatch", SHIPPED if name == "evolved" else name, "requests")
+    return policy
 
 
 def scale_named(name: str) -> ReplicaPolicy:
     """ "evolved" or a registered name, the autoscaler with its tuned target."""
     if name == "autoscaler":
         return Autoscaler(target=AUTOSCALER_TARGET)
-    return load_scale(SHIPPED) if name == "evolved" else orchestrate.load(name)
+    policy: ReplicaPolicy = policies.load("orchestrate", SHIPPED if name == "evolved" else name)
+    return policy
 
 
 def carried_out(

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.learn.orchestration import run as runs
 from edgewise.learn.orchestration.cmmac import DispatchConfig
@@ -19,8 +20,6 @@ from edgewise.learn.orchestration.export import export
 from edgewise.learn.orchestration.gpg import ScaleConfig
 from edgewise.learn.orchestration.settings import setting
 from edgewise.learn.orchestration.train import Fixed, Training, TrainingConfig, evaluate
-from edgewise.policies import orchestrate
-from edgewise.policies.dispatch import requests
 from edgewise.report.figures import new_axes
 from edgewise.reproduce.claims import at_least, measured, within
 from edgewise.reproduce.run import Run
@@ -45,7 +44,7 @@ def trained_claims(run: Run) -> None:
 
 def _trained(run: Run, name: str, where: str, config: TrainingConfig, kind: str = "P4") -> Training:
     frames = FRAMES_BOTH if config.dispatch else FRAMES_GPG
-    teachers = Fixed(requests.load("greedy"), orchestrate.load("none"))
+    teachers = Fixed(policies.load("dispatch", "greedy", "requests"), policies.load("orchestrate", "none"))
     training = Training(setting(where, kind, frames), config, teachers)
     path = run.folder / "trained" / f"{name}.pt"
     best = path.with_name(f"{name}.best.pt") if config.dispatch is None else None  # of GPG alone

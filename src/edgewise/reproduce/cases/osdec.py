@@ -16,13 +16,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.deferral import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
-from edgewise.learn.defer.export import load as load_trained
 from edgewise.learn.defer.export import name_of
 from edgewise.model.deferrable import DeferralPattern
-from edgewise.policies import defer
 from edgewise.policies.defer.careful import Horizon
 from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import hindsight
@@ -94,7 +93,7 @@ def osdec(run: Run) -> None:
     """Tables 1, 2 and 4 of the paper, its training curves, and what lies beyond."""
     _check_frozen(run)
     run.step("table 1")
-    runs = {name: _runs(PAPER, run.seeds, [defer.load(name)]) for name in RULES}
+    runs = {name: _runs(PAPER, run.seeds, [policies.load("defer", name)]) for name in RULES}
     for method in METHODS if run.training else METHODS[-1:]:
         run.step(f"table 1: {method}")
         runs[method] = _runs(PAPER, run.seeds, _trained(run, method))
@@ -153,9 +152,9 @@ def _trained(run: Run, method: str, situation: str = "paper", recipe: str = "our
         RunError: the folder of training runs has none of this method.
     """
     if run.training is None:
-        return [load_trained(method)]
-    files = [run.training / f"{name_of(method, seed, situation, recipe)}.onnx" for seed in RUNS]
-    found: list[DeferralPolicy] = [load_trained(file) for file in files if file.is_file()]
+        return [policies.load("defer", method)]
+    files = [run.training / f"{name_of(method, seed, situation, recipe)}.json" for seed in RUNS]
+    found: list[DeferralPolicy] = [policies.load("defer", str(file)) for file in files if file.is_file()]
     if not found:
         raise RunError(f"training runs: {files[0]} and its like are missing; restore them from git")
     return found
@@ -210,7 +209,7 @@ def _table_2(run: Run) -> None:
     """Utilisation as the only objective; OSDEC is trained for it, with and without windows."""
     for name in (*RULES, "osdec") if run.training else RULES:
         run.step(f"table 2: {name}")
-        rule = [defer.load(name)] if name in RULES else []
+        rule = [policies.load("defer", name)] if name in RULES else []
         runs = _runs(PAPER, run.seeds, rule or _trained(run, name, "utilisation"), UTILISATION_ONLY)
         real_time = rule or _trained(run, name, "real-time")
         without = _runs(PAPER.real_time(), run.seeds, real_time, UTILISATION_ONLY)
@@ -244,10 +243,10 @@ def _six_cases(run: Run) -> None:
 
 
 def _case_runs(run: Run, pattern: DeferralPattern, situation: str) -> dict[str, list[DeferralOutcome]]:
-    policies: dict[str, list[DeferralPolicy]] = {rule: [defer.load(rule)] for rule in RULES}
+    rivals: dict[str, list[DeferralPolicy]] = {rule: [policies.load("defer", rule)] for rule in RULES}
     if run.training is not None:
-        policies |= {method: _trained(run, method, situation) for method in ("ppo-att", "osdec")}
-    return {name: _runs(pattern, run.seeds, found) for name, found in policies.items()}
+        rivals |= {method: _trained(run, method, situation) for method in ("ppo-att", "osdec")}
+    return {name: _runs(pattern, run.seeds, found) for name, found in rivals.items()}
 
 
 def _level(values: Floats) -> float:

@@ -81,7 +81,7 @@ def simulated_waits_s(queue: Queue, load: float, queries: int, seeds: Sequence[i
     )
     sojourns = []
     for seed in seeds:
-        record = Simulation(scenario, policies.load("closest"), seed, streams).run().streams
+        record = Simulation(scenario, policies.load("dispatch", "closest"), seed, streams).run().streams
         sojourns.append(float(record["delay_mean_s"][0]))
     return np.array(sojourns) - SERVICE_S
 

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from edgewise import policies
 from edgewise.errors import EdgewiseError, PolicyError, ProtocolError
-from edgewise.policies import defer
 from edgewise.runtime import http
 from edgewise.runtime.controller.job_book import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
@@ -61,7 +61,11 @@ def _use(jobs: LiveJobs, name: str) -> http.Response:
 
 
 def _policy(jobs: LiveJobs) -> dict[str, Any]:
-    return {"policy": jobs.starts.name, "available": defer.names(), "fault": jobs.starts.fault or None}
+    return {
+        "policy": jobs.starts.name,
+        "available": policies.names("defer"),
+        "fault": jobs.starts.fault or None,
+    }
 
 
 def _find(jobs: LiveJobs, number: str) -> Job:

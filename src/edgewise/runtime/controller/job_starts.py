@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.core.deferral import CapacityView, DeferralPolicy, left_over_of, view_of
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger
@@ -22,7 +23,6 @@ from edgewise.model.holds import INFERENCE
 from edgewise.model.resources import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
-from edgewise.policies import defer
 from edgewise.runtime.controller.job_book import Job
 from edgewise.runtime.guarded import Guarded
 
@@ -39,7 +39,7 @@ def begun(name: str) -> DeferralPolicy:
     Raises:
         PolicyError: there is none of that name, or it cannot begin.
     """
-    policy: DeferralPolicy = defer.load(name)
+    policy: DeferralPolicy = policies.load("defer", name)
     begin(policy, Key(0))
     return policy
 

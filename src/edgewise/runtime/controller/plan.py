@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.config import dump_scenario
 from edgewise.core.policy import begin
 from edgewise.core.world import World
@@ -31,7 +32,6 @@ from edgewise.runtime.controller.rolling import (
 )
 from edgewise.runtime.gateway.books import known_as
 from edgewise.runtime.http import tls_server
-from edgewise.runtime.service_policies import load_replica_policy, load_request_policy
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.sqlite import check_whole, keep_copy
 from edgewise.runtime.store import Process, Running, Store
@@ -164,8 +164,8 @@ def _check(world: World, services: Services | None, gateways: int) -> None:
             "use a smaller scenario, or --gateways 1"
         )
     if services is not None:
-        begin(load_request_policy(services.spec.dispatch), services.system)
-        begin(load_replica_policy(services.spec.orchestrate), services.system)
+        begin(policies.load("dispatch", services.spec.dispatch, "requests", live=True), services.system)
+        begin(policies.load("orchestrate", services.spec.orchestrate, live=True), services.system)
 
 
 def replica(
@@ -184,20 +184,20 @@ def _choose(store: Store, services: Services, runs: bool) -> None:
 
     It cannot switch to a file, nor from a policy that does not fit: these are changed with the services.
     """
-    wanted: dict[str, tuple[str, Callable[[str], Any]]] = {
-        "request_policy": (services.spec.dispatch, load_request_policy),
-        "replica_policy": (services.spec.orchestrate, load_replica_policy),
-    }
-    for setting, (name, load) in wanted.items():
+    wanted = (
+        ("request_policy", services.spec.dispatch, "dispatch", "requests"),
+        ("replica_policy", services.spec.orchestrate, "orchestrate", None),
+    )
+    for setting, name, decision, of in wanted:
         former = store.get(setting)
-        if not runs or former is None or is_file(name) or not _fits(load, former, services):
+        if not runs or former is None or is_file(name) or not _fits(decision, former, of, services):
             store.put(setting, _located(name))
 
 
-def _fits(load: Callable[[str], Any], name: str, services: Services) -> bool:
+def _fits(decision: str, name: str, of: str | None, services: Services) -> bool:
     """Whether a policy can be used with services."""
     try:
-        begin(load(name), services.system)
+        begin(policies.load(decision, name, of, live=True), services.system)
     except PolicyError:
         return False
     return True

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from edgewise import policies
 from edgewise.arrays import Ints
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
@@ -31,7 +32,6 @@ from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.rolling import SCENARIO, free_port
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.guarded import Guarded
-from edgewise.runtime.service_policies import load_replica_policy
 from edgewise.runtime.store import Running, Store
 
 log = logging.getLogger("edgewise.replicas")
@@ -52,7 +52,7 @@ class _Chosen:
     def scale(self, services: Services, view: ReplicaView) -> Commands:
         """Its commands for the one world of a view."""
         if self.policy is None:
-            loaded = load_replica_policy(self.name)
+            loaded = policies.load("orchestrate", self.name, live=True)
             begin(loaded, services.system)
             self.policy = loaded
         return [(int(n), int(change)) for n, change in self.policy.scale(view)[0]]

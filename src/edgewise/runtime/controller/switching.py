@@ -31,10 +31,10 @@ from edgewise.runtime.operations import (
     Operation,
     Operations,
     Step,
+    check_name,
 )
 from edgewise.runtime.process import world_of
 from edgewise.runtime.protocol.stated import stated_in, text
-from edgewise.runtime.service_policies import check_name, replica_policies, request_policies
 from edgewise.runtime.store import Process, Store
 
 LAST, UNDER_WAY = "last_operation", "operations"  # in the store
@@ -86,10 +86,12 @@ class Switching:
             ProtocolError: it decides about services, and there are none; status 404.
         """
         if what in ("policy", "shadow"):
-            return policies.names()
+            return policies.names("dispatch", live=True)
         if self.replicas.services is None:
             raise ProtocolError(NO_SERVICES, status=404)
-        return request_policies() if what == "request-policy" else replica_policies()
+        if what == "request-policy":
+            return policies.names("dispatch", "requests", live=True)
+        return policies.names("orchestrate", live=True)
 
     def _ended(self, operation: Operation) -> None:
         left = [row for row in self.store.get(UNDER_WAY, []) if row["id"] != operation.id]

@@ -29,10 +29,9 @@ from edgewise.runtime.compiling import KINDS, compiled, try_out
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.guarded import Limited
-from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations
+from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations, check_name
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.protocol.stated import stated_in, text
-from edgewise.runtime.service_policies import check_name, load_request_policy, request_policies
 
 log = logging.getLogger("edgewise.admin")
 HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
@@ -91,7 +90,7 @@ def _policies(
     """Say which policy is in use, or begin to switch it."""
     of_requests = what == "request-policy"
     services = _services(gateway) if of_requests else None
-    have = request_policies() if of_requests else policies.names()
+    have = policies.names("dispatch", "requests" if of_requests else "streams", live=True)
     if request.method == "PUT":
         name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != "shadow")
         if name or what != "shadow":
@@ -123,9 +122,11 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     sys.setswitchinterval(HAND_OVER_S)
     await asyncio.to_thread(try_out, *tried)
     if operation.what == "request-policy":
-        _services(gateway).core.use(await asyncio.to_thread(load_request_policy, name), Limited())
+        _services(gateway).core.use(
+            await asyncio.to_thread(policies.load, "dispatch", name, "requests", True), Limited()
+        )
         return
-    policy = await asyncio.to_thread(policies.load, name)
+    policy = await asyncio.to_thread(policies.load, "dispatch", name)
     if operation.what == "shadow":
         session.watch_with(policy)
     else:

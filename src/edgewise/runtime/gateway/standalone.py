@@ -48,7 +48,7 @@ def gateway(
         models.append(unquote(model) or variant)
     began_s = time.monotonic()
     session = Session(
-        world, policies.load(policy), 0, lambda: time.monotonic() - began_s,
+        world, policies.load("dispatch", policy), 0, lambda: time.monotonic() - began_s,
         window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=scenario.streams.burst,
     )  # fmt: skip
     return Gateway(session, clients, models, patience=Patience(lease_s=scenario.streams.lease_s))

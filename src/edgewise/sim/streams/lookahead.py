@@ -1,7 +1,7 @@
 """Lookahead dispatch: roll every static policy forward from the view, keep the best for a window.
 
 It needs no training and works live: it reads views only. It lies beside the simulator because it
-simulates; the registry finds it by name.
+simulates; `edgewise` offers it to the registry.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from edgewise.core.keyed import Key, Purpose
 from edgewise.core.views import DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
-from edgewise.policies.registry import dispatch_policy
 from edgewise.sim.streams.habits import Habits
 from edgewise.sim.streams.rollout import EstimatedFuture, Rollout, Slice, empty_view
 
 PIECE_S = 0.6
 
 
-@dispatch_policy("lookahead")
 class Lookahead(MetaPolicy):
     """Rolls every static policy forward over one sampled future at each window; the best decides.
 

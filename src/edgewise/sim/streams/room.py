@@ -89,7 +89,7 @@ def _share(rollout: Rollout, at: Bindings, policy: ScorePolicy, times_s: Sequenc
 
 
 def _score_policy(name: str) -> ScorePolicy:
-    policy = policies.load(name)
+    policy = policies.load("dispatch", name)
     if not isinstance(policy, ScorePolicy):
         raise RunError(
             f"policy {name!r}: only score policies can be rolled forward; use some of {', '.join(ALL)}"

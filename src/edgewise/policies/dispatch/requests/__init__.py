@@ -3,7 +3,7 @@
 from edgewise.policies.dispatch.requests import flow as _flow
 from edgewise.policies.dispatch.requests import rules as _rules
 from edgewise.policies.dispatch.requests import shadow as _shadow
-from edgewise.policies.dispatch.requests.base import KernelDispatch, load, names, request_policy
+from edgewise.policies.dispatch.requests.base import KernelDispatch, RequestDispatch
 
-__all__ = ["KernelDispatch", "load", "names", "request_policy"]
+__all__ = ["KernelDispatch", "RequestDispatch"]
 _registers = (_flow, _rules, _shadow)  # imported for their policies

@@ -1,7 +1,7 @@
-"""The registry of request policies, and the base of those that are one compiled function.
+"""The bases of request policies: of all that ship, and of those that are one compiled function.
 
 A new one is a kernel `decide(system, view, w, b, memory) -> station` and a subclass of `KernelDispatch`
-that names it, with the decorator `@request_policy("name")`. The batched simulation compiles the kernel in;
+that names it, with the decorator `@policy("name")`. The batched simulation compiles the kernel in;
 `dispatch` calls the same kernel on any view, live too.
 """
 
@@ -15,31 +15,22 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.orchestration import HOLD, ReplicaView, RequestPolicy
+from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.names import Names
-
-_names = Names("request policy")
-
-request_policy = _names.add
 
 
-def names() -> list[str]:
-    """Every request policy that `load` finds, sorted."""
-    return sorted(_names)
+class RequestDispatch:
+    """Base of all that ship: they see many worlds at once."""
+
+    decision, of, batched = "dispatch", "requests", True
+    name = ""
+
+    def reset(self, system: System) -> None:
+        """Remember the system."""
+        self.system = system
 
 
-def load(name: str) -> RequestPolicy:
-    """A new request policy.
-
-    Raises:
-        PolicyError: nothing has that name.
-    """
-    policy: RequestPolicy = _names.create(name)
-    return policy
-
-
-class KernelDispatch:
+class KernelDispatch(RequestDispatch):
     """Base of policies that are one kernel.
 
     Attributes:
@@ -47,13 +38,8 @@ class KernelDispatch:
         memory: arrays of the kernel's own.
     """
 
-    name = ""
     decide: Any  # a numba dispatcher, or under EDGEWISE_JIT=0 a plain function: set as a staticmethod
     memory: Floats = np.zeros(1)
-
-    def reset(self, system: System) -> None:
-        """Remember the system; kernels remember nothing else."""
-        self.system = system
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) what the kernel decides for each head."""

@@ -18,8 +18,9 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.base import request_policy
+from edgewise.policies.dispatch.requests.base import RequestDispatch
 from edgewise.policies.dispatch.requests.rules import hosted, travel_s
+from edgewise.policies.registry import policy
 
 MISSED = 100.0  # cost in s of missing a deadline: above any wait
 STEPS = 5000
@@ -41,15 +42,9 @@ class Arcs(NamedTuple):
     least: Floats
 
 
-@request_policy("flow")
-class MinCostFlow:
+@policy("flow")
+class MinCostFlow(RequestDispatch):
     """All heads of a slot assigned together at least cost (Firmament)."""
-
-    name = "flow"
-
-    def reset(self, system: System) -> None:
-        """Remember the system."""
-        self.system = system
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) the assignment of each world."""

@@ -1,32 +1,76 @@
 """A trained network as a `RequestPolicy`; it draws from π, as it did in training.
 
-How a network is run is handed in; `edgewise.learn.orchestration.export.load` does so with onnxruntime.
+How a network is run is handed in; `of_card` does so with onnxruntime.
 Execution is decentralised: each site's decision uses that site's rows only, which the tests check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import hashlib
+import json
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgewise.arrays import Floats32, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, context_mask, hosts
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
+from edgewise.policies.cards import Card, Run
+from edgewise.policies.dispatch.requests.base import RequestDispatch
 from edgewise.policies.dispatch.requests.features import (
+    PAIR_FEATURES,
     draws,
     gumbel,
     local_state,
     station_rows,
 )
+from edgewise.policies.dispatch.requests.rules import Weighted
+from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 
-Infer = Callable[[Floats32], tuple[NDArray[Any], ...]]
+GOLDEN = 16
+CLOSE = 1e-3  # golden values of another machine
+STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S + 1; version 3"
 
 
-class LearnedDispatch:
+def feature_hash() -> str:
+    """Hash of what the features mean; a policy trained on others is refused."""
+    return hashlib.sha256(json.dumps([STATION_FEATURES, PAIR_FEATURES, STATES]).encode()).hexdigest()
+
+
+def examples(shape: tuple[int, ...]) -> Floats32:
+    """Made-up but possible inputs, the same every time."""
+    return np.random.default_rng(0).random(shape).astype(np.float32)
+
+
+def checked(card: Card, suffix: str, shape: tuple[int, ...]) -> Run:
+    """Runs a network of a card that gives on the examples what it gave when it was written.
+
+    Raises:
+        PolicyError: it was changed, is for other features, or decides otherwise than it did.
+    """
+    card.check_features(feature_hash())
+    infer = card.network(suffix)
+    values = np.asarray(infer(examples((GOLDEN, *shape)))[-1]).reshape(GOLDEN, -1)[:, :8]
+    card.check_golden(values, card.part["golden"], CLOSE)
+    return infer
+
+
+def of_card(card: Card) -> RequestDispatch:
+    """Dispatcher of a card: a network, or a linear score, which runs inside the compiled engine.
+
+    Raises:
+        PolicyError: as `checked`.
+    """
+    part = card.part
+    infer = checked(card, ".dispatch.onnx", (part["inputs"],))
+    if "weights" not in part:
+        return LearnedDispatch(card.name, infer, part["scored"], part["context"], part["inputs"])
+    weights = np.array(part["weights"])
+    card.check_golden((examples((GOLDEN, part["inputs"])) @ weights[:-1])[:, None], part["golden"], CLOSE)
+    return Weighted(weights, card.name)
+
+
+class LearnedDispatch(RequestDispatch):
     """cMMAC's actors: each site draws from its π, with draws of its own (as the paper's agents do).
 
     Args:
@@ -37,7 +81,7 @@ class LearnedDispatch:
         inputs: length of a row that the network reads.
     """
 
-    def __init__(self, name: str, infer: Infer, scored: bool, context: str, inputs: int) -> None:
+    def __init__(self, name: str, infer: Run, scored: bool, context: str, inputs: int) -> None:
         self.name = name
         self._infer, self._scored, self._inputs = infer, scored, inputs
         self._mask = context_mask if context == "resources" else hosts

@@ -16,8 +16,9 @@ from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.base import KernelDispatch, request_policy
+from edgewise.policies.dispatch.requests.base import KernelDispatch
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, by_weights
+from edgewise.policies.registry import policy
 
 POLICY = int(Purpose.POLICY)
 
@@ -244,32 +245,32 @@ class RequestRule(KernelDispatch):
         return stations
 
 
-@request_policy("cloud-only")
+@policy("cloud-only")
 class CloudOnly(RequestRule):
     """Everything goes to the cloud."""
 
 
-@request_policy("closest")
+@policy("closest")
 class NearestReplica(RequestRule):
     """The nearest node that hosts the service and has cores and memory now, else the cloud."""
 
 
-@request_policy("greedy")
+@policy("greedy")
 class Greedy(RequestRule):
     """The least used node that hosts the service and has cores and memory now, else the cloud (KaiS, V)."""
 
 
-@request_policy("two-choices")
+@policy("two-choices")
 class TwoChoices(RequestRule):
     """Of two random nodes that host the service, where the request begins first (Mitzenmacher)."""
 
 
-@request_policy("random")
+@policy("random")
 class RandomStation(RequestRule):
     """A random station of the context mask."""
 
 
-@request_policy("deadline-queue")
+@policy("deadline-queue")
 class DeadlineQueue(RequestRule):
     """The nearest station that ends the request in time by its queue; where none does, the soonest."""
 

@@ -20,17 +20,18 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, hosts
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.base import request_policy
+from edgewise.policies.dispatch.requests.base import RequestDispatch
 from edgewise.policies.dispatch.requests.features import draws
+from edgewise.policies.registry import policy
 
 CLOUD_WORTH = 0.9  # of a request in the cloud, so that nodes are filled first
 
 
-@request_policy("gsp-ss")
-class ShadowDispatch:
+@policy("gsp-ss")
+class ShadowDispatch(RequestDispatch):
     """Draws from the shares of a shadow schedule (GSP-SS); what is not told is estimated."""
 
-    name = "gsp-ss"
+    live = False  # takes the rates of the whole system as known; a gateway sees its own requests
 
     def __init__(self) -> None:
         self._known: tuple[Floats, Floats, float] | None = None

@@ -1,0 +1,183 @@
+"""Trained policies as files: a JSON card that says how one was made, and its networks in ONNX beside it.
+
+A card holds the command, the seeds, a hash of what the features mean, and what the policy decides in 16
+golden cases. They are computed anew when it is loaded: files that were changed, that are for other features,
+or that decide otherwise here than they did are refused. Loading one needs neither torch nor `edgewise.learn`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgewise.errors import PolicyError
+
+SHIPPED = Path(__file__).resolve().parents[1] / "data" / "policies"
+Run = Callable[..., tuple[NDArray[Any], ...]]  # arrays in the order of the network's inputs → its outputs
+
+
+class Card(NamedTuple):
+    """What a card says.
+
+    Attributes:
+        path: of the card; its networks lie in the same folder.
+        about: all of it.
+        part: of it, what concerns the decision that it was read for.
+    """
+
+    path: Path
+    about: dict[str, Any]
+    part: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of the policy."""
+        return str(self.about["name"])
+
+    def error(self, why: str) -> PolicyError:
+        """Says why it cannot be used."""
+        return PolicyError(f"policy card {self.path}: {why}")
+
+    def check_features(self, meaning: str) -> None:
+        """Refuse a card whose features mean something else than they do here.
+
+        Raises:
+            PolicyError: it does.
+        """
+        if meaning not in (self.about.get("features"), self.about.get("features_sha256")):
+            again = f"train it again with `{self.about.get('command', 'edgewise train')}`"
+            raise self.error(f"was trained on other features; {again}")
+
+    def network(self, suffix: str = ".onnx") -> Run:
+        """Runs a network of this card.
+
+        Raises:
+            PolicyError: its file is missing, was changed or is not readable, or onnxruntime is not installed.
+        """
+        file = self.path.with_suffix(suffix)
+        if not file.is_file():
+            raise self.error(f"no file {file.name} beside it; restore both from one source")
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        if self.part.get("onnx_sha256", digest) != digest:
+            raise self.error(f"{file.name} is not the file of its card; restore both from one source")
+        return runner(file)
+
+    def check_golden(self, found: ArrayLike, said: ArrayLike, close: float = 0.0) -> None:
+        """Refuse a policy that decides otherwise than its card says.
+
+        Raises:
+            PolicyError: it does.
+        """
+        if np.shape(found) != np.shape(said) or not np.allclose(found, said, rtol=0.0, atol=close):
+            raise self.error(
+                "decides otherwise in the golden cases than its card says; restore both files, or train again"
+            )
+
+
+def runner(path: Path) -> Run:
+    """Runs an ONNX file on one thread: networks this small gain nothing from more.
+
+    Raises:
+        PolicyError: onnxruntime is not installed, or cannot read the file.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise PolicyError(f"{path}: needs onnxruntime; pip install 'edgewise[live]'") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises kinds of its own
+        raise PolicyError(f"{path}: is no network that onnxruntime can read: {error}") from error
+    names = [each.name for each in session.get_inputs()]
+
+    def run(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
+
+    return run
+
+
+def read(decision: str, of: str | None, path: Path) -> Card:
+    """A card, for one decision.
+
+    Raises:
+        PolicyError: there is none, it is none, or it is of other decisions.
+    """
+    if not path.is_file():
+        raise PolicyError(f"policy card {path}: there is no such file")
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        parts = _parts(about)
+    except (ValueError, TypeError):  # no JSON, or no object
+        parts = {}
+    if not parts or "name" not in about:
+        raise PolicyError(f"policy card {path}: is no card; give what edgewise train wrote")
+    if (decision, of) not in parts:
+        have = ", ".join(" of ".join(filter(None, kind)) for kind in parts)
+        raise PolicyError(
+            f"policy card {path}: decides {have}, not {' of '.join(filter(None, (decision, of)))}"
+        )
+    return Card(path, about, parts[decision, of])
+
+
+def load(decision: str, of: str | None, path: Path) -> Any:
+    """The policy of a card.
+
+    Raises:
+        PolicyError: a file is missing, was changed, is of other features or decisions, or decides otherwise
+            than its card says.
+    """
+    card = read(decision, of, path)
+    try:
+        return _maker(decision, of)(card)
+    except (KeyError, TypeError, ValueError) as error:  # a part that lacks something
+        raise card.error(
+            f"is no card ({type(error).__name__}: {error}); give what edgewise train wrote"
+        ) from None
+
+
+@cache
+def shipped(decision: str, of: str | None) -> dict[str, Path]:
+    """Cards that ship, by name, for one decision."""
+    found = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(SHIPPED.rglob("*.json"))}
+    return {path.stem: path for path, about in found.items() if (decision, of) in _parts(about)}
+
+
+def _parts(about: dict[str, Any]) -> dict[tuple[str, str | None], dict[str, Any]]:
+    """What a card says, by decision."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    if "state" in about:
+        found["dispatch", "streams"] = about
+    if "memory" in about:
+        found["defer", None] = about
+    if "dispatch" in about:
+        found["dispatch", "requests"] = about["dispatch"]
+    if "scale" in about:
+        found["orchestrate", None] = about["scale"]
+    return found
+
+
+def _maker(decision: str, of: str | None) -> Callable[[Card], Any]:
+    if decision == "defer":
+        from edgewise.policies.defer.learned import of_card as deferral
+
+        return deferral
+    if decision == "orchestrate":
+        from edgewise.policies.orchestrate.learned import of_card as scaling
+
+        return scaling
+    if of == "requests":
+        from edgewise.policies.dispatch.requests.learned import of_card as requests
+
+        return requests
+    from edgewise.policies.dispatch.aset import of_card as streams
+
+    return streams
