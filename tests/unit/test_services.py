@@ -116,7 +116,7 @@ def test_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path
         prepare(tmp_path, scenario(services__dispatch="neerest"))
     with pytest.raises(PolicyError, match="no orchestrate policy"):
         prepare(tmp_path, scenario(services__orchestrate="x"))
-    with pytest.raises(PolicyError, match="no file"):
+    with pytest.raises(PolicyError, match="there is no such file"):
         prepare(tmp_path, scenario(services__dispatch="x.json"))
 
 
