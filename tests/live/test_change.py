@@ -13,7 +13,7 @@ from edgewise.config import dump_scenario
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime.backends.local import alive_handle
 from edgewise.runtime.controller.nursery import is_running
-from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.controller.plan import DATABASE, Emulation, prepare
 from edgewise.runtime.controller.rolling import DONE, FAILED, read_change
 from edgewise.runtime.store import Store
 
@@ -143,7 +143,9 @@ def test_a_gateway_that_cannot_begin_changes_nothing(system):
 
     async def scenario():
         async with Asking(system):
-            prepare(system.folder, changed(slower), gateways=2, seed=1, policy="nonsense").close()
+            prepare(
+                system.folder, changed(slower), gateways=2, emulation=Emulation(seed=1), policy="nonsense"
+            ).close()
             change, down = await until_changed(system)
             assert change.state == FAILED and "gateway-0" in change.why and "nonsense" in change.why
             assert not down

@@ -13,7 +13,7 @@ from edgewise.policies.dispatch.meta import ALL
 from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
-from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
@@ -59,7 +59,11 @@ async def under_traffic(file, name):
     began = time.monotonic()
     world = dense_world(2, capacity_qps=1000.0)
     session = Session(
-        world, policies.load("dispatch", "closest"), 0, lambda: time.monotonic() - began, window_s=0.3
+        world,
+        policies.load("dispatch", "closest"),
+        0,
+        lambda: time.monotonic() - began,
+        StreamRules(window_s=0.3),
     )
     upstreams = [http.Client(behind.host, behind.port) for _ in range(2)]
     gateway = Gateway(session, upstreams, ["dense", "dense"])
@@ -70,11 +74,11 @@ async def under_traffic(file, name):
     await until(lambda: clients[0].answered > 3)
     await clients[1].switch(name)
     assert session.core.policy.name == name
-    window, answered, active = session.clock() // session.window_s, clients[0].answered, set()
+    window, answered, active = session.clock() // session.rules.window_s, clients[0].answered, set()
 
     def over():
         active.add(session.core.policy.active)
-        return session.clock() // session.window_s > window + 3 and clients[0].answered > answered + 10
+        return session.clock() // session.rules.window_s > window + 3 and clients[0].answered > answered + 10
 
     await until(over)
     clients[0].stopped = True

@@ -15,7 +15,9 @@ from edgewise.runtime.gateway.forwarding import took_s
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.later import Later
-from edgewise.runtime.store import Store
+from edgewise.runtime.process import Following
+from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store import Process, Store
 from edgewise.runtime.worker.reservations import Reservations
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
@@ -107,6 +109,19 @@ def test_an_address_that_is_none_moves_nothing(tmp_path, stated):
     first = gateway(store, "http://127.0.0.1:1")
     asyncio.run(go())
     assert first.upstreams[0].client.url == "http://127.0.0.1:1" and store.get("moved north") is None
+    store.close()
+
+
+def test_a_process_without_a_model_moves_nothing_and_ends_no_gateway(tmp_path):
+    store = SteadyStore(tmp_path / "state.sqlite")
+    front = gateway(store, "http://127.0.0.1:1")
+    following = Following(front, store, {"dense-0": ("http://127.0.0.1:1", "dense")})
+    store.add(Process("dense-0", "worker", 2, {}))
+    following.step()
+    assert front.upstreams[0].client.url == "http://127.0.0.1:1"
+    store.add(Process("dense-0", "worker", 3, {"model": "other"}))  # it goes on following
+    following.step()
+    assert front.upstreams[0].client.url == "http://127.0.0.1:3" and front.upstreams[0].model == "other"
     store.close()
 
 

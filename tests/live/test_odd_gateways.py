@@ -12,7 +12,7 @@ from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.backends.local import handle_of
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
-from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.controller.rolling import DONE, read_change, write_change
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.steady import SteadyStore
@@ -33,7 +33,9 @@ def with_full_gateway(folder, scenario):
         for running in store.processes():
             store.started(running.process.name, handle_of(os.getpid()), 0)
         write_change(store, read_change(store).in_state(DONE))
-        prepare(folder, small_scenario(), gateways=1, where=Listen(port=server.port), seed=1).close()
+        prepare(
+            folder, small_scenario(), gateways=1, where=Listen(port=server.port), emulation=Emulation(seed=1)
+        ).close()
         controller = Controller(SteadyStore(store.file), LocalBackend(folder))
         try:
             await asyncio.wait_for(scenario(controller), 150)

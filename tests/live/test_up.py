@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ from edgewise.workloads import read_streams_csv
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
+MINE = """
+from edgewise import ScorePolicy
+
+class Mine(ScorePolicy):
+    def score(self, view, item):
+        return view.impedance_s
+"""
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +238,14 @@ def test_up_again_changes_the_running_system(up):
     (folder / "token").write_text("x\n")
     message = edgewise("up", "small.yaml", "--port", "0", "--token-file", "token", folder=folder, code=2)
     assert "token" in message and "edgewise down" in message
-    assert "up after" in edgewise("up", "small.yaml", "--port", "0", "--seed", "1", folder=folder)
+    (folder / "mine.py").write_text(MINE)
+    again = "up", "small.yaml", "--port", "0", "--seed", "1"
+    said = edgewise(*again, "--policy", "mine.py:Mine", folder=folder, code=2)
+    assert "mine.py:Mine" in said and "edgewise down" in said
+    with closing(Store(folder / DEFAULT / DATABASE)) as store:  # before anything was changed
+        assert {running.process.settings["seed"] for running in store.processes()} == {0}
+        assert not any(running.outdated for running in store.processes())
+    assert "up after" in edgewise(*again, folder=folder)
 
     def replaced():
         said = edgewise("status", folder=folder)

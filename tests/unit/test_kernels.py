@@ -222,7 +222,8 @@ session.rehearse(world, policies.load("dispatch", "closest"))
 dispatching.rehearse(served, request_policy)
 compiled.watch(lambda name: print("compiles", name))
 
-made = session.Session(world, policies.load("dispatch", "closest"), 1, lambda: 0.0, retry_refused=True)
+rules = session.StreamRules(retry_refused=True)
+made = session.Session(world, policies.load("dispatch", "closest"), 1, lambda: 0.0, rules)
 stream = Stream(1, 0, "", world.task_names[0], 0.0, 9.0, 1.0, 1.0, 1e6, 0.0)
 for each in (stream, replace(stream, id=2, rate_qps=1e9), replace(stream, id=3)):
     made.open_stream(each)

@@ -95,12 +95,14 @@ def up(
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     again = nursery.is_running(folder)
-    if again and where.token != token_of(folder):
-        raise RunError("token: cannot change while the system runs; edgewise down, then up")
+    if again:
+        if where.token != token_of(folder):
+            raise RunError("token: cannot change while the system runs; edgewise down, then up")
+        plan.check_switch(folder, policy)
     _import("compiling").needed_by(loaded, [policy], partial(err.print, COMPILING))
     store = plan.prepare(
         folder, loaded, policy=None if again else policy, models=models, gateways=gateways,
-        emulate=emulate, where=where, seed=seed, otlp=otlp,
+        emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
     if not again:
@@ -132,10 +134,11 @@ def _use(folder: Path, scenario: Scenario, policy: str) -> None:
     """Switch the policies of the system that runs."""
     wanted = {"/v1/policy": policy}
     if (services := scenario.spec.services) is not None:
-        of_services = {"/v1/request-policy": services.dispatch, "/v1/replica-policy": services.orchestrate}
-        is_file = _import("controller.plan").is_file  # these came with the change
-        wanted |= {path: name for path, name in of_services.items() if not is_file(name)}
+        wanted |= {"/v1/request-policy": services.dispatch, "/v1/replica-policy": services.orchestrate}
+    is_file = _import("controller.plan").is_file  # these came with the change, or are in use already
     for path, name in wanted.items():
+        if is_file(name):
+            continue
         accepted = _call(folder, "PUT", path, {"policy": name})
         follow(lambda where: _call(folder, "GET", where), accepted, err)
 

@@ -32,7 +32,7 @@ from edgewise.runtime import http
 from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
-from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import operator, store_of
 from edgewise.runtime.starving import numbers_of, watched
@@ -211,7 +211,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     explain(out, costs, factor, streams)
     state = world.folder_of(folder)
     shutil.rmtree(state, ignore_errors=True)
-    prepare(state, scenario, gateways=1, seed=seed, client_s=CLIENT_S).close()
+    prepare(state, scenario, gateways=1, emulation=Emulation(seed=seed, client_s=CLIENT_S)).close()
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.controller.nursery", str(state)])
     try:
         measured, busy = asyncio.run(_measure(state, streams, out, seed))

@@ -36,7 +36,7 @@ from edgewise.runtime.gateway.books import Stored
 from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.service_requests import ServiceRequests
-from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
@@ -159,9 +159,12 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     policy = policies.load("dispatch", store.get("policy"))
     token = store.secret("parts")
     session = Session(
-        world, policy, settings["seed"], lambda: max(time.monotonic() + offset_s, 0.0),
-        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=scenario.streams.burst,
-    )  # fmt: skip
+        world,
+        policy,
+        settings["seed"],
+        lambda: max(time.monotonic() + offset_s, 0.0),
+        StreamRules.of(scenario),
+    )
     workers = {r.process.name: r.process for r in store.processes("worker")}
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
     gateway = Gateway(
@@ -225,9 +228,10 @@ class Following:
 
     def _follow(self) -> None:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
-        for running in self.store.processes("worker"):
-            name, place = running.process.name, (running.process.url, running.process.settings["model"])
-            if name in self._places and self._places[name] != place:
+        for process in (running.process for running in self.store.processes("worker")):
+            name, place = process.name, (process.url, process.settings.get("model", ""))
+            known = self._places.get(name)
+            if known is not None and place != known and place[1]:  # without a model nothing is asked
                 self._places[name] = place
                 if name not in elsewhere:  # an operator gave it an address of its own
                     self.gateway.move(names.index(name), *place, self.store.secret("parts"))

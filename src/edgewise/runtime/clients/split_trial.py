@@ -31,7 +31,7 @@ from edgewise.policies.split import Contraction, split_policy
 from edgewise.profiling.cut import cut
 from edgewise.runtime import http
 from edgewise.runtime.clients.asking import ask
-from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.gateway.split import program_of
 from edgewise.runtime.protocol.headers import SENT, SERVERS
 from edgewise.runtime.protocol.messages import DTYPES, InferRequest, decode_response, encode_request
@@ -194,7 +194,7 @@ async def running(folder: Path, models: Path, scenario: Scenario, seed: int = 0)
     Raises:
         RunError: it does not answer; its logs say why.
     """
-    store = prepare(folder, scenario, models=models, gateways=1, emulate=False, seed=seed)
+    store = prepare(folder, scenario, models=models, gateways=1, emulation=Emulation(False, seed))
     wanted = [row.process for row in store.processes()]
     store.close()
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.controller.nursery", str(folder)])

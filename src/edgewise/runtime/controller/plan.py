@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from edgewise import policies
 from edgewise.config import dump_scenario
 from edgewise.core.policy import begin
 from edgewise.core.world import World
-from edgewise.errors import PolicyError, ScenarioError
+from edgewise.errors import PolicyError, RunError, ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
@@ -43,6 +44,23 @@ MOST_PROCESSES = 64
 HERE = Listen()
 
 
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """Whether links and workers take the scenario's time, or their own.
+
+    Attributes:
+        seed: keys the emulated delays and the policy.
+        client_s: time that clients on this machine take themselves; deducted from the emulated ways.
+    """
+
+    on: bool = True
+    seed: int = 0
+    client_s: float = 0.0
+
+
+EMULATED = Emulation()
+
+
 def _located(policy: str) -> str:
     """A policy's name; that of a file from / on, for processes may begin elsewhere."""
     return str(Path(policy).absolute()) if is_file(policy) else policy
@@ -53,6 +71,20 @@ def is_file(policy: str) -> bool:
     return ".py:" in policy or policy.endswith(".json")
 
 
+def check_switch(folder: Path, policy: str) -> None:
+    """See that the system of a folder, which runs, can use a policy of streams from now on.
+
+    Raises:
+        RunError: it would have to switch to a file; nothing has been changed.
+    """
+    with closing(Store(folder / DATABASE)) as store:
+        if is_file(policy) and store.get("policy") != _located(policy):
+            raise RunError(
+                f"policy {policy!r}: a system that runs switches to policies by name only; "
+                "edgewise down, then up, or leave --policy out"
+            )
+
+
 def prepare(
     folder: Path,
     scenario: Scenario,
@@ -60,10 +92,8 @@ def prepare(
     policy: str | None = "least-impedance",
     models: Path | None = None,
     gateways: int | None = None,
-    emulate: bool = True,
+    emulation: Emulation = EMULATED,
     where: Listen = HERE,
-    seed: int = 0,
-    client_s: float = 0.0,
     otlp: str | None = None,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
@@ -76,11 +106,9 @@ def prepare(
         models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
             returns its input.
         gateways: how many; None for one at each site.
-        emulate: links and workers take the scenario's time; without, their own.
+        emulation: of links and workers.
         where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
             free ones where it says 0. Certificate and key are copied.
-        seed: keys the emulated delays and the policy.
-        client_s: time that clients on this machine take themselves; deducted from the emulated ways.
         otlp: address of a collector that traces go to; None for no traces.
     Raises:
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
@@ -101,7 +129,7 @@ def prepare(
     digest = _write(scenario, store)
     known = _Known(store, world)
     kinds = {
-        name: _settings(variant, _file(variant, models, folder), emulate, seed) | {"otlp": otlp}
+        name: _settings(variant, _file(variant, models, folder), emulation) | {"otlp": otlp}
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }
@@ -110,7 +138,7 @@ def prepare(
     ]
     settings = {
         "splits": {p.name: p.settings["split"] for p in workers if p.settings["split"]},
-        "emulate": emulate, "seed": seed, "client_s": client_s,
+        "emulate": emulation.on, "seed": emulation.seed, "client_s": emulation.client_s,
         "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
         "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
@@ -238,13 +266,14 @@ def _core(number: int) -> tuple[int, ...]:
     return (cores[number % len(cores)],) if cores else ()
 
 
-def _settings(variant: Variant, file: Path, emulate: bool, seed: int) -> dict[str, Any]:
+def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, Any]:
     """What a worker of a variant needs to run, besides its number."""
     split = str(file.parent) if file.parent.suffix == SUFFIX else None  # takes the time that it takes
     return {
         "model": variant.name, "file": str(file), "split": split, "max_batch": variant.max_batch,
         "batch_timeout_s": variant.batch_timeout_s, "capacity_qps": variant.capacity_qps,
-        "profile": asdict(variant.profile) if emulate and split is None else None, "seed": seed,
+        "profile": asdict(variant.profile) if emulation.on and split is None else None,
+        "seed": emulation.seed,
     }  # fmt: skip
 
 

@@ -135,8 +135,8 @@ class Gateway:
         """Report telemetry every period and begin windows, until cancelled."""
         session, window = self.session, -1
         while True:
-            if int(session.clock() / session.window_s) > window:
-                window = int(session.clock() / session.window_s)
+            if int(session.clock() / session.rules.window_s) > window:
+                window = int(session.clock() / session.rules.window_s)
                 session.tick()
             if self.granting is not None:
                 await self.granting.renew()

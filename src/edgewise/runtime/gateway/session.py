@@ -35,6 +35,7 @@ from edgewise.core.policing import BURST, Bucket, Buckets
 from edgewise.core.policy import DispatchPolicy
 from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
+from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime.gateway.shadow import Shadow
 from edgewise.runtime.guarded import Limited
@@ -44,6 +45,28 @@ UNKNOWN = "(unknown)"  # every task that no worker implements
 REQUESTS_S = 5.0  # over which the load of requests is averaged
 PATIENCE_S = 2.0  # streams are opened seldom, and what decides for them may look ahead
 LEAST_QPS = 1e-3  # of such a load; less is none
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules:
+    """How streams are treated.
+
+    Attributes:
+        window_s: length of a window.
+        retry_refused: decide refused streams anew at each window.
+        burst: queries that any stream may send at once, see `core.policing`.
+        keep_closed: closed streams whose records are kept; older ones are forgotten.
+    """
+
+    window_s: float = 25.0
+    retry_refused: bool = False
+    burst: float = BURST
+    keep_closed: int = 10_000
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> StreamRules:
+        """Those of a scenario."""
+        return cls(scenario.window_s, scenario.retry_refused, scenario.streams.burst)
 
 
 @dataclass(slots=True)
@@ -79,10 +102,7 @@ class Session:
         policy: decides.
         seed: keys the policy's draws.
         clock: seconds since the session began.
-        window_s: length of a window.
-        retry_refused: decide refused streams anew at each window.
-        keep_closed: closed streams whose records are kept; older ones are forgotten.
-        burst: queries that any stream may send at once, see `core.policing`.
+        rules: for streams.
         patience_s: with the policy, and with one in shadow; a fallback decides then.
     Attributes:
         totals: queries by task and outcome.
@@ -95,25 +115,20 @@ class Session:
         policy: DispatchPolicy,
         seed: int,
         clock: Callable[[], float],
-        *,
-        window_s: float = 25.0,
-        retry_refused: bool = False,
-        keep_closed: int = 10_000,
-        burst: float = BURST,
+        rules: StreamRules = StreamRules(),
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self.world, self.seed, self.clock, self.window_s = world, seed, clock, window_s
-        self._patience_s = patience_s
-        self.core = DispatchCore(world, policy, seed, retry_refused=retry_refused, asking=Limited(patience_s))
+        self.world, self.seed, self.clock, self.rules = world, seed, clock, rules
+        self._patience_s, asking = patience_s, Limited(patience_s)
+        self.core = DispatchCore(world, policy, seed, retry_refused=rules.retry_refused, asking=asking)
         self.served: dict[int, Served] = {}
         self.totals: Counter[tuple[str, str]] = Counter()
-        self.retry_refused, self._buckets = retry_refused, Buckets(burst)
+        self._buckets = Buckets(rules.burst)
         self._tasks = frozenset(world.task_names)
         self._sojourn_s: list[list[float]] = [[] for _ in range(world.workers)]
         self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._requested, self._others_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._sampled_s = clock()
-        self.keep_closed = keep_closed
         self.shadow: Shadow | None = None
         self._closed: deque[int] = deque()
 
@@ -137,7 +152,7 @@ class Session:
         served.close_s, served.reason = now_s, reason or served.reason
         self._buckets.closed(_kind(served.stream), served.bucket, now_s)
         self._closed.append(stream_id)
-        if len(self._closed) > self.keep_closed:
+        if len(self._closed) > self.rules.keep_closed:
             del self.served[self._closed.popleft()]
         return commands
 
@@ -147,7 +162,7 @@ class Session:
         It may where `retry_refused` says so, or where only its workers are down.
         """
         served = self.served[stream_id]
-        if self.retry_refused or served.reason == REASONS[Violation.DOWN]:
+        if self.rules.retry_refused or served.reason == REASONS[Violation.DOWN]:
             return False
         self.close_stream(stream_id)
         served.final = True
@@ -243,11 +258,6 @@ class Session:
     def bound_to(self, stream_id: int) -> int | None:
         """The worker a stream is bound to; None when refused, closed or unknown."""
         return self.core.bindings.get(stream_id)
-
-    def is_closed(self, stream_id: int) -> bool:
-        """Whether a stream is closed, or was never opened."""
-        served = self.served.get(stream_id)
-        return served is None or served.close_s is not None
 
     def query_sent(self, worker: int) -> None:
         """A query went to a worker."""

@@ -13,7 +13,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway, Patience
-from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.session import Session, StreamRules
 
 MODELS = "/v2/models/"
 
@@ -47,10 +47,8 @@ def gateway(
             raise ScenarioError(f"--worker {name}: {error}") from None
         models.append(unquote(model) or variant)
     began_s = time.monotonic()
-    session = Session(
-        world, policies.load("dispatch", policy), 0, lambda: time.monotonic() - began_s,
-        window_s=scenario.window_s, retry_refused=scenario.retry_refused, burst=scenario.streams.burst,
-    )  # fmt: skip
+    rules = StreamRules.of(scenario)
+    session = Session(world, policies.load("dispatch", policy), 0, lambda: time.monotonic() - began_s, rules)
     return Gateway(session, clients, models, patience=Patience(lease_s=scenario.streams.lease_s))
 
 
