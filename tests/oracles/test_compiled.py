@@ -1,12 +1,14 @@
 """Compiled and interpreted kernels agree to the last bit, and the cache notices edits."""
 
 import math
+from pathlib import Path
 
 import pytest
 from interpreter import run
 
 from edgewise.core.compiled import PACKAGE, kernel_hash
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 SCRIPT = """
 import json, edgewise as ew
 table = ew.simulate("tiny", "closest", seeds=[3]).streams
@@ -47,3 +49,18 @@ print(json.dumps([squashed(x) for x in (0.0, 3.0, -3.0)]))
 def test_python_may_call_what_is_compiled_for_kernels():
     for jit in (True, False):
         assert run(INNER, jit=jit) == pytest.approx([0.0, math.log(4.0), -math.log(4.0)])
+
+
+TIES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from golden_runs import replicas
+run = replicas("edge-cloud-complex", "flow", "marginal", duration_s=25, services__frame_s=25)
+print(json.dumps({name: column.tolist() for name, column in run.tables()["frames"].items()}))
+"""
+
+
+def test_what_is_equal_is_ordered_alike():
+    """Stations that cost the same: which comes first decides what travels."""
+    compiled, plain = (run(TIES, str(GOLDEN), jit=jit) for jit in (True, False))
+    assert compiled == plain and sum(compiled["forwarded_bytes"]) > 0

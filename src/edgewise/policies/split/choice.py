@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import argsort, kernel
 
 
 @kernel
@@ -69,7 +69,7 @@ def choose(
     steps, value = 0, 0.0
     for g in range(start.size - 1):
         a, b = start[g], start[g + 1]
-        size = hull(load[a:b], cost[a:b], np.argsort(load[a:b]), found)
+        size = hull(load[a:b], cost[a:b], argsort(load[a:b]), found)
         low[g] = high[g] = a + found[0]
         value += weight[g] * cost[low[g]]
         for i in range(1, size):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
+from edgewise.core.compiled import argsort, inner, kernel
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import RequestDispatch
@@ -90,7 +90,7 @@ def arcs_of(system: System, view: ReplicaView, w: int, heads: int) -> Arcs:
                     cost[h, 2 * k] = with_deadline(view, w, b, travel_s(system, view, w, b, k))
                     cost[h, 2 * k + 1] = with_deadline(view, w, b, queue_s(system, view, w, b, k))
             cost[h, ends - 1] = 2.0 * MISSED
-            ends_of = np.argsort(cost[h])
+            ends_of = argsort(cost[h])
             for i in range(ends):  # an assignment of slices would take two seconds to compile
                 order[h, i] = ends_of[i]
             h += 1
