@@ -38,11 +38,19 @@ def parts() -> dict[str, Callable[[], None]]:
     """What can be compiled by itself, by name."""
     of_one_topology = cards.shipped("dispatch", "streams")
     every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
+<<<<<<< HEAD
         ("streams", [name for name in policies.names("dispatch") if name not in of_one_topology], streams),
         ("requests", policies.names("dispatch", "requests"), dispatch),
         ("replicas", policies.names("orchestrate"), scale),
         ("splitting", policies.names("split"), splitting),
         ("layouts", ("nona",), layout),
+=======
+        ("streams", policies.names(), streams),
+        ("requests", sorted({*requests.names(), *service_policies.request_policies()}), dispatch),
+        ("replicas", orchestrate.names(), scale),
+        ("splitting", split.NAMES, splitting),
+        ("layouts", ("nona-layout",), layout),
+>>>>>>> 7f472b5 (Split policies are classes with reset and place, one's own too; equal servers and layouts are simulated by one function)
         ("features", ("kais",), features),
         ("placement", _placements(), placement),
         ("deferral", policies.names("defer"), deferral),
@@ -125,12 +133,10 @@ def layout(name: str) -> None:
     """Queries split over unequal servers: plan and simulation."""
     from edgewise.model.graphs import ServerGroup
     from edgewise.policies.split.layout import joined, layout_program
-    from edgewise.policies.split.layout_optimum import optimise_layout
-    from edgewise.sim.stations.layout import simulate_layout
 
     groups = joined([ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 2, 1e11)], {("edge", "cloud"): 1e9})
-    plan = optimise_layout(layout_program([split.QueryClass(_fan(), 1.0)], groups), 0.05)
-    simulate_layout(plan, 20, 0)
+    program = layout_program([split.QueryClass(_fan(), 1.0)], groups)
+    simulate_split(split.split_policy(name, program), program, 20, 0)
 
 
 def features(name: str) -> None:

@@ -21,14 +21,12 @@ from edgewise.model.network import network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
-from edgewise.policies.split.layout_optimum import optimise_layout
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.slots.defer import simulate as simulate_deferral
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
 from edgewise.sim.slots.replicas import simulate as simulate_replicas
 from edgewise.sim.stations.engine import GraphEngine
-from edgewise.sim.stations.layout import simulate_layout
 from edgewise.sim.stations.network import Station, StationNetwork
 from edgewise.sim.stations.split import SplitRun, simulate_split
 from edgewise.testing import queue_scenario
@@ -160,7 +158,9 @@ def layout(rule: ServerChoice) -> Golden:
         program = layout_program(
             [QueryClass(FAN, 1.0)], Layout(groups, {"a": 1e9, "b": 1e9}, ways, rule=rule)
         )
-        return queries_of(simulate_layout(optimise_layout(program, gap=0.05), 400, seed=5))
+        return queries_of(
+            simulate_split(split_policy("nona-layout", program, gap=0.05), program, 400, seed=5)
+        )
 
     return Golden(f"400 split queries over edge, metro and cloud: {rule.name}, seed 5", tables)
 

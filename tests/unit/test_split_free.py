@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from split_graphs import fan
 
-from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
     QueryClass,
+    SplitView,
     build_program,
     by_free,
+    decided,
     free_chances,
     new_ledger,
     optimise,
@@ -20,7 +21,7 @@ from edgewise.policies.split import (
 )
 from edgewise.policies.split.free import levels
 from edgewise.policies.split.online import RateTracker
-from edgewise.policies.split.schedule import ServerChoice
+from edgewise.policies.split.program import ServerChoice
 from edgewise.sim.stations.split import simulate_split, tune_share
 
 
@@ -60,10 +61,9 @@ def test_queries_stay_whole_when_servers_are_busy_and_split_when_they_are_free()
     idle, busy = new_ledger(np.full(4, 1e10)), new_ledger(np.full(4, 1e10))
     busy.work_s[:] = 5.0
     busy.tasks[:] = 5
-    one = np.zeros(1, np.int64)
-    assert len(set(policy.place(one, idle, Key(1))[0])) > 1
-    assert len(set(policy.place(one, busy, Key(1))[0])) == 1
-    assert len(set(split_policy("nona-free", p, share=0.0).place(one, idle, Key(1))[0])) == 1
+    assert len(set(policy.place(SplitView(0, 0, idle)))) > 1
+    assert len(set(policy.place(SplitView(0, 0, busy)))) == 1
+    assert len(set(split_policy("nona-free", p, share=0.0).place(SplitView(0, 0, idle)))) == 1
 
 
 def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:
@@ -79,7 +79,8 @@ def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:
         assert levels(p, 0.34)[6] == 1
         for query in range(5):
             ledger.work_s[:], ledger.tasks[:] = 0.0, 0
-            used = set(policy.place(np.zeros(1, np.int64), ledger, Key(3), query)[0].tolist())
+            work = np.array([task.work_ops for task in graph.tasks])
+            used = set(decided(policy, SplitView(query, 0, ledger), work).tolist())
             assert len(used) == 2
             assert set(np.flatnonzero(ledger.work_s)) == used
 
@@ -107,7 +108,7 @@ def test_the_share_is_chosen_by_simulation() -> None:
 def test_rates_are_tracked_and_the_plan_follows() -> None:
     """From 1 to 10 queries a second; at the end the plan is that of a new optimisation."""
     start = build_program([QueryClass(fan([1e10, 1e10], 2e6), 1.0)], 40, 1e10, 1e9)
-    tracker = RateTracker(start, queues=False, memory_s=20.0)
+    tracker = RateTracker(split_policy("nona", start), memory_s=20.0)
     rng = np.random.default_rng(6)
     now, before = 0.0, tracker.policy.plan
     for rate, until in ((1.0, 100.0), (10.0, 300.0)):
@@ -127,7 +128,8 @@ def test_rates_are_tracked_and_the_plan_follows() -> None:
 
 def test_a_class_that_stops_and_one_that_is_too_much() -> None:
     job = QueryClass(fan([1e10, 1e10]), 0.5)
-    tracker = RateTracker(build_program([job, job], 4, 1e10, 1e10), memory_s=10.0)
+    program_of_two = build_program([job, job], 4, 1e10, 1e10)
+    tracker = RateTracker(split_policy("nona-queues", program_of_two), memory_s=10.0)
     now = 0.0
     for _ in range(200):
         now += 1.0
@@ -137,4 +139,4 @@ def test_a_class_that_stops_and_one_that_is_too_much() -> None:
     solved = tracker.solved
     assert not tracker.solve([100.0, 1.0]) and tracker.solved == solved
     with pytest.raises(PolicyError, match="memory_s must be above 0"):
-        RateTracker(program(), memory_s=0.0)
+        RateTracker(tracker.policy, memory_s=0.0)

@@ -14,7 +14,8 @@ from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, optimise
 from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
-from edgewise.sim.stations.layout import simulate_layout
+from edgewise.policies.split.policy import LayoutSplit
+from edgewise.sim.stations.split import simulate_split
 
 THREE = Layout(
     (ServerGroup("edge", 2, 1e10), ServerGroup("metro", 2, 2e10), ServerGroup("cloud", 4, 5e10)),
@@ -83,7 +84,7 @@ def test_chances_flow_from_sub_graph_to_sub_graph() -> None:
 def test_the_formula_tracks_the_simulation_on_unequal_servers() -> None:
     program = layout_program([QueryClass(fan([1e10, 2e10]), 1.0)], THREE)
     plan = optimise_layout(program, gap=1e-2)
-    run = simulate_layout(plan, 20_000, seed=3).settled()
+    run = simulate_split(LayoutSplit(plan), plan.program, 20_000, seed=3).settled()
     assert run.time_s.mean() == pytest.approx(plan.mean_s, rel=0.05)
     alone = 3.2e10 / 5e10
     assert plan.mean_s < alone  # splitting over the cloud's servers pays
@@ -94,7 +95,7 @@ def test_the_formula_tracks_the_least_loaded_of_unequal_servers(rate: float) -> 
     """Two queues of different speed that share their servers, and less waiting than with chosen by chance."""
     least = replace(THREE, rule=ServerChoice.LEAST_LOADED)
     plan = optimise_layout(layout_program([QueryClass(fan([1e10, 2e10]), rate)], least), gap=0.05)
-    run = simulate_layout(plan, 20_000, seed=3).settled()
+    run = simulate_split(LayoutSplit(plan), plan.program, 20_000, seed=3).settled()
     assert run.time_s.mean() == pytest.approx(plan.mean_s, rel=0.08)
     by_chance = optimise_layout(layout_program([QueryClass(fan([1e10, 2e10]), rate)], THREE), gap=0.05)
     assert plan.mean_s < by_chance.bound_s

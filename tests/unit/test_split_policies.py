@@ -5,17 +5,18 @@ import math
 
 import numpy as np
 import pytest
+from split_graphs import place_all
 
-from edgewise.core.keyed import Key
+from edgewise.arrays import Ints
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
+    Ledger,
     QueryClass,
     ServerChoice,
     build_program,
     contract,
     count_placements,
-    finish,
     limit_branches,
     new_ledger,
     optimise,
@@ -116,8 +117,8 @@ def test_probabilities_are_drawn_as_planned() -> None:
     """Near saturation one sub-graph mixes two placements; the draws follow."""
     program = build_program([QueryClass(fan([1e10, 1e10], 5e6), 20.0)], 4, 1e10, 1e9)
     plan = optimise(program)
-    policy = split_policy("nona", program, ServerChoice.UNIFORM, plan)
-    placed = policy.place(np.zeros(20_000, int), new_ledger(np.full(4, 1e10)), Key(3))
+    policy = split_policy("nona", program, ServerChoice.UNIFORM, plan, seed=3)
+    placed = place_all(policy, program, np.zeros(20_000, int), new_ledger(np.full(4, 1e10)))
     apart = np.mean(placed[:, 1] != placed[:, 2])
     parts = program.groups[0].lines.part
     expected = plan.theta[parts[:, 0] != parts[:, 1]].sum()
@@ -131,19 +132,17 @@ def test_rules_on_a_ledger_by_hand() -> None:
     program = build_program([QueryClass(TaskGraph("one", (Task("a", 1e10),), ()), 1.0)], 3, 1e10, 1e9)
     ledger = new_ledger(np.array([1e10, 1e10, 2e10]))
     jobs = np.zeros(3, int)
-    assert sorted(split_policy("whole-least-loaded", program).place(jobs, ledger, Key(1))[:, 0]) == [0, 1, 2]
+
+    def first(name: str, jobs: Ints, ledger: Ledger) -> list[int]:
+        return place_all(split_policy(name, program, seed=1), program, jobs, ledger)[:, 0].tolist()
+
+    assert sorted(first("whole-least-loaded", jobs, ledger)) == [0, 1, 2]
     assert ledger.work_s.tolist() == [1.0, 1.0, 0.5]
-    assert split_policy("whole-least-loaded", program).place(jobs[:1], ledger, Key(1))[0, 0] == 2
-    finish(ledger, 1, 1e10)
-    assert split_policy("whole-shortest-queue", program).place(jobs[:1], ledger, Key(1))[0, 0] == 1
-    turns = split_policy("whole-round-robin", program).place(jobs, ledger, Key(1))[:, 0]
-    assert turns.tolist() == [0, 1, 2]
-    assert (
-        split_policy("earliest-finish", program).place(jobs[:1], new_ledger(np.array([1e10, 4e10])), Key(1))[
-            0, 0
-        ]
-        == 1
-    )
+    assert first("whole-least-loaded", jobs[:1], ledger) == [2]
+    ledger.change(np.array([1]), np.array([1e10]), -1)
+    assert first("whole-shortest-queue", jobs[:1], ledger) == [1]
+    assert first("whole-round-robin", jobs, ledger) == [0, 1, 2]
+    assert first("earliest-finish", jobs[:1], new_ledger(np.array([1e10, 4e10]))) == [1]
 
 
 def test_blind_and_equal_plans() -> None:
@@ -172,5 +171,5 @@ def test_errors_name_field_and_value(change: dict[str, float], message: str) -> 
 
 def test_unknown_policy() -> None:
     program = build_program([QueryClass(fan([1.0]), 1.0)], 2, 1e10, 1e9)
-    with pytest.raises(PolicyError, match="known: nona, nona-queues, nona-free, blind"):
-        split_policy("none", program)
+    with pytest.raises(PolicyError, match="did you mean 'nona'"):
+        split_policy("nana", program)

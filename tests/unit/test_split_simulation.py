@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from own_split import Halves
+from split_graphs import fan
 
 from edgewise.errors import PolicyError
+from edgewise.model.graphs import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import QueryClass, build_program, optimise, split_policy
+from edgewise.policies.split import NAMES, QueryClass, build_program, optimise, split_policy
+from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.program import server_wait_s, servers_wait_s, task_wait_s
 from edgewise.sim.stations.split import compare_split, poisson_queries, simulate_split
 
@@ -103,3 +107,49 @@ def test_classes_arrive_at_their_rates() -> None:
     times, jobs = poisson_queries([1.0, 3.0], 40_000, seed=5)
     assert times[-1] == pytest.approx(10_000, rel=0.03)
     assert np.mean(jobs == 0) == pytest.approx(0.25, abs=0.011)
+
+
+def test_a_policy_of_ones_own_splits_in_simulation() -> None:
+    """Two equal tasks on two servers; on a layout as well; what it places nowhere is refused."""
+    two = TaskGraph("two", (Task("a", 1e10), Task("b", 1e10)), (Edge("a", "b", 1e3),))
+    program = build_program([QueryClass(two, 0.02)], 4, 1e10, 1e10)
+    run = simulate_split(Halves(), program, 200, seed=1)
+    whole = simulate_split(split_policy("whole-least-loaded", program), program, 200, seed=1)
+    assert run.time_s.min() > whole.time_s.min() == pytest.approx(2.0)
+    assert run.time_s.mean() == pytest.approx(whole.time_s.mean(), rel=0.05) and run.link_load > 0
+    groups = joined([ServerGroup("edge", 1, 1e10), ServerGroup("cloud", 1, 1e10)], {("edge", "cloud"): 1e9})
+    unequal = layout_program([QueryClass(two, 0.02)], groups)
+    assert simulate_split(Halves(), unequal, 50, seed=1).time_s.min() > 2.0
+
+    class Nowhere(Halves):
+        def place(self, view):
+            return np.array([0, 9])
+
+    with pytest.raises(
+        PolicyError, match=r"'halves' placed \[0, 9\]; give each of 2 tasks a server from 0 to 3"
+    ):
+        simulate_split(Nowhere(), program, 5, seed=1)
+
+
+def test_a_shipped_policy_decides_alike_in_python_and_compiled() -> None:
+    """The engine asks Python where a policy has no arrays: every server and every time is the same."""
+    graph = fan([1e10, 2e10, 1e10])
+    program = build_program([QueryClass(graph, 0.5)], 4, 1e10, 1e9)
+
+    class Plain:
+        def __init__(self, policy):
+            self.name, self.reset, self.place = policy.name, policy.reset, policy.place
+
+    for name in NAMES:
+        runs = [
+            simulate_split(p, program, 150, 3)
+            for p in (split_policy(name, program), Plain(split_policy(name, program)))
+        ]
+        np.testing.assert_allclose(runs[0].time_s, runs[1].time_s, rtol=1e-9, err_msg=name)
+    layout = layout_program(
+        [QueryClass(graph, 1.0)],
+        joined([ServerGroup("edge", 2, 1e10), ServerGroup("cloud", 2, 5e10)], {("edge", "cloud"): 1e9}),
+    )
+    policy = split_policy("nona-layout", layout)
+    runs = [simulate_split(p, layout, 150, 3) for p in (policy, Plain(policy))]
+    np.testing.assert_allclose(runs[0].time_s, runs[1].time_s, rtol=1e-9)

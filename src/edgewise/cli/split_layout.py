@@ -37,10 +37,12 @@ def print_layout(program: LayoutProgram, simulate: bool) -> None:
 def _print_simulation(plan: LayoutPlan) -> None:
     import numpy as np
 
+    from edgewise.policies.split.policy import LayoutSplit
     from edgewise.report.statistics import mean_interval
-    from edgewise.sim.stations.layout import simulate_layout
+    from edgewise.sim.stations.split import simulate_split
 
-    times = [simulate_layout(plan, QUERIES, seed).settled().time_s for seed in SEEDS]
+    policy = LayoutSplit(plan)
+    times = [simulate_split(policy, plan.program, QUERIES, seed).settled().time_s for seed in SEEDS]
     table = Table("", "mean ms", "99 % ms", box=None)
     found = [mean_interval([float(f(t)) for t in times]) for f in (np.mean, lambda t: np.quantile(t, 0.99))]
     table.add_row(

@@ -121,7 +121,8 @@ from numba.misc.quicksort import make_py_quicksort  # noqa: E402
 
 # For kernels whose results depend on how equal values are ordered: numba's quicksort leaves them in another
 # order than numpy's, so plain Python runs numba's too.
-argsort: Any = np.argsort if JIT else make_py_quicksort(is_argsort=True).run_quicksort
+_quicksort: Any = make_py_quicksort
+argsort: Any = np.argsort if JIT else _quicksort(is_argsort=True).run_quicksort
 
 config: Any = numba.config
 config.reload_config()  # numba may have been imported before its variables were set

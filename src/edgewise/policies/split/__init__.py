@@ -7,9 +7,16 @@ from edgewise.policies.split.contract import Contraction, contract, limit_branch
 from edgewise.policies.split.free import by_free
 from edgewise.policies.split.optimum import SplitPlan, blind, optimise
 from edgewise.policies.split.placements import count_placements
-from edgewise.policies.split.policy import NAMES, SplitPolicy, equal, local, split_policy
-from edgewise.policies.split.program import Prediction, QueryClass, SplitProgram, build_program, free_chances
-from edgewise.policies.split.schedule import Ledger, ServerChoice, finish, new_ledger
+from edgewise.policies.split.policy import NAMES, SplitPolicy, SplitView, decided, equal, local, split_policy
+from edgewise.policies.split.program import (
+    Prediction,
+    QueryClass,
+    ServerChoice,
+    SplitProgram,
+    build_program,
+    free_chances,
+)
+from edgewise.policies.split.schedule import Ledger, new_ledger
 from edgewise.policies.split.subgraphs import closed, subgraphs
 
 __all__ = [
@@ -22,14 +29,15 @@ __all__ = [
     "SplitPlan",
     "SplitPolicy",
     "SplitProgram",
+    "SplitView",
     "blind",
     "build_program",
     "by_free",
     "closed",
     "contract",
     "count_placements",
+    "decided",
     "equal",
-    "finish",
     "free_chances",
     "limit_branches",
     "local",

@@ -32,11 +32,11 @@ from edgewise.arrays import Floats, Ints
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split.placements import placements
-from edgewise.policies.split.program import QueryClass
-from edgewise.policies.split.schedule import ServerChoice
+from edgewise.policies.split.program import QueryClass, ServerChoice, SplitProgram
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
 MOST = 20_000
+ALONE = SubGraph(0, 0, (), ())  # what a graph of one task has
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,14 @@ def joined(
         routes[a, b] = tuple(graph.edges[hop]["name"] for hop in itertools.pairwise(path))
     routes = {pair: route for pair, route in routes.items() if pair[::-1] not in routes or pair <= pair[::-1]}
     return Layout(tuple(groups), {f"{a}-{b}": bps for (a, b), bps in links.items()}, routes, rule)
+
+
+def layout_of(program: SplitProgram | LayoutProgram) -> Layout:
+    """Where a program's queries run; equal servers are one group, every message takes their link."""
+    if isinstance(program, LayoutProgram):
+        return program.layout
+    groups = (ServerGroup("server", program.servers, program.power_ops),)
+    return Layout(groups, {"link": program.link_bps}, {("server", "server"): ("link",)})
 
 
 class Stage(NamedTuple):
@@ -188,7 +196,7 @@ def layout_program(classes: Sequence[QueryClass], layout: Layout, limit: int = M
     for job, item in enumerate(classes):
         graph = closed(item.graph)
         work = [task.work_ops for task in graph.tasks]
-        pieces = subgraphs(item.graph) or (SubGraph(0, 0, (), ()),)
+        pieces = subgraphs(item.graph) or (ALONE,)
         for number, piece in enumerate(pieces):
             rows = _assignments(piece, layout, limit, item.graph.name)
             stages.append(_stage(job, piece, rows, layout, work, first=number == 0))

@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
 from edgewise.policies.split.optimum import GAP, optimise
-from edgewise.policies.split.policy import SplitPolicy, split_policy
-from edgewise.policies.split.program import SplitProgram
-from edgewise.policies.split.schedule import ServerChoice
-from edgewise.policies.split.tables import make_table
+from edgewise.policies.split.policy import CompiledSplit
 
 LEAST_QPS = 1e-6  # a class that nobody asks for keeps a plan
 
 
 class RateTracker:
-    """Keeps a split policy optimal for the rates of late.
+    """Keeps a plan optimal for the rates of late.
 
     Args:
-        program: job classes with the rates to begin with.
-        queues: whether bursts and waiting for servers are in the formula.
+        policy: nona or nona-queues, with a plan for the rates to begin with.
         memory_s: time over which rates are averaged.
         tolerance: change of a rate that asks for a new plan, relative to it or to the mean rate if larger.
-        rule: which server a part gets.
     Attributes:
         policy: the one to place queries with; it is replaced, never changed.
         solved: plans made so far.
@@ -40,23 +34,16 @@ class RateTracker:
         PolicyError: `memory_s` or `tolerance` is not above 0.
     """
 
-    def __init__(
-        self,
-        program: SplitProgram,
-        queues: bool = True,
-        memory_s: float = 60.0,
-        tolerance: float = 0.2,
-        rule: ServerChoice = ServerChoice.LEAST_LOADED,
-    ) -> None:
+    def __init__(self, policy: CompiledSplit, memory_s: float = 60.0, tolerance: float = 0.2) -> None:
         for name, value in (("memory_s", memory_s), ("tolerance", tolerance)):
             if not value > 0:
                 raise PolicyError(f"{name} must be above 0, got {value}")
-        self._program = program.with_queues() if queues else program
+        assert policy.plan is not None
+        self._program = policy.plan.program
         self._memory_s, self._tolerance = memory_s, tolerance
-        self._rates, self._planned = program.rates_qps, program.rates_qps  # two arrays
+        self._rates = self._planned = self._program.rates_qps
         self._last_s: float | None = None
-        self.policy: SplitPolicy = split_policy("nona-queues" if queues else "nona", program, rule)
-        self.solved = 1
+        self.policy, self.solved = policy, 1
 
     def seen(self, job: int, now_s: float) -> None:
         """A query of class `job` arrived; times do not fall."""
@@ -88,10 +75,7 @@ class RateTracker:
             program = self._program.with_rates([float(rate) for rate in rates_qps])
         except PolicyError:
             return False
-        plan = optimise(program, GAP)
-        self.policy = replace(
-            self.policy, table=make_table(program, plan.theta, keep=program.queues), plan=plan
-        )
+        self.policy = self.policy.with_plan(optimise(program, GAP))
         self._planned = np.asarray(rates_qps, dtype=float).copy()
         self.solved += 1
         return True

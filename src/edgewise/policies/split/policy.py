@@ -1,135 +1,178 @@
-"""Split policies: Nona and what it is compared with, all with the same rule for choosing servers."""
+"""Split policies: what they may know, and the ones that ship, all with the same rule for choosing servers.
+
+A policy is a class with `decision = "split"`, `reset(program, key)` and `place(view)`. Those that ship have
+`compiled` besides, themselves as arrays: simulation then decides without Python.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
+<<<<<<< HEAD
 from edgewise.policies.registry import policy
+=======
+from edgewise.model.problems import nearest
+>>>>>>> 7f472b5 (Split policies are classes with reset and place, one's own too; equal servers and layouts are simulated by one function)
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
+from edgewise.policies.split.layout import LayoutProgram
+from edgewise.policies.split.layout_optimum import LayoutPlan, optimise_layout
 from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
-from edgewise.policies.split.program import SplitProgram
-from edgewise.policies.split.schedule import Ledger, Method, ServerChoice, place_queries
-from edgewise.policies.split.tables import Graphs, Table, make_graphs, make_table
+from edgewise.policies.split.program import ServerChoice, SplitProgram
+from edgewise.policies.split.schedule import Choice, Ledger, Method, SplitRule, lay_out, place_query
+from edgewise.policies.split.tables import make_graphs, make_table
 
-WHOLE = {
-    "whole-random": ServerChoice.UNIFORM,
-    "whole-round-robin": ServerChoice.ROUND_ROBIN,
-    "whole-shortest-queue": ServerChoice.SHORTEST_QUEUE,
-    "whole-least-loaded": ServerChoice.LEAST_LOADED,
-    "whole-two-choices": ServerChoice.TWO_CHOICES,
-}
-KEEP = ("nona-queues", "nona-free")  # their queries keep to as few servers as their plan needs
-NAMES = ("nona", "nona-queues", "nona-free", "blind", "equal", *WHOLE, "scatter", "earliest-finish")
+LAYOUT_GAP = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class SplitPolicy:
-    """Places every task of a query when the query arrives.
+class SplitView(NamedTuple):
+    """What a split policy may know when a query arrives.
 
     Attributes:
-        name: one of NAMES.
-        method, rule: how; see `schedule`.
-        table, graphs: the job classes as arrays.
-        link_bps: capacity of the link, for methods that estimate transfers.
-        plan: the probabilities it draws from and what the formula predicts; None: it draws from none.
+        query: its number, from 0; random draws belong to numbers.
+        job: its class.
+        ledger: what the scheduler gave to each server and is not finished yet.
     """
+
+    query: int
+    job: int
+    ledger: Ledger
+
+
+class SplitPolicy(Protocol):
+    """Tasks of a query → servers, when it arrives."""
 
     name: str
-    method: Method
-    rule: ServerChoice
-    table: Table
-    graphs: Graphs
-    link_bps: float
-    plan: SplitPlan | None
 
-    def place(self, jobs: Ints, ledger: Ledger, key: Key, first: int = 0) -> Ints:
-        """Server of every task of some queries, placed one after the other.
+    def reset(self, program: SplitProgram | LayoutProgram, key: Key) -> None:
+        """Start anew with these classes, servers and links; all randomness comes from `key`."""
 
-        Args:
-            jobs: (Q,) class of each query.
-            ledger: outstanding work; what is placed is added to it.
-            key: of the random draws.
-            first: number of the first query; draws belong to numbers.
-        Returns:
-            (Q, T) servers; columns are the tasks of `closed(graph)`, -1 where a class has fewer.
-        """
-        out = np.full((len(jobs), self.graphs.work_ops.shape[1]), -1, dtype=np.int64)
-        place_queries(
-            self.table,
-            self.graphs,
-            ledger,
-            np.asarray(jobs, dtype=np.int64),
-            first,
-            int(self.method),
-            int(self.rule),
-            self.link_bps,
-            np.uint64(key.seed),
-            out,
-        )
-        return out
+    def place(self, view: SplitView) -> Ints:
+        """(T,) server of each task of `closed(program.classes[view.job].graph)`; the view stays as it is."""
 
 
-def split_policy(
-    name: str,
-    program: SplitProgram,
-    rule: ServerChoice = ServerChoice.LEAST_LOADED,
-    plan: SplitPlan | None = None,
-    gap: float = GAP,
-    share: float = SHARE,
-) -> SplitPolicy:
-    """A policy by name.
+def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
+    """(T,) servers of a query's tasks as a policy says, counted in the view's ledger.
 
     Args:
-        name: one of NAMES; a whole-… policy has its own rule.
-        program: job classes, servers and link.
-        rule: which server a part gets.
-        plan: for the nonas: a plan that is known already.
-        gap: for the nonas: relative gap of its plan.
-        share: for nona-free: of the free servers that a query may take.
+        work_ops: (T,) of its tasks.
     Raises:
-        PolicyError: no such policy.
+        PolicyError: there is no such server, or not one for each task.
     """
-    if name not in NAMES:
-        raise PolicyError(f"no split policy {name!r}; known: {', '.join(NAMES)}")
-    method = {"scatter": Method.SCATTER, "earliest-finish": Method.EARLIEST_FINISH}.get(name, Method.DRAW)
-    level = None
-    if name == "nona":
-        plan = plan or optimise(program, gap)
-    elif name == "nona-queues":
-        plan = plan or optimise(program.with_queues(), gap)
-    elif name == "nona-free":
-        level = levels(program, share)
-        plan = plan or optimise(by_free(program.with_queues(), share), gap)
-    elif name == "blind":
-        plan = blind(program)
-    elif name == "equal":
-        plan = equal(program)
-    else:
-        plan = local(program)
-    return SplitPolicy(
-        name,
-        method,
-        WHOLE.get(name, rule),
-        make_table(plan.program, plan.theta, level, HALF_DONE * mean_work_s(program), name in KEEP),
-        make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps),
-        program.link_bps,
-        plan if method is Method.DRAW else None,
-    )
+    servers, count = np.asarray(policy.place(view)), view.ledger.tasks.size
+    if (
+        servers.shape != work_ops.shape
+        or servers.dtype.kind not in "iu"
+        or not 0 <= servers.min() <= servers.max() < count
+    ):
+        raise PolicyError(
+            f"split policy {policy.name!r} placed {servers.tolist()}; give each of {work_ops.size} tasks "
+            f"a server from 0 to {count - 1}"
+        )
+    view.ledger.change(servers, work_ops)
+    return servers.astype(np.int64)
 
 
-def local(program: SplitProgram) -> SplitPlan:
+class Way(NamedTuple):
+    """How a policy that ships splits.
+
+    Attributes:
+        words: what it does.
+        planned: program, gap and share → the plan that it draws from.
+        method: how tasks are placed.
+        rule: which server a part gets; None: as asked for.
+        keep: whether its queries keep to as few servers as their plan needs.
+    """
+
+    words: str
+    planned: Callable[[SplitProgram, float, float], SplitPlan]
+    method: Method = Method.DRAW
+    rule: ServerChoice | None = None
+    keep: bool = False
+
+
+class CompiledSplit:
+    """A policy that ships.
+
+    Args:
+        rule: which server a part gets; a whole-… policy has its own.
+        plan: for the nonas: one that is known already.
+        gap: for the nonas: relative gap of the plan.
+        share: for nona-free: of the free servers that a query may take.
+    Attributes:
+        plan: what it draws from, and what the formula predicts; None: it draws from none.
+        compiled: it, as kernels read it.
+    """
+
+    decision = "split"
+    name: str
+    way: ClassVar[Way]
+    plan: SplitPlan | None
+    compiled: SplitRule
+
+    def __init__(
+        self,
+        rule: ServerChoice = ServerChoice.LEAST_LOADED,
+        plan: SplitPlan | None = None,
+        gap: float = GAP,
+        share: float = SHARE,
+    ) -> None:
+        self.rule = rule if self.way.rule is None else self.way.rule
+        self.given, self.gap, self.share = plan, gap, share
+        self._program: SplitProgram | None = None
+
+    def reset(self, program: SplitProgram | LayoutProgram, key: Key) -> None:
+        """Plan, unless there is a plan for this very program; draws and turns begin anew.
+
+        Raises:
+            PolicyError: the servers are not equal, or cannot do the work.
+        """
+        if isinstance(program, LayoutProgram):
+            raise PolicyError(f"{self.name} splits over equal servers; for groups of servers: nona-layout")
+        choice = Choice(int(self.rule), np.uint64(key.seed), np.zeros(1, np.int64))
+        if program is self._program:
+            self.compiled = self.compiled._replace(choice=choice)
+            return
+        self._program, plan = program, self.given or self.way.planned(program, self.gap, self.share)
+        self.plan = plan if self.way.method is Method.DRAW else None
+        several = len(plan.program.classes) > len(program.classes)  # one for each number of free servers
+        level, unit_s = levels(program, self.share) if several else None, HALF_DONE * mean_work_s(program)
+        self.compiled = SplitRule(
+            make_table(plan.program, plan.theta, level, unit_s, self.way.keep),
+            make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps),
+            int(self.way.method),
+            program.link_bps,
+            choice,
+        )
+
+    def place(self, view: SplitView) -> Ints:
+        """(T,) server of each task."""
+        out = np.empty(self.compiled.graphs.tasks[view.job], dtype=np.int64)
+        place_query(self.compiled, view.ledger.copy(), view.job, view.query, out)
+        return out
+
+    def with_plan(self, plan: SplitPlan) -> Self:
+        """This policy, drawing from another plan of the same classes from now on."""
+        other = copy(self)
+        table = make_table(plan.program, plan.theta, keep=self.way.keep)
+        other.plan, other.compiled = plan, self.compiled._replace(table=table)
+        return other
+
+
+def local(program: SplitProgram, *_: float) -> SplitPlan:
     """Every query whole on one server."""
     theta = np.zeros(program.variables)
     theta[program.arrays.start[:-1]] = 1.0
     return fixed_plan(program, theta)
 
 
-def equal(program: SplitProgram) -> SplitPlan:
+def equal(program: SplitProgram, *_: float) -> SplitPlan:
     """As many servers as possible in each sub-graph, as evenly loaded as possible; sink at the root's.
 
     Among the placements that keep the sink with the root, the one with the least largest part, then the
@@ -144,6 +187,7 @@ def equal(program: SplitProgram) -> SplitPlan:
     return fixed_plan(program, theta)
 
 
+<<<<<<< HEAD
 class _Planned:
     """Plans for a program when it begins, then places queries as the `SplitPolicy` of its name."""
 
@@ -162,3 +206,99 @@ class _Planned:
 
 for _name in NAMES:
     policy(_name)(type(f"Split_{_name}", (_Planned,), {"__doc__": _Planned.__doc__}))
+=======
+def _free(program: SplitProgram, gap: float, share: float) -> SplitPlan:
+    return optimise(by_free(program.with_queues(), share), gap)
+
+
+WAYS = {
+    "nona": Way("The certified optimum of the paper's formula.", lambda p, gap, _: optimise(p, gap)),
+    "nona-queues": Way(
+        "The same with bursts and waiting for servers in the formula.",
+        lambda p, gap, _: optimise(p.with_queues(), gap),
+        keep=True,
+    ),
+    "nona-free": Way("A plan for each number of free servers.", _free, keep=True),
+    "blind": Way("The plan that ignores waiting at the link.", lambda p, *_: blind(p)),
+    "equal": Way("As many servers as there are branches, evenly loaded.", equal),
+    "whole-random": Way("The whole query on a random server.", local, rule=ServerChoice.UNIFORM),
+    "whole-round-robin": Way("Whole queries on servers in turn.", local, rule=ServerChoice.ROUND_ROBIN),
+    "whole-shortest-queue": Way(
+        "The whole query where the fewest tasks are.", local, rule=ServerChoice.SHORTEST_QUEUE
+    ),
+    "whole-least-loaded": Way("The whole query where least work is.", local, rule=ServerChoice.LEAST_LOADED),
+    "whole-two-choices": Way(
+        "The whole query on the less loaded of two servers.", local, rule=ServerChoice.TWO_CHOICES
+    ),
+    "scatter": Way("Every task on a server of its own choice.", local, Method.SCATTER),
+    "earliest-finish": Way(
+        "Each task where it would finish first, in the order of HEFT.", local, Method.EARLIEST_FINISH
+    ),
+}
+NAMES = tuple(WAYS)  # for equal servers
+
+
+class LayoutSplit:
+    """Nona over groups of servers of different power, joined by several links.
+
+    Args:
+        plan: one that is known already.
+        gap: relative gap of the plan.
+    """
+
+    decision = "split"
+    name = "nona-layout"
+    plan: LayoutPlan
+    compiled: SplitRule
+
+    def __init__(self, plan: LayoutPlan | None = None, gap: float = LAYOUT_GAP) -> None:
+        self.given, self.gap = plan, gap
+        self._program: LayoutProgram | None = None
+
+    def reset(self, program: SplitProgram | LayoutProgram, key: Key) -> None:
+        """Plan, unless there is a plan for this very program; draws and turns begin anew.
+
+        Raises:
+            PolicyError: there is one group, or the servers cannot do the work.
+        """
+        if not isinstance(program, LayoutProgram):
+            raise PolicyError(
+                f"{self.name} splits over groups of servers; for equal ones: {', '.join(NAMES)}"
+            )
+        if program is not self._program:
+            self._program, self.plan = program, self.given or optimise_layout(program, self.gap)
+        self.compiled = SplitRule(
+            make_table(program, self.plan.theta),
+            make_graphs([job.graph for job in program.classes], 1.0, 1.0),  # ranks are not asked for
+            0,
+            1.0,
+            Choice(int(program.layout.rule), np.uint64(key.seed), np.zeros(1, np.int64)),
+        )
+
+    def place(self, view: SplitView) -> Ints:
+        """(T,) server of each task."""
+        out = np.empty(self.compiled.graphs.tasks[view.job], dtype=np.int64)
+        lay_out(self.compiled, view.ledger.copy(), view.job, view.query, out)
+        return out
+
+
+POLICIES: Mapping[str, type] = {
+    name: type(name, (CompiledSplit,), {"name": name, "way": way, "__doc__": way.words})
+    for name, way in WAYS.items()
+} | {LayoutSplit.name: LayoutSplit}
+
+
+def split_policy(
+    name: str, program: SplitProgram | LayoutProgram, *args: Any, seed: int = 0, **options: Any
+) -> Any:
+    """A policy by name, reset; arguments and options as for its class.
+
+    Raises:
+        PolicyError: no such policy.
+    """
+    if name not in POLICIES:
+        raise PolicyError(f"no split policy {name!r}; {nearest(name, POLICIES)}")
+    made = POLICIES[name](*args, **options)
+    made.reset(program, Key(seed))
+    return made
+>>>>>>> 7f472b5 (Split policies are classes with reset and place, one's own too; equal servers and layouts are simulated by one function)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,16 @@ from edgewise.errors import PolicyError
 from edgewise.model.work import TaskGraph
 from edgewise.policies.split.placements import LIMIT, Lines, placements
 from edgewise.policies.split.subgraphs import closed, subgraphs
+
+
+class ServerChoice(IntEnum):
+    """Which of the servers that a query has not used in this sub-graph is taken."""
+
+    UNIFORM = 0
+    ROUND_ROBIN = 1
+    LEAST_LOADED = 2
+    SHORTEST_QUEUE = 3
+    TWO_CHOICES = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,10 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.policies.split.program import ServerChoice
 from edgewise.policies.split.tables import Graphs, Table
 
-
-class ServerChoice(IntEnum):
-    """Which of the servers that a query has not used in this sub-graph is taken."""
-
-    UNIFORM = 0
-    ROUND_ROBIN = 1
-    LEAST_LOADED = 2
-    SHORTEST_QUEUE = 3
-    TWO_CHOICES = 4
+FIRST_PICK = 1_000  # on a layout, draws of servers come after those of placements
 
 
 class Method(IntEnum):
@@ -38,25 +31,61 @@ class Method(IntEnum):
 class Ledger(NamedTuple):
     """What this scheduler has given to each server and is not finished yet.
 
-    The kernels add what they place. The driver calls `finish` when a task is done.
-
     Attributes:
         work_s: (S,) outstanding work over the server's power.
         tasks: (S,) outstanding tasks.
         power_ops: (S,) operations per second.
-        turn: (1,) position of the round robin.
     """
 
     work_s: Floats
     tasks: Ints
     power_ops: Floats
+
+    def copy(self) -> Ledger:
+        """One that may be changed."""
+        return Ledger(self.work_s.copy(), self.tasks.copy(), self.power_ops)
+
+    def change(self, servers: Ints, work_ops: Floats, sign: int = 1) -> None:
+        """(T,) tasks are placed on `servers`; with -1 they are done."""
+        np.add.at(self.tasks, servers, sign)
+        np.add.at(self.work_s, servers, sign * work_ops / self.power_ops[servers])
+
+
+class Choice(NamedTuple):
+    """How a server is chosen among those that may be.
+
+    Attributes:
+        rule: a `ServerChoice`.
+        seed: of the draws.
+        turn: (1,) position of the round robin.
+    """
+
+    rule: int
+    seed: np.uint64
     turn: Ints
+
+
+class SplitRule(NamedTuple):
+    """A policy as kernels read it.
+
+    Attributes:
+        table, graphs: what it draws from, and the classes of queries.
+        method: a `Method`.
+        link_bps: for methods that estimate transfers.
+        choice: of servers.
+    """
+
+    table: Table
+    graphs: Graphs
+    method: int
+    link_bps: float
+    choice: Choice
 
 
 def new_ledger(power_ops: Floats) -> Ledger:
     """Idle servers of these powers."""
     power = np.asarray(power_ops, dtype=np.float64)
-    return Ledger(np.zeros(power.size), np.zeros(power.size, np.int64), power, np.zeros(1, np.int64))
+    return Ledger(np.zeros(power.size), np.zeros(power.size, np.int64), power)
 
 
 UNIFORM, ROUND_ROBIN, LEAST_LOADED = (
@@ -67,13 +96,6 @@ UNIFORM, ROUND_ROBIN, LEAST_LOADED = (
 SHORTEST_QUEUE, TWO_CHOICES = int(ServerChoice.SHORTEST_QUEUE), int(ServerChoice.TWO_CHOICES)
 DRAW, SCATTER = int(Method.DRAW), int(Method.SCATTER)
 POLICY = int(Purpose.POLICY)
-
-
-@kernel
-def finish(ledger: Ledger, server: int, work_ops: float) -> None:
-    """A task is done."""
-    ledger.tasks[server] -= 1
-    ledger.work_s[server] -= work_ops / ledger.power_ops[server]
 
 
 @kernel
@@ -95,14 +117,14 @@ def nth_free(used: Bools, nth: int) -> int:
 
 
 @kernel
-def pick(ledger: Ledger, used: Bools, rule: int, seed: np.uint64, query: int, draw: int) -> int:
+def pick(choice: Choice, ledger: Ledger, used: Bools, query: int, draw: int) -> int:
     """A server that is not used; there is one. Ties go to the first after a random place."""
-    servers = used.size
+    servers, rule, seed = used.size, choice.rule, choice.seed
     if rule == ROUND_ROBIN:
-        server = ledger.turn[0] % servers
+        server = choice.turn[0] % servers
         while used[server]:
             server = (server + 1) % servers
-        ledger.turn[0] = server + 1
+        choice.turn[0] = server + 1
         return int(server)
     free = servers - used.sum()
     nth = int(uniform_of(seed, POLICY, query, 2 * draw) * free)
@@ -128,7 +150,7 @@ def free_servers(ledger: Ledger, unit_s: float) -> int:
 
 
 @kernel
-def keep_to(ledger: Ledger, first: int, count: int, rule: int, seed: np.uint64, query: int) -> Bools:
+def keep_to(choice: Choice, ledger: Ledger, first: int, count: int, query: int) -> Bools:
     """(S,) servers that a query leaves to others: all but `first` and `count` - 1 more, by the rule.
 
     Each of them then has work of few queries, and whoever comes next finds the rest as free as it counts.
@@ -136,34 +158,32 @@ def keep_to(ledger: Ledger, first: int, count: int, rule: int, seed: np.uint64, 
     taken = np.zeros(ledger.work_s.size, np.bool_)
     taken[first] = True
     for i in range(1, count):
-        taken[pick(ledger, taken, rule, seed, query, i)] = True
+        taken[pick(choice, ledger, taken, query, i)] = True
     return ~taken
 
 
 @kernel
-def draw_placement(
-    table: Table, graphs: Graphs, ledger: Ledger, job: int, rule: int, seed: np.uint64, query: int, out: Ints
-) -> None:
+def draw_placement(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Server of the first task by the rule; then a placement for every sub-graph, by its probability.
 
     A table of several plans says by the number of free servers which one is drawn from.
     Randomness: draws 0, 1, … of (seed, POLICY, query); even and odd ones belong to the rule.
     """
-    servers = ledger.work_s.size
+    table, graphs, choice, servers = rule.table, rule.graphs, rule.choice, ledger.work_s.size
     used, none = np.empty(servers, np.bool_), np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
     plans = table.entry.size // graphs.tasks.size
     planned = job * plans + (table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0)
-    now = pick(ledger, none, rule, seed, query, 0)
+    now = pick(choice, ledger, none, query, 0)
     keep = table.keep[planned]
-    others = keep_to(ledger, now, keep, rule, seed, query) if keep else none
+    others = keep_to(choice, ledger, now, keep, query) if keep else none
     draw = max(1, keep)
     out[table.entry[planned]] = now
     give(ledger, now, graphs.work_ops[job, table.entry[planned]])
     for g in range(table.first_sub[planned], table.first_sub[planned + 1]):
         row = table.first_row[g]
         if row + 1 < table.first_row[g + 1]:
-            chance = uniform_of(seed, POLICY, query, 2 * draw)
+            chance = uniform_of(choice.seed, POLICY, query, 2 * draw)
             draw += 1
             while chance > table.chance[row]:
                 row += 1
@@ -176,7 +196,7 @@ def draw_placement(
                 break
             part = table.part[row, column]
             if server_of[part] < 0:
-                server_of[part] = pick(ledger, used, rule, seed, query, draw)
+                server_of[part] = pick(choice, ledger, used, query, draw)
                 used[server_of[part]] = True
                 draw += 1
             out[task] = server_of[part]
@@ -185,14 +205,12 @@ def draw_placement(
 
 
 @kernel
-def scatter(
-    graphs: Graphs, ledger: Ledger, job: int, rule: int, seed: np.uint64, query: int, out: Ints
-) -> None:
+def scatter(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Every task on a server of its own choice, by the rule."""
     used = np.zeros(ledger.work_s.size, np.bool_)
-    for task in range(graphs.tasks[job]):
-        out[task] = pick(ledger, used, rule, seed, query, task)
-        give(ledger, out[task], graphs.work_ops[job, task])
+    for task in range(rule.graphs.tasks[job]):
+        out[task] = pick(rule.choice, ledger, used, query, task)
+        give(ledger, out[task], rule.graphs.work_ops[job, task])
 
 
 @kernel
@@ -220,40 +238,63 @@ def earliest_finish(graphs: Graphs, ledger: Ledger, job: int, link_bps: float, o
 
 
 @kernel
-def place_query(
-    table: Table,
-    graphs: Graphs,
-    ledger: Ledger,
-    job: int,
-    method: int,
-    rule: int,
-    link_bps: float,
-    seed: np.uint64,
-    query: int,
-    out: Ints,
-) -> None:
+def place_query(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Server of every task of one query of class `job`, into `out`, and into the ledger."""
-    if method == DRAW:
-        draw_placement(table, graphs, ledger, job, rule, seed, query, out)
-    elif method == SCATTER:
-        scatter(graphs, ledger, job, rule, seed, query, out)
+    if rule.method == DRAW:
+        draw_placement(rule, ledger, job, query, out)
+    elif rule.method == SCATTER:
+        scatter(rule, ledger, job, query, out)
     else:
-        earliest_finish(graphs, ledger, job, link_bps, out)
+        earliest_finish(rule.graphs, ledger, job, rule.link_bps, out)
 
 
 @kernel
-def place_queries(
-    table: Table,
-    graphs: Graphs,
-    ledger: Ledger,
-    jobs: Ints,
-    first: int,
-    method: int,
-    rule: int,
-    link_bps: float,
-    seed: np.uint64,
-    out: Ints,
-) -> None:
-    """The same for queries `first`, `first` + 1, … of classes `jobs`, one after the other; `out`: (Q, T)."""
-    for i in range(jobs.size):
-        place_query(table, graphs, ledger, jobs[i], method, rule, link_bps, seed, first + i, out[i])
+def lay_out(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
+    """The same on a layout: a placement for each sub-graph, given the group of its root, then servers.
+
+    Tasks that share a server have a *slot*; slots of a sub-graph are numbered after its root's. A slot gets a
+    server of its group by the rule, other than those of its sub-graph's slots so far.
+    Randomness: draw i of (seed, POLICY, query) for the i-th sub-graph, then those of the rule.
+    """
+    table, servers = rule.table, ledger.work_s.size
+    most = 1 + table.group.shape[1] * (table.first_sub[job + 1] - table.first_sub[job])
+    group, root, begin = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    slot_of = np.empty(out.size, np.int64)
+    now, slots = -1, 0
+    for g in range(table.first_sub[job], table.first_sub[job + 1]):
+        target, total, row = 0.0, 0.0, table.first_row[g]
+        for r in range(row, table.first_row[g + 1]):
+            if now < 0 or table.group[r, 0] == group[now]:
+                target += table.chance[r]
+        target *= uniform_of(rule.choice.seed, POLICY, query, g - table.first_sub[job])
+        for row in range(table.first_row[g], table.first_row[g + 1]):
+            if now < 0 or table.group[row, 0] == group[now]:
+                total += table.chance[row]
+            if total > target:
+                break
+        if now < 0:
+            group[0], root[0], begin[0], now, slots = table.group[row, 0], 0, 0, 0, 1
+            slot_of[table.entry[job]] = 0
+        first, sink = slots, now
+        for part in range(1, table.group.shape[1]):
+            if table.group[row, part] >= 0:
+                group[slots], root[slots], begin[slots] = table.group[row, part], now, first
+                slots += 1
+        for column in range(table.task.shape[1]):
+            if table.task[g, column] >= 0:
+                part = table.part[row, column]
+                slot_of[table.task[g, column]] = now if part == 0 else first + part - 1
+                sink = slot_of[table.task[g, column]]
+        now = sink
+    used, server = np.empty(servers, np.bool_), np.empty(most, np.int64)
+    for slot in range(slots):
+        used[:] = True
+        used[table.first_server[group[slot]] : table.first_server[group[slot] + 1]] = False
+        used[server[begin[slot] : slot]] = True
+        if root[slot] < slot:
+            used[server[root[slot]]] = True
+        server[slot] = pick(rule.choice, ledger, used, query, FIRST_PICK + slot)
+        for task in range(rule.graphs.tasks[job]):
+            if slot_of[task] == slot:
+                out[task] = server[slot]
+                give(ledger, server[slot], rule.graphs.work_ops[job, task])

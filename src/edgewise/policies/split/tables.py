@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.model.work import TaskGraph
+from edgewise.policies.split.layout import ALONE, LayoutProgram
 from edgewise.policies.split.program import SplitProgram
 from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
 
@@ -21,9 +21,12 @@ class Table(NamedTuple):
         entry: (J,) first task of each class.
         first_sub: (J + 1,) sub-graphs of each class.
         first_row: (G + 1,) rows of each sub-graph.
-        chance: (R,) cumulative probability; 1 in the last row of each sub-graph.
+        chance: (R,) cumulative probability, 1 in the last row of each sub-graph; on a layout the probability
+            itself, as rows are drawn given the group of the root.
         part: (R, W) part of each column's task; 0 is the root's.
         task: (G, W) task of each column: the interior's, then the sink; -1 fills up.
+        group: (R, M) group of servers of each part; -1 fills up.
+        first_server: (C + 1,) servers of each group.
         level: (S + 1,) which of the plans is drawn from when so many servers are free; class j of plan l
             is row j * plans + l of `entry` and `first_sub`.
         unit_s: outstanding work that counts as one busy server.
@@ -37,6 +40,8 @@ class Table(NamedTuple):
     chance: Floats
     part: Ints
     task: Ints
+    group: Ints
+    first_server: Ints
     level: Ints
     unit_s: float
     keep: Ints
@@ -62,58 +67,87 @@ class Graphs(NamedTuple):
     bits: Floats
 
 
+class Drawn(NamedTuple):
+    """The placements of one sub-graph that may be drawn: K of them, B branches, M parts.
+
+    Attributes:
+        piece: the sub-graph.
+        part: (K, B + 1) part of each branch and of the sink.
+        group: (K, M) group of each part.
+        chance: (K,) see `Table`.
+    """
+
+    piece: SubGraph
+    part: Ints
+    group: Ints
+    chance: Floats
+
+
 def make_table(
-    program: SplitProgram, theta: Floats, level: Ints | None = None, unit_s: float = 1.0, keep: bool = False
+    program: SplitProgram | LayoutProgram,
+    theta: Floats,
+    level: Ints | None = None,
+    unit_s: float = 1.0,
+    keep: bool = False,
 ) -> Table:
-    """The placements that `theta` ((N,), see `SplitProgram`) gives a positive probability.
+    """The placements that `theta` ((N,), see the program) gives a positive probability.
 
     `level`, `unit_s`: see `Table`; None: one plan. `keep`: queries keep to as many servers as the largest of
     their placements has parts.
     """
-    rows: list[list[tuple[float, list[int]]]] = []
-    tasks: list[list[int]] = []
-    entry, first_sub, widest = [], [0], []
-    for job, item in enumerate(program.classes):
-        pieces = subgraphs(item.graph)
-        entry.append(pieces[0].root if pieces else 0)
-        group_of = {
-            place: number
-            for number, group in enumerate(program.groups)
-            if group.job == job
-            for place in group.subgraphs
-        }
-        for place, piece in enumerate(pieces):
-            number = group_of[place]
-            first, last = program.arrays.start[number : number + 2]
-            rows.append(_rows(piece, program.groups[number].lines.part, theta[first:last]))
-            tasks.append([*(task for branch in piece.branches for task in branch.tasks), piece.sink])
-        widest.append(
-            1 + max([part for _, row in itertools.chain(*rows[first_sub[-1] :]) for part in row], default=0)
-        )
-        first_sub.append(len(tasks))
+    if isinstance(program, LayoutProgram):
+        classes, sizes = _of_stages(program, theta), [group.servers for group in program.layout.groups]
+    else:
+        classes, sizes = _of_groups(program, theta), [program.servers]
+    drawn = [each for stages in classes for each in stages]
+    widest = [1 + max([int(each.part.max()) for each in stages], default=0) for stages in classes]
     return Table(
-        np.array(entry, dtype=np.int64),
-        np.array(first_sub, dtype=np.int64),
-        np.cumsum([0, *(len(group) for group in rows)]),
-        np.array([chance for group in rows for chance, _ in group]),
-        _padded([part for group in rows for _, part in group]),
-        _padded(tasks),
-        np.zeros(program.servers + 1, np.int64) if level is None else level,
+        np.array([stages[0].piece.root if stages else 0 for stages in classes], dtype=np.int64),
+        np.cumsum([0, *(len(stages) for stages in classes)]),
+        np.cumsum([0, *(len(each.chance) for each in drawn)]),
+        np.concatenate([np.zeros(0), *(each.chance for each in drawn)]),
+        _padded([row for each in drawn for row in _by_task(each).tolist()]),
+        _padded([[*(t for b in each.piece.branches for t in b.tasks), each.piece.sink] for each in drawn]),
+        _padded([row for each in drawn for row in each.group.tolist()]),
+        np.cumsum([0, *sizes]),
+        np.zeros(sum(sizes) + 1, np.int64) if level is None else level,
         unit_s,
         np.array(widest if keep else [0] * len(widest), dtype=np.int64),
     )
 
 
-def _rows(piece: SubGraph, parts: Ints, theta: Floats) -> list[tuple[float, list[int]]]:
-    """(cumulative probability, part of each task) of the placements that may be drawn."""
-    chosen = np.flatnonzero(theta > 0)
-    chances = np.cumsum(theta[chosen]) / theta[chosen].sum()
-    chances[-1] = 1.0
-    found = []
-    for chance, n in zip(chances, chosen, strict=True):
-        spread = [int(p) for b, p in zip(piece.branches, parts[n], strict=False) for _ in b.tasks]
-        found.append((float(chance), [*spread, int(parts[n, -1])]))
-    return found
+def _by_task(drawn: Drawn) -> Ints:
+    """(K, T) part of each task between root and sink, and of the sink."""
+    return np.repeat(drawn.part, [*(len(branch.tasks) for branch in drawn.piece.branches), 1], axis=1)
+
+
+def _of_groups(program: SplitProgram, theta: Floats) -> list[list[Drawn]]:
+    """By class and sub-graph; equal servers are one group."""
+    classes: list[dict[int, Drawn]] = [{} for _ in program.classes]
+    pieces = [subgraphs(job.graph) for job in program.classes]
+    for group, first, last in zip(
+        program.groups, program.arrays.start, program.arrays.start[1:], strict=False
+    ):
+        rows = np.flatnonzero(theta[first:last] > 0)
+        part, chance = group.lines.part[rows], np.cumsum(theta[first + rows]) / theta[first + rows].sum()
+        chance[-1] = 1.0
+        for place in group.subgraphs:
+            drawn = Drawn(pieces[group.job][place], part, 0 * part[:, :1], chance)
+            classes[group.job][place] = drawn
+    return [[found[place] for place in sorted(found)] for found in classes]
+
+
+def _of_stages(program: LayoutProgram, theta: Floats) -> list[list[Drawn]]:
+    """By class and sub-graph; in that of a graph of one task nothing is drawn but the group."""
+    classes: list[list[Drawn]] = [[] for _ in program.classes]
+    pieces = [subgraphs(job.graph) or (ALONE,) for job in program.classes]
+    first = 0
+    for stage in program.stages:
+        rows, drawn = np.flatnonzero(theta[first : first + len(stage.root)] > 0), classes[stage.job]
+        piece = pieces[stage.job][len(drawn)]
+        drawn.append(Drawn(piece, stage.part[rows], stage.group[rows], theta[first + rows]))
+        first += len(stage.root)
+    return classes
 
 
 def make_graphs(graphs: Sequence[TaskGraph], power_ops: float, link_bps: float) -> Graphs:

@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.policies.split import (
     QueryClass,
     SplitProgram,
+    SplitView,
     build_program,
     closed,
-    finish,
+    decided,
     new_ledger,
     split_policy,
 )
@@ -56,7 +56,7 @@ from edgewise.runtime.protocol.tensors import Array
 from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
 PASSED = (PRIORITY, *TRACE)
-FOLLOWS = {"nona": False, "nona-queues": True}  # policies that follow the rate; with queues in the formula?
+FOLLOW = ("nona", "nona-queues")  # their plan is made anew as the rate drifts
 UPDATE_S = 1.0  # between looks at the rate
 
 
@@ -134,16 +134,14 @@ class SplitGroup:
             raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics = metrics
-        program = build_program(
-            [QueryClass(cut.graph, cut.rate_qps)], len(members), cut.power_ops, cut.link_bps
-        )
-        self.policy = split_policy(cut.policy, program)
-        self.tracker = RateTracker(program, FOLLOWS[cut.policy]) if cut.policy in FOLLOWS else None
+        self.policy = split_policy(cut.policy, program_of(cut, len(members)), seed=seed)
+        self.tracker = RateTracker(self.policy) if cut.policy in FOLLOW else None
         self.ledger = new_ledger(np.full(len(members), cut.power_ops))
-        self._tasks = closed(cut.graph).tasks
+        self._tasks = [task.name for task in closed(cut.graph).tasks]
+        self._work_ops = np.array([task.work_ops for task in closed(cut.graph).tasks])
         self._live = [part for part in cut.parts if part.name]
         self._asked = [self._targets(member) for member in members]
-        self._key, self._queries = Key(seed), 0
+        self._queries = 0
         self._solving: asyncio.Future[None] | None = None
         self._next_s = 0.0
         self._tell()
@@ -171,9 +169,9 @@ class SplitGroup:
         """
         began_s = time.monotonic()
         self._follow(began_s)
-        row = self.policy.place(np.zeros(1, np.int64), self.ledger, self._key, self._queries)[0]
+        placed = decided(self.policy, SplitView(self._queries, 0, self.ledger), self._work_ops)
         self._queries += 1
-        servers = {task.name: int(row[i]) for i, task in enumerate(self._tasks)}
+        servers = dict(zip(self._tasks, placed.tolist(), strict=True))
         used = sorted({servers[part.task] for part in self._live})
         try:
             asked = decode_request(headers, body) if len(used) > 1 else None
@@ -185,8 +183,7 @@ class SplitGroup:
                     pass
             return await self._whole(used[0], home, headers, body, began_s, timeout_s)
         finally:
-            for i, task in enumerate(self._tasks):
-                finish(self.ledger, int(row[i]), task.work_ops)
+            self.ledger.change(placed, self._work_ops, -1)
 
     def ask(self, server: int, part: Part) -> Upstream:
         """A sub-model at a worker."""
@@ -242,8 +239,8 @@ class SplitGroup:
             self._tell()
 
     def _tell(self) -> None:
-        if self.policy.plan is not None:
-            self.metrics.predicted.labels(self.variant).set(self.policy.plan.forecast.mean_s)
+        if (plan := getattr(self.policy, "plan", None)) is not None:
+            self.metrics.predicted.labels(self.variant).set(plan.forecast.mean_s)
         solved = self.tracker.solved if self.tracker is not None else 1
         self.metrics.plans.labels(self.variant).set(solved)
 
@@ -258,8 +255,7 @@ def warm(folders: Sequence[str]) -> None:
     for folder in folders:
         cut = read_split(Path(folder))
         policy, ledger = split_policy(cut.policy, program_of(cut, 2)), new_ledger(np.full(2, cut.power_ops))
-        policy.place(np.zeros(1, np.int64), ledger, Key(0))
-        finish(ledger, 0, 0.0)
+        policy.place(SplitView(0, 0, ledger))
 
 
 def split_upstreams(

@@ -1,14 +1,15 @@
-"""DAG queries split over servers that share one link, simulated query by query.
+"""DAG queries split over servers that share links, simulated query by query.
 
 Every task is placed when its query arrives, by a split policy. A server takes, of the tasks that wait for it,
-one of the query that arrived first, whatever the policy; a query that stays whole so runs through. The link
-sends messages in the order in which they come. The policy reads its own ledger: what it gave to each server,
-less what that server has worked off since.
+one of the query that arrived first, whatever the policy; a query that stays whole so runs through. Links
+send messages in the order in which they come. The policy reads its own ledger: what it gave to each server,
+less what that server has worked off since. One that ships decides in compiled code, any other in Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,11 +18,11 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key, Purpose, uniform
-from edgewise.policies.split.policy import SplitPolicy, split_policy
-from edgewise.policies.split.program import SplitProgram
-from edgewise.policies.split.schedule import Ledger, ServerChoice, new_ledger, place_query
+from edgewise.policies.split.layout import Layout, LayoutProgram, layout_of
+from edgewise.policies.split.policy import SplitPolicy, SplitView, decided, split_policy
+from edgewise.policies.split.program import ServerChoice, SplitProgram
+from edgewise.policies.split.schedule import Ledger, SplitRule, lay_out, new_ledger, place_query
 from edgewise.policies.split.subgraphs import closed
-from edgewise.policies.split.tables import Graphs, Table
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.loop import advance_held
@@ -32,17 +33,12 @@ NOTHING_S = 1e-9  # less outstanding work than this is rounding
 
 
 class SplitMemory(NamedTuple):
-    """What `decide` reads and writes: the policy in arrays, and of each server what it has worked off."""
+    """A policy in arrays, its ledger, and of each server what it had worked off when it was seen last."""
 
-    table: Table
-    graphs: Graphs
+    rule: SplitRule
     ledger: Ledger
     seen_s: Floats
     seen: Ints
-    method: int
-    rule: int
-    link_bps: float
-    seed: np.uint64
 
 
 @kernel
@@ -59,23 +55,29 @@ def follow(world: StationWorld, ledger: Ledger, seen_s: Floats, seen: Ints) -> N
 
 
 @kernel
-def decide(plan: GraphTables, world: StationWorld, flight: int, m: SplitMemory) -> None:
-    """Bring the ledger up to now and place the tasks of a query."""
-    follow(world, m.ledger, m.seen_s, m.seen)
-    query, job = world.flights[flight].query, world.flights[flight].graph
-    out = world.placement[flight]
-    place_query(m.table, m.graphs, m.ledger, job, m.method, m.rule, m.link_bps, m.seed, query, out)
-
-
-@kernel
-def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
-    """`advance_deciding` with `decide` built in, so that its code is kept on disk."""
+def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, m: SplitMemory) -> int:
+    """`advance_deciding` with the policy built in, so that its code is kept on disk."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
         status = advance_held(p, w, until_s)
         if status != DECISION:
             return status
-        decide(p, w, w.clock[0].pending, memory)
+        follow(w, m.ledger, m.seen_s, m.seen)
+        flight = w.flights[w.clock[0].pending]
+        place_query(m.rule, m.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
+
+
+@kernel
+def advance_laid_out(plan: GraphTables, world: StationWorld, until_s: float, m: SplitMemory) -> int:
+    """The same on a layout."""
+    p, w = HeldPlan(*plan), HeldWorld(*world)
+    while True:
+        status = advance_held(p, w, until_s)
+        if status != DECISION:
+            return status
+        follow(w, m.ledger, m.seen_s, m.seen)
+        flight = w.flights[w.clock[0].pending]
+        lay_out(m.rule, m.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +112,67 @@ def poisson_queries(rates_qps: Sequence[float] | Floats, queries: int, seed: int
     return np.cumsum(gaps), job.astype(np.int64)
 
 
-def simulate_split(policy: SplitPolicy, program: SplitProgram, queries: int, seed: int) -> SplitRun:
-    """Send Poisson queries of the program's classes through its servers and link."""
-    nodes = [Station(f"server{i}", program.power_ops, discipline="oldest") for i in range(program.servers)]
-    network = StationNetwork(nodes, [Station("link", program.link_bps)], {("*", "*"): ["link"]})
-    classes = []
-    for item in program.classes:
-        graph = closed(item.graph)
-        free: Mapping[tuple[str | None, str | None], Sequence[str]] = {
-            (edge.source, edge.target): [] for edge in graph.edges if edge.size_bytes == 0
-        }
-        classes.append(GraphClass(graph, routes=free))
-    memory = SplitMemory(
-        policy.table,
-        policy.graphs,
-        new_ledger(np.full(program.servers, program.power_ops)),
-        np.zeros(program.servers),
-        np.zeros(program.servers, np.int64),
-        int(policy.method),
-        int(policy.rule),
-        policy.link_bps,
-        np.uint64(Key(seed).seed),
+def simulate_split(
+    policy: SplitPolicy, program: SplitProgram | LayoutProgram, queries: int, seed: int
+) -> SplitRun:
+    """Send Poisson queries of the program's classes through its servers and links.
+
+    Raises:
+        PolicyError: the policy places a task nowhere.
+    """
+    policy.reset(program, Key(seed))
+    layout = layout_of(program)
+    nodes = sum(group.servers for group in layout.groups)
+    power = np.repeat(
+        [group.power_ops for group in layout.groups], [group.servers for group in layout.groups]
     )
-    sent_s, job = poisson_queries(program.rates_qps, queries, seed)
-    engine = GraphEngine(network, classes, sent_s, job, loop=advance_splitting, memory=memory, seed=seed)
-    engine.run()
+    graphs = [closed(job.graph) for job in program.classes]
+    classes = [
+        GraphClass(graph, routes={(e.source, e.target): [] for e in graph.edges if e.size_bytes == 0})
+        for graph in graphs
+    ]
+    sent_s, job = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
+    ledger, seen_s, seen = new_ledger(power), np.zeros(nodes), np.zeros(nodes, np.int64)
+    rule: SplitRule | None = getattr(policy, "compiled", None)
+    engine = GraphEngine(
+        network_of(layout),
+        classes,
+        sent_s,
+        job,
+        loop=None
+        if rule is None
+        else advance_splitting
+        if isinstance(program, SplitProgram)
+        else advance_laid_out,
+        memory=SplitMemory(rule, ledger, seen_s, seen) if rule is not None else 0,
+        seed=seed,
+    )
+    work = [np.array([task.work_ops for task in graph.tasks]) for graph in graphs]
+    while not engine.advance(math.inf):
+        follow(engine.world, ledger, seen_s, seen)
+        query = engine.pending or 0
+        engine.place(decided(policy, SplitView(query, job[query], ledger), work[job[query]]))
     busy = engine.tallies()["busy_s"] / engine.now_s
-    return SplitRun(job, engine.queries.done_s - sent_s, float(busy[-1]), float(busy[:-1].mean()))
+    return SplitRun(
+        job, engine.queries.done_s - sent_s, float(busy[nodes:].max()), float(busy[:nodes].mean())
+    )
+
+
+def network_of(layout: Layout) -> StationNetwork:
+    """The servers of a layout and its links as stations."""
+    names = [(g, f"{group.name}.{i}") for g, group in enumerate(layout.groups) for i in range(group.servers)]
+    nodes = [Station(name, layout.groups[g].power_ops, discipline="oldest") for g, name in names]
+    links = list(layout.links)
+    if len(layout.groups) == 1:
+        routes = {("*", "*"): [links[i] for i in layout.route(0, 0)]}
+    else:
+        routes = {
+            (one, other): [links[i] for i in layout.route(a, b)]
+            for a, one in names
+            for b, other in names
+            if one != other
+        }
+    return StationNetwork(nodes, [Station(name, bps) for name, bps in layout.links.items()], routes)
 
 
 @dataclass(frozen=True, slots=True)
