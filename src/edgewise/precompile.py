@@ -38,19 +38,11 @@ def parts() -> dict[str, Callable[[], None]]:
     """What can be compiled by itself, by name."""
     of_one_topology = cards.shipped("dispatch", "streams")
     every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
-<<<<<<< HEAD
         ("streams", [name for name in policies.names("dispatch") if name not in of_one_topology], streams),
         ("requests", policies.names("dispatch", "requests"), dispatch),
         ("replicas", policies.names("orchestrate"), scale),
-        ("splitting", policies.names("split"), splitting),
-        ("layouts", ("nona",), layout),
-=======
-        ("streams", policies.names(), streams),
-        ("requests", sorted({*requests.names(), *service_policies.request_policies()}), dispatch),
-        ("replicas", orchestrate.names(), scale),
         ("splitting", split.NAMES, splitting),
         ("layouts", ("nona-layout",), layout),
->>>>>>> 7f472b5 (Split policies are classes with reset and place, one's own too; equal servers and layouts are simulated by one function)
         ("features", ("kais",), features),
         ("placement", _placements(), placement),
         ("deferral", policies.names("defer"), deferral),

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -249,7 +250,7 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
             group = SplitGroup(VARIANT, about, members, ["a", "b", "c"], SplitMetrics(CollectorRegistry()))
             headers, body = encode_request(InferRequest(query))
             answer = await members[0].infer(headers | {AGE: "1e9"}, body, 30.0)
-            assert answer.status == 200 and group.policy.name == about.policy
+            assert answer.status == 200 and group.policy.name in (about.policy, "halves")
             return [float(age) for age in served.ages]
 
     pieces = asyncio.run(go(about))
@@ -257,6 +258,8 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     assert 0 <= min(pieces) == pieces[0] < pieces[-1] < 30
     (whole,) = asyncio.run(go(replace(about, policy="whole-random")))
     assert 0 <= whole < 30
+    own = Path(__file__).parent.parent / "unit" / "own_split.py"
+    assert len(asyncio.run(go(replace(about, policy=f"{own}:Halves")))) == len(pieces)
 
 
 def test_a_worker_that_moves_stays_in_its_group(tmp_path):

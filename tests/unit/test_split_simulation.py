@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from own_split import Halves
 from split_graphs import fan
 
+from edgewise import policies
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
@@ -113,13 +116,14 @@ def test_a_policy_of_ones_own_splits_in_simulation() -> None:
     """Two equal tasks on two servers; on a layout as well; what it places nowhere is refused."""
     two = TaskGraph("two", (Task("a", 1e10), Task("b", 1e10)), (Edge("a", "b", 1e3),))
     program = build_program([QueryClass(two, 0.02)], 4, 1e10, 1e10)
-    run = simulate_split(Halves(), program, 200, seed=1)
+    own = policies.load("split", f"{Path(__file__).parent / 'own_split.py'}:Halves")
+    run = simulate_split(own, program, 200, seed=1)
     whole = simulate_split(split_policy("whole-least-loaded", program), program, 200, seed=1)
     assert run.time_s.min() > whole.time_s.min() == pytest.approx(2.0)
     assert run.time_s.mean() == pytest.approx(whole.time_s.mean(), rel=0.05) and run.link_load > 0
     groups = joined([ServerGroup("edge", 1, 1e10), ServerGroup("cloud", 1, 1e10)], {("edge", "cloud"): 1e9})
     unequal = layout_program([QueryClass(two, 0.02)], groups)
-    assert simulate_split(Halves(), unequal, 50, seed=1).time_s.min() > 2.0
+    assert simulate_split(own, unequal, 50, seed=1).time_s.min() > 2.0
 
     class Nowhere(Halves):
         def place(self, view):

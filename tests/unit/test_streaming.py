@@ -1,6 +1,7 @@
 """Jobs over time: waiting, release, progress, migration, determinism; no policy beats the optimum."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,17 +18,18 @@ from streaming_example import (
 )
 
 from edgewise import policies
+from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.placement import Placement, arrays_of, throughput, validate
 from edgewise.errors import CapacityError, PolicyError, ScenarioError
-from edgewise.model.network import Network
+from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
 from edgewise.policies.place.baselines import Balanced, LeastRequested, TaskPartition
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
 from edgewise.policies.place.otf import Otfa, Otfs
 from edgewise.sim.pipelines import simulate_streaming
-from edgewise.workloads.pipelines import recognition_graph
+from edgewise.workloads.pipelines import pipelines_of, recognition_graph
 
 QUICK = {"joint": lambda: Joint(effort=20_000)}
 
@@ -299,3 +301,11 @@ def test_generators_are_keyed_and_as_described():
         edge_network(0, 1001)
     with pytest.raises(PolicyError, match="did you mean 'otfa'"):
         policies.load("place", "otfaa")
+
+
+def test_a_policy_of_ones_own_places_pipelines():
+    """Whole at their source, without flows; who finds no memory there waits."""
+    scenario = load_scenario("recognition", {"topology.nodes": 8, "pipelines.0.count": 8})
+    own = policies.load("place", f"{Path(__file__).parent / 'own_place.py'}:AtSource")
+    run = simulate_streaming(network_of(scenario), pipelines_of(scenario, 3), own)
+    assert run.policy == "AtSource" and run.unserved < 8 and run.mean_throughput_fps > 0

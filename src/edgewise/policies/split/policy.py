@@ -15,11 +15,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
-<<<<<<< HEAD
-from edgewise.policies.registry import policy
-=======
-from edgewise.model.problems import nearest
->>>>>>> 7f472b5 (Split policies are classes with reset and place, one's own too; equal servers and layouts are simulated by one function)
+from edgewise.policies.registry import load, policy
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
 from edgewise.policies.split.layout import LayoutProgram
 from edgewise.policies.split.layout_optimum import LayoutPlan, optimise_layout
@@ -187,26 +183,6 @@ def equal(program: SplitProgram, *_: float) -> SplitPlan:
     return fixed_plan(program, theta)
 
 
-<<<<<<< HEAD
-class _Planned:
-    """Plans for a program when it begins, then places queries as the `SplitPolicy` of its name."""
-
-    decision = "split"
-    name = ""
-
-    def reset(self, program: SplitProgram, key: Key) -> None:
-        """Plan."""
-        self._made, self._key, self._first = split_policy(self.name, program), key, 0
-
-    def place(self, jobs: Ints, ledger: Ledger) -> Ints:
-        """(Q, T) server of every task of some queries; see `SplitPolicy.place`."""
-        self._first += len(jobs)
-        return self._made.place(jobs, ledger, self._key, self._first - len(jobs))
-
-
-for _name in NAMES:
-    policy(_name)(type(f"Split_{_name}", (_Planned,), {"__doc__": _Planned.__doc__}))
-=======
 def _free(program: SplitProgram, gap: float, share: float) -> SplitPlan:
     return optimise(by_free(program.with_queues(), share), gap)
 
@@ -238,6 +214,7 @@ WAYS = {
 NAMES = tuple(WAYS)  # for equal servers
 
 
+@policy("nona-layout")
 class LayoutSplit:
     """Nona over groups of servers of different power, joined by several links.
 
@@ -247,7 +224,7 @@ class LayoutSplit:
     """
 
     decision = "split"
-    name = "nona-layout"
+    name: str
     plan: LayoutPlan
     compiled: SplitRule
 
@@ -283,22 +260,19 @@ class LayoutSplit:
 
 
 POLICIES: Mapping[str, type] = {
-    name: type(name, (CompiledSplit,), {"name": name, "way": way, "__doc__": way.words})
+    name: policy(name)(type(name, (CompiledSplit,), {"way": way, "__doc__": way.words}))
     for name, way in WAYS.items()
-} | {LayoutSplit.name: LayoutSplit}
+} | {"nona-layout": LayoutSplit}
 
 
 def split_policy(
     name: str, program: SplitProgram | LayoutProgram, *args: Any, seed: int = 0, **options: Any
 ) -> Any:
-    """A policy by name, reset; arguments and options as for its class.
+    """A policy by name, reset; arguments and options as for its class, where it ships.
 
     Raises:
-        PolicyError: no such policy.
+        PolicyError: no such policy, see `edgewise.policies.load`.
     """
-    if name not in POLICIES:
-        raise PolicyError(f"no split policy {name!r}; {nearest(name, POLICIES)}")
-    made = POLICIES[name](*args, **options)
+    made = POLICIES[name](*args, **options) if name in POLICIES else load("split", name)
     made.reset(program, Key(seed))
     return made
->>>>>>> 7f472b5 (Split policies are classes with reset and place, one's own too; equal servers and layouts are simulated by one function)
