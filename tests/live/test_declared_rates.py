@@ -12,7 +12,7 @@ from live_system import dense_file, dense_world
 
 from edgewise import policies
 from edgewise.runtime import http
-from edgewise.runtime.gateway.books import Stored
+from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.protocol import grpc_server
@@ -242,7 +242,7 @@ def test_leases_of_a_gateway_that_starts_again_end_too_and_the_store_says_why(mo
         assert system.gateway.restore() == 2
         await until(lambda: not system.session.core.bindings)
 
-    book = Stored(store, "gateway-0")
+    book = Book(store, "gateway-0")
     go(model, open_two, patience=replace(QUICK, lease_s=60.0), book=book)
     assert len(store.open_streams("gateway-0")) == 2
     go(model, again, patience=patience, book=book)

@@ -10,7 +10,7 @@ from edgewise import policies
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
-from edgewise.runtime.gateway.books import Stored
+from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.forwarding import took_s
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 
 def gateway(store, url):
     session = Session(dense_world(1), policies.load("dispatch", "least-impedance"), 0, lambda: 0.0)
-    return Gateway(session, [http.Client.of_url(url)], ["dense"], book=Stored(store, "north"), name="north")
+    return Gateway(session, [http.Client.of_url(url)], ["dense"], book=Book(store, "north"), name="north")
 
 
 async def move(gateway, worker, **stated):

@@ -44,6 +44,28 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class SaidOnce:
+    """Goes on where something fails that may do better the next time; the same error again is not logged.
+
+    Args:
+        log, what: where, and under which message.
+    """
+
+    def __init__(self, log: logging.Logger, what: str) -> None:
+        self._log, self._what, self._last = log, what, ""
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Errors for users, and of files, end what is within."""
+        try:
+            yield
+            self._last = ""
+        except (EdgewiseError, OSError) as error:
+            if str(error) != self._last:
+                self._log.error(self._what, extra={"why": str(error)})
+            self._last = str(error)
+
+
 def begin_anew(file: Path, most_bytes: int, kept: int) -> bool:
     """Empty a file that is larger than `most_bytes`, once its end is in FILE.1, what was there in FILE.2 …
 

@@ -22,7 +22,6 @@ from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.telling import tell_once
 from edgewise.core.world import World
-from edgewise.errors import RunError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
@@ -32,13 +31,13 @@ from edgewise.runtime.compiling import REQUESTS, STREAMS, try_out
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
-from edgewise.runtime.gateway.books import Stored
+from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.guarded import Limited
-from edgewise.runtime.logs import last_words, log_json
+from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
@@ -172,7 +171,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         [http.Client.of_url(url, token) for url, _ in places.values()],
         [model for _, model in places.values()],
         patience=replace(PATIENCE, lease_s=scenario.streams.lease_s),
-        book=Stored(store, process.name),
+        book=Book(store, process.name),
         name=process.name,
         ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
         site=settings["site"],
@@ -206,7 +205,7 @@ class Following:
     def __init__(self, gateway: Gateway, store: SteadyStore, places: dict[str, tuple[str, str]]) -> None:
         self.gateway, self.store, self._places = gateway, store, places
         self._bound: dict[int, int] = {}
-        self._failed = ""
+        self._going_on = SaidOnce(log, "store")
 
     async def keep(self, period_s: float = 0.25) -> None:
         """Go on until cancelled."""
@@ -217,14 +216,9 @@ class Following:
     def step(self) -> None:
         """Follow the workers that moved, and note the streams that did."""
         self.store.settle()
-        try:
+        with self._going_on():
             self._follow()
             self._note()
-            self._failed = ""
-        except RunError as error:  # the next pass may do better
-            if str(error) != self._failed:
-                log.error("store", extra={"why": str(error)})
-            self._failed = str(error)
 
     def _follow(self) -> None:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,73 +38,19 @@ class StoreError(RunError):
         self.damaged = damaged
 
 
-class Connection(sqlite3.Connection):
-    """A connection whose errors are said as above; `file` is for the message."""
-
-    file: Path
-
-    def execute(self, *what: Any) -> _Cursor:
-        """See `sqlite3.Connection`."""
-        return self.cursor(_Cursor).execute(*what)
-
-    def executemany(self, *what: Any) -> _Cursor:
-        """See `sqlite3.Connection`."""
-        return self.cursor(_Cursor).executemany(*what)
-
-    def executescript(self, *what: Any) -> _Cursor:
-        """See `sqlite3.Connection`."""
-        return self.cursor(_Cursor).executescript(*what)
-
-    def __exit__(self, *error: Any) -> Any:
-        with telling(self.file):
-            return super().__exit__(*error)
-
-
-class _Cursor(sqlite3.Cursor):
-    connection: Connection
-
-    def execute(self, *what: Any) -> _Cursor:
-        with telling(self.connection.file):
-            super().execute(*what)
-            return self
-
-    def executemany(self, *what: Any) -> _Cursor:
-        with telling(self.connection.file):
-            super().executemany(*what)
-            return self
-
-    def executescript(self, *what: Any) -> _Cursor:
-        with telling(self.connection.file):
-            super().executescript(*what)
-            return self
-
-    def fetchone(self) -> Any:
-        with telling(self.connection.file):
-            return super().fetchone()
-
-    def fetchall(self) -> list[Any]:
-        with telling(self.connection.file):
-            return super().fetchall()
-
-    def __next__(self) -> Any:
-        with telling(self.connection.file):
-            return super().__next__()
-
-
-def connect(file: Path) -> Connection:
+def connect(file: Path) -> sqlite3.Connection:
     """Open a file in WAL mode, made when missing; every statement commits unless a transaction was begun.
 
     Raises:
         StoreError: it cannot be used.
     """
     with telling(file):
-        made = sqlite3.connect(file, timeout=10.0, isolation_level=None, factory=Connection)
-    made.file = file
-    if not file.is_file() or file.stat().st_size == 0:
-        made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # it can shrink; a damaged one is not touched
-    made.execute("PRAGMA journal_mode = WAL")
-    made.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-    made.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
+        made = sqlite3.connect(file, timeout=10.0, isolation_level=None)
+        if not file.is_file() or file.stat().st_size == 0:
+            made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # it can shrink; a damaged one is not touched
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+        made.execute("PRAGMA synchronous = NORMAL")  # survives kill -9; not a power cut
     return made
 
 
@@ -128,7 +74,30 @@ class Database:
         except OSError as error:
             raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
         self._db = connect(file)
-        self._db.executescript(schema)
+        with telling(file):
+            self._db.executescript(schema)
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Carry out a statement that changes something."""
+        with telling(self.file):
+            return self._db.execute(statement, values)
+
+    def run_for_each(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Carry out a statement once for the values of each row."""
+        with telling(self.file):
+            self._db.executemany(statement, rows)
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """What a query finds."""
+        with telling(self.file):
+            return self._db.execute(query, values).fetchall()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """All that is carried out within, or none of it."""
+        with telling(self.file), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
 
     def close(self) -> None:
         """Close the file."""
@@ -143,7 +112,7 @@ class Database:
         return known and (open_folder or any(open_files))
 
 
-def open_copy(file: Path) -> Connection:
+def open_copy(file: Path) -> sqlite3.Connection:
     """The last good copy of a damaged file, to read.
 
     Raises:
@@ -155,13 +124,11 @@ def open_copy(file: Path) -> Connection:
     return _to_read(copy)
 
 
-def _to_read(file: Path) -> Connection:
+def _to_read(file: Path) -> sqlite3.Connection:
     """A connection that changes nothing, not even a counter in a damaged file."""
     with telling(file):
         uri = f"{file.resolve().as_uri()}?mode=ro"
-        made = sqlite3.connect(uri, uri=True, timeout=10.0, isolation_level=None, factory=Connection)
-    made.file = file
-    return made
+        return sqlite3.connect(uri, uri=True, timeout=10.0, isolation_level=None)
 
 
 @contextmanager

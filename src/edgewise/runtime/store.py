@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgewise.runtime.sqlite import Database, StoreError, open_copy
+from edgewise.runtime.sqlite import Database, StoreError, open_copy, telling
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -129,12 +129,12 @@ class Store(Database):
 
     def get(self, name: str, default: Any = None) -> Any:
         """A setting's JSON value."""
-        row = self._db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
-        return default if row is None else json.loads(row[0])
+        found = self.rows("SELECT value FROM setting WHERE name = ?", (name,))
+        return json.loads(found[0][0]) if found else default
 
     def put(self, name: str, value: Any) -> None:
         """Set a setting."""
-        self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
+        self.run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
 
     # secrets
 
@@ -143,14 +143,14 @@ class Store(Database):
         name = f"secret of {whose}"
         if self.get(name) is None:
             made = json.dumps(secrets.token_urlsafe(24))
-            self._db.execute("INSERT OR IGNORE INTO setting VALUES (?, ?)", (name, made))
+            self.run("INSERT OR IGNORE INTO setting VALUES (?, ?)", (name, made))
         return str(self.get(name))
 
     def replace_exposed(self) -> bool:
         """Forget the secrets of a system that is down, if others could read them; True if so."""
         exposed = bool(self.get("exposed", False))
         if exposed:
-            self._db.execute("DELETE FROM setting WHERE name LIKE 'secret of %' OR name = 'exposed'")
+            self.run("DELETE FROM setting WHERE name LIKE 'secret of %' OR name = 'exposed'")
         return exposed
 
     # processes
@@ -163,28 +163,27 @@ class Store(Database):
         Args:
             renamed: former name → name of processes that are called otherwise now.
         """
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self.at_once():
             for pair in (renamed or {}).items():
-                self._db.execute("UPDATE process SET name = ?2 WHERE name = ?1", pair)
+                self.run("UPDATE process SET name = ?2 WHERE name = ?1", pair)
             self.drop_successors()
             have = {running.process.name: running for running in self.processes()}
             names = [process.name for process in processes]
             marks = ",".join("?" * len(names))
-            self._db.execute(f"DELETE FROM process WHERE handle IS NULL AND name NOT IN ({marks})", names)
-            self._db.execute(f"UPDATE process SET wanted = 0 WHERE name NOT IN ({marks})", names)
+            self.run(f"DELETE FROM process WHERE handle IS NULL AND name NOT IN ({marks})", names)
+            self.run(f"UPDATE process SET wanted = 0 WHERE name NOT IN ({marks})", names)
             for process in processes:
                 old = have.get(process.name)
                 if old is None or old.handle is None or old.process.digest == process.digest:
                     self._write(process)
                     continue
-                self._db.execute("UPDATE process SET wanted = 1 WHERE name = ?", (process.name,))
-                self._db.execute(
+                self.run("UPDATE process SET wanted = 1 WHERE name = ?", (process.name,))
+                self.run(
                     "INSERT INTO successor (name, process) VALUES (?, ?)", (process.name, as_json(process))
                 )
 
     def _write(self, p: Process) -> None:
-        self._db.execute(
+        self.run(
             "INSERT INTO process (name, kind, port, cores, settings, wanted) VALUES (?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, port = excluded.port, failures = 0,"
             " cores = excluded.cores, settings = excluded.settings, wanted = excluded.wanted",
@@ -197,15 +196,15 @@ class Store(Database):
 
     def forget(self, name: str) -> None:
         """Forget a process that is not wanted and has ended."""
-        self._db.execute("DELETE FROM process WHERE name = ? AND wanted = 0 AND handle IS NULL", (name,))
+        self.run("DELETE FROM process WHERE name = ? AND wanted = 0 AND handle IS NULL", (name,))
 
     def set_wanted(self, name: str, wanted: bool) -> None:
         """Say whether a process should run."""
-        self._db.execute("UPDATE process SET wanted = ?, failures = 0 WHERE name = ?", (wanted, name))
+        self.run("UPDATE process SET wanted = ?, failures = 0 WHERE name = ?", (wanted, name))
 
     def processes(self, kind: str | None = None) -> list[Running]:
         """All processes, or those of a kind, in order of their names' creation."""
-        rows = self._db.execute(
+        rows = self.rows(
             "SELECT name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures,"
             " EXISTS (SELECT 1 FROM successor WHERE successor.name = process.name)"
             " FROM process WHERE ?1 IS NULL OR kind = ?1 ORDER BY rowid",
@@ -221,7 +220,7 @@ class Store(Database):
 
     def started(self, name: str, handle: str | None, failures: int) -> None:
         """A process was started (`handle`), or has ended (None)."""
-        self._db.execute(
+        self.run(
             "UPDATE process SET restarts = restarts + (?1 IS NOT NULL AND started_s > 0), failures = ?2,"
             " started_s = CASE WHEN ?1 IS NULL THEN started_s ELSE ?3 END, handle = ?1 WHERE name = ?4",
             (handle, failures, time.time(), name),
@@ -231,51 +230,50 @@ class Store(Database):
 
     def successor(self, name: str) -> tuple[Process, str | None] | None:
         """What shall take a process's place, and its handle once it was started."""
-        row = self._db.execute("SELECT process, handle FROM successor WHERE name = ?", (name,)).fetchone()
-        return None if row is None else (from_json(row[0]), row[1])
+        found = self.rows("SELECT process, handle FROM successor WHERE name = ?", (name,))
+        return (from_json(found[0][0]), found[0][1]) if found else None
 
     def successor_started(self, name: str, handle: str | None) -> None:
         """A successor was started, or has ended."""
-        self._db.execute("UPDATE successor SET handle = ? WHERE name = ?", (handle, name))
+        self.run("UPDATE successor SET handle = ? WHERE name = ?", (handle, name))
 
     def succeed(self, name: str) -> None:
         """A successor takes its place: the former process is retired, or, where it was not started, stays
         until it is told to end."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self.at_once():
             found = self.successor(name)
             if found is None:
                 return
             process, handle = found
             if handle is not None:
-                self._db.execute(
+                self.run(
                     "INSERT INTO retired SELECT handle, port, NULL FROM process"
                     " WHERE name = ? AND handle IS NOT NULL",
                     (name,),
                 )
                 self.started(name, handle, 0)
             self._write(process)
-            self._db.execute("DELETE FROM successor WHERE name = ?", (name,))
+            self.run("DELETE FROM successor WHERE name = ?", (name,))
 
     def drop_successors(self) -> None:
         """No process gets another in its place; those that were started are to end."""
-        self._db.execute(
+        self.run(
             "INSERT INTO retired SELECT handle, json_extract(process, '$.port'), 0 FROM successor"
             " WHERE handle IS NOT NULL"
         )
-        self._db.execute("DELETE FROM successor")
+        self.run("DELETE FROM successor")
 
     def retired(self) -> list[tuple[str, int, float | None]]:
         """Handle and port of processes that gave their place away, and since when nobody uses them."""
-        return self._db.execute("SELECT handle, port, since_s FROM retired").fetchall()
+        return self.rows("SELECT handle, port, since_s FROM retired")
 
     def release_retired(self) -> None:
         """Nobody uses the retired processes any more."""
-        self._db.execute("UPDATE retired SET since_s = ? WHERE since_s IS NULL", (time.time(),))
+        self.run("UPDATE retired SET since_s = ? WHERE since_s IS NULL", (time.time(),))
 
     def forget_retired(self, handle: str) -> None:
         """A retired process has ended."""
-        self._db.execute("DELETE FROM retired WHERE handle = ?", (handle,))
+        self.run("DELETE FROM retired WHERE handle = ?", (handle,))
 
     # streams
 
@@ -285,7 +283,7 @@ class Store(Database):
         Returns:
             its number, unique over all gateways.
         """
-        row = self._db.execute(
+        row = self.run(
             "INSERT INTO stream (gateway, needs, key, opened_s) VALUES (?, ?, ?, ?)",
             (gateway, json.dumps(needs), None if key is None else json.dumps(list(key)), time.time()),
         )
@@ -293,7 +291,7 @@ class Store(Database):
 
     def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """A stream ended."""
-        self._db.execute(
+        self.run(
             "UPDATE stream SET closed_s = ?, worker = ?, outcome = ? WHERE id = ?",
             (time.time(), worker, json.dumps(outcome), stream_id),
         )
@@ -309,28 +307,28 @@ class Store(Database):
             how many were forgotten.
         """
         gone = json.dumps({"reason": "its gateway is no longer there"})
-        self._db.execute(
+        self.run(
             "UPDATE stream SET closed_s = ?, outcome = ? WHERE closed_s IS NULL AND gateway NOT IN"
             " (SELECT name FROM process WHERE wanted OR handle IS NOT NULL)",
             (time.time(), gone),
         )
-        forgotten = self._db.execute(
+        forgotten = self.run(
             "DELETE FROM stream WHERE id IN (SELECT id FROM stream WHERE closed_s IS NOT NULL AND"
             " (id <= (SELECT MAX(id) FROM stream) - ? OR closed_s < ?) ORDER BY id LIMIT ?)",
             (most, before_s, at_once),
         ).rowcount
         if forgotten:
-            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` frees one page
+            with telling(self.file):
+                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` frees one page
         return forgotten
 
     def streams_open(self) -> int:
         """How many are open."""
-        found = self._db.execute("SELECT COUNT(*) FROM stream WHERE closed_s IS NULL").fetchone()
-        return int(found[0])
+        return int(self.rows("SELECT COUNT(*) FROM stream WHERE closed_s IS NULL")[0][0])
 
     def open_streams(self, gateway: str) -> list[OpenStream]:
         """The streams that a gateway accepted and nobody closed, oldest first."""
-        rows = self._db.execute(
+        rows = self.rows(
             "SELECT id, needs, key, opened_s, worker FROM stream"
             " WHERE gateway = ? AND closed_s IS NULL ORDER BY id",
             (gateway,),
@@ -342,16 +340,15 @@ class Store(Database):
 
     def bind(self, workers: Mapping[int, str | None]) -> None:
         """Note which worker each of these open streams is bound to."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(
+        with self.at_once():
+            self.run_for_each(
                 "UPDATE stream SET worker = ? WHERE id = ? AND closed_s IS NULL",
                 [(worker, number) for number, worker in workers.items()],
             )
 
     def streams(self, most: int = 10_000) -> list[dict[str, Any]]:
         """The latest streams, open and closed, oldest first; `closed_s` is None for open ones."""
-        rows = self._db.execute(
+        rows = self.rows(
             "SELECT id, gateway, needs, opened_s, closed_s, worker, outcome FROM"
             " (SELECT * FROM stream ORDER BY id DESC LIMIT ?) ORDER BY id",
             (most,),

@@ -150,12 +150,12 @@ class JobBook(Database):
         super().__init__(file, SCHEMA)
         for name, kind in _LATER.items():
             with suppress(sqlite3.OperationalError):  # there already
-                self._db.execute(f"ALTER TABLE job ADD COLUMN {name} {kind}")
+                self.run(f"ALTER TABLE job ADD COLUMN {name} {kind}")
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
         values = {**asdict(wish), "command": json.dumps(wish.command), "submitted_s": time.time()}
-        self._db.execute(
+        self.run(
             f"INSERT OR IGNORE INTO job ({', '.join(values)}) VALUES ({','.join('?' * len(values))})",
             tuple(values.values()),
         )
@@ -176,7 +176,7 @@ class JobBook(Database):
 
     def claim(self, number: int, node: str, now_s: float) -> bool:
         """From waiting to starting, unless it was cancelled meanwhile; only after this it may be started."""
-        changed = self._db.execute(
+        changed = self.run(
             "UPDATE job SET state = 'starting', node = ?, started_s = ?"
             " WHERE id = ? AND state = 'waiting' AND NOT cancel",
             (node, now_s, number),
@@ -185,32 +185,32 @@ class JobBook(Database):
 
     def died(self, number: int, retry_s: float) -> None:
         """A runner died before the command began; the next one may be tried at `retry_s`."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET deaths = deaths + 1, retry_s = ? WHERE id = ? AND state = 'starting'",
             (retry_s, number),
         )
 
     def running(self, number: int) -> None:
         """It was seen to run."""
-        self._db.execute("UPDATE job SET state = 'running' WHERE id = ? AND state = 'starting'", (number,))
+        self.run("UPDATE job SET state = 'running' WHERE id = ? AND state = 'starting'", (number,))
 
     def suspend(self, number: int, now_s: float) -> None:
         """It is about to be stopped."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET state = 'suspended', stopped_s = ? WHERE id = ? AND state = 'running'",
             (now_s, number),
         )
 
     def evict(self, number: int, now_s: float) -> None:
         """It is about to be ended, to start anew."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET state = 'evicted', stopped_s = ? WHERE id = ? AND state = 'running'",
             (now_s, number),
         )
 
     def resume(self, number: int, now_s: float) -> None:
         """It goes on."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET state = 'running', suspended_s = suspended_s + ? - stopped_s, stopped_s = NULL"
             " WHERE id = ? AND state = 'suspended'",
             (now_s, number),
@@ -218,7 +218,7 @@ class JobBook(Database):
 
     def restart(self, number: int) -> None:
         """It has ended to start anew: it waits again, as old as it is."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET state = 'waiting', node = NULL, started_s = NULL, suspended_s = 0,"
             " stopped_s = NULL, attempt = attempt + 1, deaths = 0, retry_s = 0"
             " WHERE id = ? AND state = 'evicted'",
@@ -227,7 +227,7 @@ class JobBook(Database):
 
     def end(self, number: int, state: str, why: str, now_s: float, began: bool = True) -> None:
         """It is done, failed, cancelled or lost, the first to say so is right; `began`: its command did."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET state = ?, why = ?, ended_s = ?, started_s = CASE WHEN ? THEN started_s END,"
             " suspended_s = suspended_s + CASE WHEN stopped_s IS NULL THEN 0 ELSE ? - stopped_s END,"
             " stopped_s = NULL WHERE id = ? AND ended_s IS NULL",
@@ -236,7 +236,7 @@ class JobBook(Database):
 
     def over(self, most: int, before_s: float, at_once: int = 500) -> list[int]:
         """Jobs that have ended, but for the latest `most` and those that ended since `before_s`."""
-        found = self._db.execute(
+        found = self.rows(
             "SELECT id FROM job WHERE ended_s IS NOT NULL AND"
             " (id <= (SELECT MAX(id) FROM job) - ? OR ended_s < ?) ORDER BY id LIMIT ?",
             (most, before_s, at_once),
@@ -245,16 +245,16 @@ class JobBook(Database):
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Forget jobs that have ended; their keys may be used again."""
-        self._db.executemany(
+        self.run_for_each(
             "DELETE FROM job WHERE id = ? AND ended_s IS NOT NULL", [(number,) for number in numbers]
         )
 
     def cancel(self, number: int) -> None:
         """Ask for its end."""
-        self._db.execute("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
+        self.run("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
 
     def _select(self, rest: str, values: Sequence[Any] = ()) -> list[Job]:
-        return [_job(row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM job {rest}", values)]
+        return [_job(row) for row in self.rows(f"SELECT {_COLUMNS} FROM job {rest}", values)]
 
 
 def _job(row: Sequence[Any]) -> Job:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.errors import EdgewiseError, RunError
+from edgewise.errors import RunError
 from edgewise.model.holds import job_holds
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
@@ -29,6 +29,7 @@ from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.job_starts import POLICY, Starts, begun
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.controller.room import ledger_of
+from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import Store
 
 log = logging.getLogger("edgewise.jobs")
@@ -53,7 +54,7 @@ class LiveJobs:
         self._content = b""
         self.starts = Starts(store.get("job_policy", POLICY), slot_s)
         self._slot = -1
-        self._failed = ""  # what the last pass failed by
+        self._going_on = SaidOnce(log, "jobs")
         self._told_s: dict[str, float] = {}  # when a run was told to end
 
     def use(self, name: str) -> None:
@@ -103,7 +104,7 @@ class LiveJobs:
 
     def step(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, make room, and in a new slot start what may."""
-        try:
+        with self._going_on():
             for job in self.book.open():
                 self._notice(job, now_s)
             jobs = self.book.open()
@@ -115,11 +116,6 @@ class LiveJobs:
             if start and slot != self._slot:
                 self._slot = slot
                 self._start(ledger, slot * self.slot_s, now_s)
-            self._failed = ""
-        except (EdgewiseError, OSError) as error:  # the next pass may do better
-            if str(error) != self._failed:
-                log.error("jobs", extra={"why": str(error)})
-            self._failed = str(error)
 
     # what became of jobs
 

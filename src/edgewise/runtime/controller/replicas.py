@@ -24,7 +24,6 @@ from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.policy import begin
-from edgewise.errors import EdgewiseError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
@@ -32,6 +31,7 @@ from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.rolling import SCENARIO, free_port
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.guarded import Guarded
+from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import Running, Store
 
 log = logging.getLogger("edgewise.replicas")
@@ -76,7 +76,7 @@ class Replicas:
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
         self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
         self._frame: int | None = None
-        self._failed = ""
+        self._going_on = SaidOnce(log, "replicas")
 
     @property
     def services(self) -> Services | None:
@@ -104,13 +104,8 @@ class Replicas:
         """Go on for ever."""
         while True:
             await asyncio.sleep(period_s)
-            try:
+            with self._going_on():
                 await self.step(time.time())
-                self._failed = ""
-            except (EdgewiseError, OSError) as error:  # the next pass may do better
-                if str(error) != self._failed:
-                    log.error("replicas", extra={"why": str(error)})
-                self._failed = str(error)
 
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""

@@ -11,8 +11,7 @@ import logging
 import time
 
 from edgewise.runtime.controller.jobs import LiveJobs
-from edgewise.runtime.logs import begin_anew
-from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.logs import SaidOnce, begin_anew
 from edgewise.runtime.store import Store
 
 log = logging.getLogger("edgewise.upkeep")
@@ -32,19 +31,14 @@ class Upkeep:
 
     def __init__(self, store: Store, jobs: LiveJobs) -> None:
         self.store, self.jobs = store, jobs
-        self._failed = ""
+        self._going_on = SaidOnce(log, "upkeep")
 
     async def keep(self, period_s: float = 5.0) -> None:
         """Go on for ever."""
         while True:
-            try:
+            with self._going_on():
                 self.step(time.time())
                 await asyncio.to_thread(self.shorten, time.time())
-                self._failed = ""
-            except (OSError, StoreError) as error:  # the next pass may do better
-                if str(error) != self._failed:
-                    log.error("upkeep", extra={"why": str(error)})
-                self._failed = str(error)
             await asyncio.sleep(period_s)
 
     def step(self, now_s: float, streams: int = MOST_STREAMS, jobs: int = MOST_JOBS) -> None:

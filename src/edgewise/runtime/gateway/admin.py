@@ -26,6 +26,7 @@ from edgewise import policies
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.compiling import KINDS, compiled, try_out
+from edgewise.runtime.gateway.books import Move
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.guarded import Limited
@@ -166,6 +167,6 @@ def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
         gateway.move(worker, url, model, token)
     except (ScenarioError, ValueError) as error:
         raise ProtocolError(str(error)) from None
-    gateway.book.moved(name, url, model, token)
+    gateway.book.moved(name, Move(url, model, token))
     log.info("worker moved", extra={"worker": name, "url": url, "model": model})
     return http.as_json(_worker(gateway, worker))

@@ -26,7 +26,7 @@ from edgewise.core.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime import http
-from edgewise.runtime.gateway.books import Book, Counting
+from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.describing import ALL, describe, describe_all
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -83,7 +83,7 @@ class Gateway:
     default_needs: dict[str, Any] | None = None
     patience: Patience = field(default_factory=Patience)
     max_streams: int = 10_000
-    book: Book = field(default_factory=Counting)
+    book: Book = field(default_factory=Book)
     name: str | None = None
     ways: Ways | None = None
     site: str | None = None

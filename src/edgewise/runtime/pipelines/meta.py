@@ -7,7 +7,6 @@ The session writes what it decides, `monitor` what it sees. All of it survives t
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -110,27 +109,25 @@ class MetaStore(Database):
 
     def put_bed(self, nodes: Iterable[NodeStatus], links: Iterable[LinkStatus]) -> None:
         """The status of all nodes and links; what was known of others goes."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self.at_once():
             for table, rows in (("node", list(nodes)), ("link", list(links))):
-                self._db.execute(f"DELETE FROM {table}")
-                _insert(self._db, table, rows)
+                self.run(f"DELETE FROM {table}")
+                self._insert(table, rows)
 
     def put_link(self, link: LinkStatus) -> None:
         """The status of one link."""
-        _insert(self._db, "link", [link])
+        self._insert("link", [link])
 
     def put_work(self, tasks: Iterable[TaskStatus], flows: Iterable[FlowStatus]) -> None:
         """The newest status of tasks and flows; flows that are no longer there go."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("DELETE FROM flow")
-            _insert(self._db, "flow", list(flows))
-            _insert(self._db, "task", list(tasks))
+        with self.at_once():
+            self.run("DELETE FROM flow")
+            self._insert("flow", list(flows))
+            self._insert("task", list(tasks))
 
     def add_job(self, live: LivePipeline) -> int:
         """Keep a job that waits; returns its number."""
-        row = self._db.execute(
+        row = self.run(
             "INSERT INTO job (name, state, live, since_s) VALUES (?, ?, ?, ?)",
             (live.job.name, WAITING, _as_json(live), time.time()),
         )
@@ -138,7 +135,7 @@ class MetaStore(Database):
 
     def set_state(self, number: int, state: str) -> None:
         """A job waits, runs or has ended."""
-        self._db.execute(
+        self.run(
             "UPDATE job SET state = ?, since_s = ? WHERE number = ? AND state <> ?",
             (state, time.time(), number, state),
         )
@@ -150,9 +147,7 @@ class MetaStore(Database):
 
     def unfinished(self) -> list[tuple[int, LivePipeline]]:
         """Jobs that wait or run, oldest first."""
-        rows = self._db.execute(
-            "SELECT number, live FROM job WHERE state <> ? ORDER BY number", (ENDED,)
-        ).fetchall()
+        rows = self.rows("SELECT number, live FROM job WHERE state <> ? ORDER BY number", (ENDED,))
         return [(number, _from_json(live)) for number, live in rows]
 
     def network(self) -> Network:
@@ -175,33 +170,32 @@ class MetaStore(Database):
 
     def nodes(self) -> list[NodeStatus]:
         """All nodes, in the order of the network."""
-        return [NodeStatus(*row) for row in self._db.execute("SELECT * FROM node ORDER BY rowid")]
+        return [NodeStatus(*row) for row in self.rows("SELECT * FROM node ORDER BY rowid")]
 
     def links(self) -> list[LinkStatus]:
         """All links, in the order of the network."""
-        rows = self._db.execute("SELECT * FROM link ORDER BY rowid").fetchall()
+        rows = self.rows("SELECT * FROM link ORDER BY rowid")
         return [LinkStatus(one, other, bps, bool(up), *rest) for one, other, bps, up, *rest in rows]
 
     def jobs(self) -> list[PipelineStatus]:
         """All jobs there ever were, oldest first."""
-        rows = self._db.execute("SELECT number, name, state, since_s FROM job ORDER BY number")
+        rows = self.rows("SELECT number, name, state, since_s FROM job ORDER BY number")
         return [PipelineStatus(*row) for row in rows]
 
     def tasks(self, job: int) -> list[TaskStatus]:
         """What is known of a job's tasks."""
-        rows = self._db.execute("SELECT * FROM task WHERE job = ? ORDER BY rowid", (job,))
+        rows = self.rows("SELECT * FROM task WHERE job = ? ORDER BY rowid", (job,))
         return [TaskStatus(*row) for row in rows]
 
     def flows(self, job: int) -> list[FlowStatus]:
         """The flows of a job that runs."""
-        rows = self._db.execute("SELECT * FROM flow WHERE job = ? ORDER BY rowid", (job,))
+        rows = self.rows("SELECT * FROM flow WHERE job = ? ORDER BY rowid", (job,))
         return [FlowStatus(*row) for row in rows]
 
-
-def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    if rows:
-        marks = ",".join("?" * len(rows[0]))
-        db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            marks = ",".join("?" * len(rows[0]))
+            self.run_for_each(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
 
 
 def _as_json(live: LivePipeline) -> str:
