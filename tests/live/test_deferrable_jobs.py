@@ -24,7 +24,8 @@ from edgewise.config import dump_scenario
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import parse_scenario
-from edgewise.policies.defer import ScoreDeferral, rules
+from edgewise.policies import registry
+from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
 from edgewise.runtime.clients import asking
 from edgewise.runtime.controller import job_requests, job_runner, job_starts
@@ -429,7 +430,7 @@ class CannotBegin(ScoreDeferral):
 def failing(monkeypatch):
     """Policies that fail have names, for one test."""
     for cls in (Raises, Hangs, StartsAll, CannotBegin):
-        monkeypatch.setitem(rules._names._known, cls.name, cls)
+        monkeypatch.setitem(registry._known["defer", None], cls.name, cls)
 
 
 @pytest.mark.parametrize(

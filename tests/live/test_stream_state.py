@@ -68,7 +68,7 @@ def killed(tmp_path):
             folder = pathlib.Path(sys.argv[2])
             bed = here.open_backend("local", here.network())
             store = here.MetaStore(folder / "streams.db")
-            session = here.PipelineSession(bed, policies.load("place", "otfa"), meta=store)
+            session = here.PipelineSession(bed, here.policies.load("place", "otfa"), meta=store)
             session.submit([here.live_job(folder)])
             session.set_link(0, up=False)
             time.sleep(600)
