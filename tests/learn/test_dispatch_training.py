@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from edgewise.errors import PolicyError, RunError
-from edgewise.learn import run
+from edgewise.learn import harness
+from edgewise.learn.card import write_card
 from edgewise.learn.dqn import DqnConfig, DqnTrainer
-from edgewise.learn.export import export
 from edgewise.learn.networks import PaperNetwork, PooledNetwork
 from edgewise.learn.replay import Replay
 from edgewise.policies.dispatch.aset import trained
@@ -55,7 +55,8 @@ def test_training_resumes_exactly(tmp_path):
     half = DqnTrainer(SMALL)
     half.train(until=2)
     half.save(tmp_path / "half.pt")
-    again = DqnTrainer.load(tmp_path / "half.pt")
+    again = DqnTrainer(SMALL)
+    again.load(tmp_path / "half.pt")
     again.train()
     assert again.curve == whole.curve
     for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True):
@@ -67,11 +68,16 @@ def test_the_same_command_gives_the_same_policy(tmp_path):
     cards = []
     for name, lengths in (("once", [4]), ("again", [2, 4])):
         for episodes in lengths:
-            config = replace(SMALL, episodes=episodes)
-            card = run.train(config, tmp_path / name, "a", command="x", validation=range(500_000, 500_001))
+            card = harness.train(
+                DqnTrainer(replace(SMALL, episodes=episodes)),
+                tmp_path / name,
+                "a",
+                command="x",
+                validation=range(500_000, 500_001),
+            )
         cards.append(json.loads(card.read_text()))
     assert cards[0] == cards[1]
-    assert set(cards[0]["scores"]) == {"aset", *PAPER} and len(cards[0]["curve"]) == SMALL.episodes
+    assert set(cards[0]["scores"]) == {"a", *PAPER} and len(cards[0]["curve"]) == SMALL.episodes
     once, again = ((tmp_path / name / "a.onnx").read_bytes() for name in ("once", "again"))
     assert once == again
 
@@ -79,19 +85,31 @@ def test_the_same_command_gives_the_same_policy(tmp_path):
 def test_another_configuration_does_not_go_on_with_a_stopped_training(tmp_path):
     DqnTrainer(SMALL).save(tmp_path / "a.pt")
     with pytest.raises(RunError, match="another configuration"):
-        run.train(replace(SMALL, gamma=0.5), tmp_path, "a", command="x", validation=range(500_000, 500_001))
+        DqnTrainer(replace(SMALL, gamma=0.5)).load(tmp_path / "a.pt")
+
+
+def test_a_damaged_training_is_said_to_be_one(tmp_path):
+    trainer, path = DqnTrainer(SMALL), tmp_path / "a.pt"
+    trainer.save(path)
+    for damaged in (path.read_bytes()[:200], b"", b"no training"):
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match="is no training of this edgewise"):
+            trainer.load(path)
+    torch.save({"network": 1}, path)
+    with pytest.raises(RunError, match="is no training of this edgewise"):
+        trainer.load(path)
 
 
 def test_tensorboard_gets_every_episode(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    write = run.events(tmp_path)
     trainer = DqnTrainer(replace(SMALL, episodes=2))
-    trainer.train(write)
-    seen = EventAccumulator(str(tmp_path)).Reload()
+    harness.train(trainer, tmp_path, "a", command="", validation=[500_000], tensorboard=True)
+    seen = EventAccumulator(str(tmp_path / "a")).Reload()
     assert set(seen.Tags()["scalars"]) == {"success", "epsilon", "loss"}
     assert [event.step for event in seen.Scalars("success")] == [1, 2]
-    assert [event.value for event in seen.Scalars("success")] == pytest.approx(trainer.curve)
+    curve = [figures["success"] for figures in trainer.curve]
+    assert [event.value for event in seen.Scalars("success")] == pytest.approx(curve)
 
 
 def test_improvements_are_named():
@@ -125,7 +143,7 @@ def test_the_exported_network_is_the_network(state, tmp_path):
     )
     trainer = DqnTrainer(config)
     trainer.train()
-    path = export(trainer, tmp_path, "small", "edgewise train aset", {}, range(500_000, 500_001))
+    path = write_card(tmp_path, "small", trainer.networks(tmp_path / "small"))
     states = golden_states(state, trainer.env.world.workers)
     with torch.no_grad():
         expected = trainer.network(torch.from_numpy(states)).numpy()

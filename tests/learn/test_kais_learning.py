@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import permutations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from edgewise.core.orchestration import (
     records,
 )
 from edgewise.errors import PolicyError
+from edgewise.learn.card import write_card
 from edgewise.learn.orchestration.cmmac import IMPROVED as BETTER_DISPATCH
 from edgewise.learn.orchestration.cmmac import (
     DispatchConfig,
@@ -31,7 +31,6 @@ from edgewise.learn.orchestration.cmmac import (
     forwarded,
     reward_of,
 )
-from edgewise.learn.orchestration.export import export
 from edgewise.learn.orchestration.gpg import (
     ScaleConfig,
     Scaler,
@@ -40,6 +39,7 @@ from edgewise.learn.orchestration.gpg import (
 )
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.features import changes_possible, draws, frame_draws, gumbel
+from edgewise.policies.dispatch.requests.learned import feature_hash
 
 B, N, S, L = 2, 5, 3, 4
 
@@ -248,12 +248,16 @@ def test_first_changes_of_each_node() -> None:
     assert first_changes(system(), commands).tolist() == [[S, 2 + S, S, S, S - 1]]
 
 
+def card_of(folder: Path, **halves: Dispatcher | Scaler) -> Path:
+    parts = {name: half.export(folder / "mine") for name, half in halves.items()}
+    return write_card(folder, "mine", {"features_sha256": feature_hash(), **parts})
+
+
 @pytest.mark.parametrize("scored", [False, True])
 def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) -> None:
     agent = Dispatcher(system(), DispatchConfig(scored=scored), 0)
     scaler = Scaler(system(), ScaleConfig(body="pairs" if scored else "graph"), 0)
-    training: Any = SimpleNamespace(dispatcher=agent, scaler=scaler)
-    card = export(training, tmp_path, "mine", {})
+    card = card_of(tmp_path, dispatch=agent, scale=scaler)
     dispatch, scale = (
         policies.load("dispatch", str(card), "requests"),
         policies.load("orchestrate", str(card)),
@@ -303,8 +307,7 @@ def test_a_sites_decision_needs_no_other_sites_requests(tmp_path: Path) -> None:
 
 
 def test_changed_files_are_refused(tmp_path: Path) -> None:
-    training: Any = SimpleNamespace(dispatcher=Dispatcher(system(), BETTER_DISPATCH, 0), scaler=None)
-    card = export(training, tmp_path, "mine", {})
+    card = card_of(tmp_path, dispatch=Dispatcher(system(), BETTER_DISPATCH, 0))
     with pytest.raises(PolicyError, match="decides dispatch of requests, not orchestrate"):
         policies.load("orchestrate", str(card))
     with open(tmp_path / "mine.dispatch.onnx", "ab") as file:

@@ -11,11 +11,12 @@ import torch
 
 from edgewise import policies
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.learn.orchestration import run
+from edgewise.learn import methods
+from edgewise.learn.card import write_card
 from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
-from edgewise.learn.orchestration.export import export_search
+from edgewise.learn.orchestration.judged import evaluate
 from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, setting
-from edgewise.learn.orchestration.train import Training, TrainingConfig, evaluate
+from edgewise.learn.orchestration.train import METHODS, Training, TrainingConfig
 from edgewise.reproduce.cases.kais import frozen
 from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed
 from edgewise.reproduce.frozen import check_setting, setting_text
@@ -37,31 +38,31 @@ def weights_of(training: Training) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("method", ["paper", "stacked", "improved"])
 def test_a_stopped_training_goes_on_exactly(method: str, small: TrainingSetting, tmp_path: Path) -> None:
-    config = replace(run.METHODS[method], worlds=4, episodes=3, warm_episodes=int(method == "improved"))
-    whole = Training(small, config, run.fixed())
+    config = replace(METHODS[method], worlds=4, episodes=3, warm_episodes=int(method == "improved"))
+    whole = Training(small, config, methods.teachers())
     whole.train()
-    first = Training(small, replace(config, episodes=2), run.fixed())
+    first = Training(small, replace(config, episodes=2), methods.teachers())
     first.train()
     first.save(tmp_path / "half.pt")
     torch.manual_seed(99)
-    again = Training(small, config, run.fixed())
+    again = Training(small, config, methods.teachers())
     again.load(tmp_path / "half.pt")
     again.train()
-    assert [line.rate for line in again.curve] == [line.rate for line in whole.curve]
+    assert again.curve == whole.curve
     for a, b in zip(weights_of(again), weights_of(whole), strict=True):
         assert np.array_equal(a, b)
-    other = Training(small, replace(config, seed=1), run.fixed())
+    other = Training(small, replace(config, seed=1), methods.teachers())
     with pytest.raises(RunError, match="another configuration"):
         other.load(tmp_path / "half.pt")
 
 
 def test_imitation_comes_close_to_the_rule(small: TrainingSetting) -> None:
-    config = replace(run.METHODS["improved"], worlds=8, episodes=3, warm_episodes=3, scale=None)
-    training = Training(small, config, run.fixed())
+    config = replace(METHODS["improved"], worlds=8, episodes=3, warm_episodes=3, scale=None)
+    training = Training(small, config, methods.teachers())
     training.train()
     assert training.dispatcher is not None
     rule = evaluate(
-        small, run.fixed().dispatch, policies.load("orchestrate", "none"), range(500_000, 500_008)
+        small, methods.teachers().dispatch, policies.load("orchestrate", "none"), range(500_000, 500_008)
     )
     agent = training.dispatcher
 
@@ -83,49 +84,48 @@ def test_a_stopped_search_goes_on_exactly_and_its_result_ships(
 ) -> None:
     config = EvolveConfig(generations=3, population=6, best=2, worlds=2)
     whole, first, again = Search(small, config), Search(small, replace(config, generations=2)), None
-    whole.search()
-    first.search()
-    first.save(tmp_path / "half.json")
+    whole.train()
+    first.train()
+    first.save(tmp_path / "half.pt")
     again = Search(small, config)
-    again.load(tmp_path / "half.json")
-    again.search()
+    again.load(tmp_path / "half.pt")
+    again.train()
     assert np.array_equal(whole.mean, again.mean)
     assert not np.array_equal(whole.mean, first_vector())
     with pytest.raises(RunError, match="another configuration"):
-        Search(small, replace(config, seed=1)).load(tmp_path / "half.json")
-    card = export_search(whole, tmp_path, "mine", {})
+        Search(small, replace(config, seed=1)).load(tmp_path / "half.pt")
+    card = write_card(tmp_path, "mine", whole.networks(tmp_path / "mine"))
     seeds = range(500_000, 500_004)
-    shipped = evaluate(small(card), policies.load("orchestrate", str(card)), seeds)
+    both = policies.load("dispatch", str(card), "requests"), policies.load("orchestrate", str(card))
+    shipped = evaluate(small, *both, seeds)
     direct = evaluate(small, *whole.policies(whole.mean), seeds)
     assert np.array_equal(shipped.in_time, direct.in_time)
 
 
 def test_one_half_is_searched_alone(small: TrainingSetting) -> None:
     search = Search(small, EvolveConfig("scale", generations=1, population=4, best=2, worlds=2))
-    search.search()
+    search.train()
     assert np.allclose(search.mean[:WEIGHTS], first_vector()[:WEIGHTS])
     assert not np.allclose(search.mean[WEIGHTS:], first_vector()[WEIGHTS:])
 
 
-def test_wrong_choices_are_named(small: TrainingSetting, tmp_path: Path) -> None:
+def test_wrong_choices_are_named(small: TrainingSetting) -> None:
     with pytest.raises(ScenarioError, match="learned orchestration knows"):
         setting("nowhere")
-    with pytest.raises(EdgewiseError, match="--method 'best'"):
-        run.config_of("best", "both", 2, 2, 0)
-    with pytest.raises(EdgewiseError, match="--half 'third'"):
-        run.config_of("paper", "third", 2, 2, 0)
-    with pytest.raises(EdgewiseError, match="--half 'third'"):
-        run.carried_out(
-            run.Choice("evolved", "third", 1, 2, 0), small, tmp_path, "none", command="", validation=[]
-        )
+    for wrong in ({"method": "best"}, {"half": "third"}, {"method": "evolved", "half": "third"}):
+        ((option, value),) = list(wrong.items())[-1:]
+        with pytest.raises(EdgewiseError, match=f"--{option} '{value}'"):
+            methods.kais("edge-cloud-small", **wrong)
     with pytest.raises(RunError, match="copies 3: must divide the 8 worlds"):
-        Training(small, TrainingConfig(worlds=8, copies=3), run.fixed())
+        Training(small, TrainingConfig(worlds=8, copies=3), methods.teachers())
     with pytest.raises(RunError, match="need seed 0 … 19"):
-        Training(small, TrainingConfig(seed=20), run.fixed())
+        Training(small, TrainingConfig(seed=20), methods.teachers())
 
 
 def test_copies_have_the_same_requests_and_are_judged_against_each_other(small: TrainingSetting) -> None:
-    training = Training(small, TrainingConfig(dispatch=None, worlds=4, copies=2, episodes=2), run.fixed())
+    training = Training(
+        small, TrainingConfig(dispatch=None, worlds=4, copies=2, episodes=2), methods.teachers()
+    )
     assert list(training.seeds(1)) == [2, 3]
     scaler = training.scaler
     assert scaler is not None
@@ -143,7 +143,7 @@ def test_copies_have_the_same_requests_and_are_judged_against_each_other(small: 
 
 
 def test_only_the_critic_learns_in_the_first_episode(small: TrainingSetting) -> None:
-    training = Training(small, TrainingConfig(scale=None, worlds=2, episodes=2), run.fixed())
+    training = Training(small, TrainingConfig(scale=None, worlds=2, episodes=2), methods.teachers())
     dispatcher = training.dispatcher
     assert dispatcher is not None
     parts = (dispatcher.actor, dispatcher.critic)
@@ -155,9 +155,9 @@ def test_only_the_critic_learns_in_the_first_episode(small: TrainingSetting) -> 
             for old, part in zip(start, parts, strict=True)
         ]
 
-    training._episode(0)
+    training.curve.append(training.round())
     assert moved() == [False, True]
-    training._episode(1)
+    training.curve.append(training.round())
     assert moved() == [True, True]
 
 

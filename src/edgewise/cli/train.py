@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from edgewise.cli.extras import extra
 from edgewise.cli.places import check_folder
-from edgewise.errors import EdgewiseError
 
+NAME = typer.Option(help="Of the files; by default it says what is trained.")
+TENSORBOARD = typer.Option("--tensorboard", help="Write events for TensorBoard.")
 app = typer.Typer(
     no_args_is_help=True,
     help="Train a policy and export it as ONNX with its card.",
@@ -21,7 +22,23 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
-VALIDATION = range(500_000, 500_005)
+
+
+def _trained(what: str, folder: Path, name: str, tensorboard: bool, **options: Any) -> None:
+    check_folder("--out", folder)
+    with extra("learn", "training"):
+        from edgewise.learn import methods  # slow to import, and needs an extra
+    with err.status("starting") as status:
+        card = methods.train(
+            what,
+            folder,
+            name,
+            command=shlex.join(["edgewise", *sys.argv[1:]]),
+            tensorboard=tensorboard,
+            step=status.update,
+            **options,
+        )
+    out.print(f"policy: [bold]{card}[/bold]")
 
 
 @app.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
@@ -38,33 +55,23 @@ def aset(
     ] = False,
     episodes: Annotated[int, typer.Option(min=1, help="Of training, each with a seed of its own.")] = 40,
     seed: Annotated[int, typer.Option(min=0, max=400_000, help="The first episode's.")] = 0,
-    name: Annotated[str, typer.Option(help="Of the files; aset-SCENARIO by default.")] = "",
+    name: Annotated[str, NAME] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/aset"),
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, TENSORBOARD] = False,
 ) -> None:
     """Train ASET by DQN; a stopped training goes on where it was saved."""
-    if state not in ("history", "pooled"):
-        raise EdgewiseError(f"--state {state!r}: use history or pooled")
-    check_folder("--out", folder)
-    with extra("learn", "training"):
-        from edgewise.learn import run  # slow to import, and needs an extra
-        from edgewise.learn.dqn import DqnConfig
-    from edgewise.policies.dispatch.meta import ALL, PAPER
-
-    config = DqnConfig(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
-    config = config.improved(improve.split(","))
-    name = name or f"aset-{Path(scenario).stem}"
-    with err.status(f"{name}: starting") as status:
-        card = run.train(
-            config,
-            folder,
-            name,
-            command=shlex.join(["edgewise", *sys.argv[1:]]),
-            validation=VALIDATION,
-            tensorboard=tensorboard,
-            step=lambda text: status.update(f"{name}: {text}"),
-        )
-    out.print(f"policy: [bold]{card}[/bold]")
+    _trained(
+        "aset",
+        folder,
+        name,
+        tensorboard,
+        scenario=scenario,
+        state=state,
+        improve=improve,
+        paper_actions=paper_actions,
+        episodes=episodes,
+        seed=seed,
+    )
 
 
 @app.command(epilog="Example: edgewise train defer osdec --seed 1 --out runs/defer")
@@ -76,15 +83,22 @@ def defer(
     recipe: Annotated[str, typer.Option(help="'ours', or 'paper' for OSDEC's hyper-parameters.")] = "ours",
     seed: Annotated[int, typer.Option(min=0, max=19, help="Of the run.")] = 0,
     iterations: Annotated[int, typer.Option(min=1, max=1250, help="Of 2,048 slots.")] = 16,
+    name: Annotated[str, NAME] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/defer"),
+    tensorboard: Annotated[bool, TENSORBOARD] = False,
 ) -> None:
-    """Train OSDEC, or a variant of it, to start deferrable jobs."""
-    check_folder("--out", folder)
-    with extra("learn", "training"):
-        from edgewise.learn.defer import run  # slow to import, and needs an extra
-    with err.status(f"{method}: starting") as status:
-        made = run.make(method, seed, iterations, folder, situation, recipe, tell=status.update)
-    out.print(f"policy: [bold]{made}[/bold]")
+    """Train OSDEC, or a variant of it, to start deferrable jobs; a stopped training goes on."""
+    _trained(
+        "defer",
+        folder,
+        name,
+        tensorboard,
+        method=method,
+        situation=situation,
+        recipe=recipe,
+        seed=seed,
+        iterations=iterations,
+    )
 
 
 @app.command(epilog="Example: edgewise train kais --scenario scarce-small --method paper")
@@ -101,24 +115,22 @@ def kais(
     worlds: Annotated[int, typer.Option(min=1, help="Of an episode, each with a seed of its own.")] = 32,
     frames: Annotated[int, typer.Option(min=1, help="Of an episode.")] = 10,
     seed: Annotated[int, typer.Option(min=0, max=19, help="Of weights and worlds.")] = 0,
-    name: Annotated[str, typer.Option(help="Of the files; kais-METHOD-SCENARIO by default.")] = "",
+    name: Annotated[str, NAME] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/kais"),
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write events for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, TENSORBOARD] = False,
 ) -> None:
     """Train dispatch and orchestration of KaiS; a stopped training goes on where it was saved."""
-    check_folder("--out", folder)
-    with extra("learn", "training"):
-        from edgewise.learn.orchestration import run, settings  # slow to import, and need an extra
-    name = name or f"kais-{method}-{scenario}"
-    with err.status(f"{name}: starting") as status:
-        card = run.carried_out(
-            run.Choice(method, half, episodes, worlds, seed),
-            settings.setting(scenario, pattern, frames),
-            folder,
-            name,
-            command=shlex.join(["edgewise", *sys.argv[1:]]),
-            validation=VALIDATION,
-            tensorboard=tensorboard,
-            step=lambda text: status.update(f"{name}: {text}"),
-        )
-    out.print(f"policy: [bold]{card}[/bold]")
+    _trained(
+        "kais",
+        folder,
+        name,
+        tensorboard,
+        scenario=scenario,
+        pattern=pattern,
+        method=method,
+        half=half,
+        episodes=episodes,
+        worlds=worlds,
+        frames=frames,
+        seed=seed,
+    )

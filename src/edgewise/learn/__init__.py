@@ -1,10 +1,13 @@
-"""Learning: environments over the simulators, trainers, and export to ONNX.
+"""Learning: environments over the simulators, trainers, and one harness under all of them.
 
-env         one window of a run of streams is one step of a Gymnasium environment
-networks    ASET's network, and one that fits any number of workers
-dqn         ASET's trainer, to be read from top to bottom
-export      a trained network becomes an ONNX file and its card
-defer       the same for deferrable jobs (OSDEC)
+env            one window of a run of streams is one step of a Gymnasium environment
+replica_env    requests and replicas: PettingZoo for dispatch, Gymnasium for orchestration
+harness        rounds, saving and going on, TensorBoard, validation, the card
+card           writes what `edgewise.policies.cards` reads: JSON, and ONNX beside it
+methods        what `edgewise train` trains, by name
+dqn            ASET's trainer, to be read from top to bottom; networks, replay
+defer          OSDEC's, for deferrable jobs
+orchestration  KaiS's, for dispatch of requests and replicas
 
 The only place that imports torch. Running a trained policy needs none of this.
 """

@@ -6,8 +6,8 @@ the loop. ASET's constants are not published; those below were chosen on validat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise import policies
+from edgewise.core.policy import DispatchPolicy
 from edgewise.errors import PolicyError
+from edgewise.learn.card import write_network
 from edgewise.learn.env import DispatchEnv, Observation, Reward
+from edgewise.learn.harness import Figures, Trainer, descend
 from edgewise.learn.networks import NETWORKS
 from edgewise.learn.replay import Replay, Transitions
+from edgewise.policies.dispatch.aset import GOLDEN_WORKERS
+from edgewise.policies.dispatch.golden import features_hash, fingerprint, golden_states
 from edgewise.policies.dispatch.meta import ALL
+from edgewise.sim.simulate import Simulation
 
-Report = Callable[[dict[str, float]], None]
 IMPROVEMENTS: dict[str, dict[str, Any]] = {
     "double": {"double": True},  # van Hasselt et al. 2016
     "dueling": {"dueling": True},  # Wang et al. 2016
@@ -91,16 +97,18 @@ class DqnConfig:
         return self.epsilon_first + share * (self.epsilon_last - self.epsilon_first)
 
 
-class DqnTrainer:
+class DqnTrainer(Trainer):
     """A training that can be stopped, saved, and resumed exactly.
 
     Attributes:
         network: Q.
-        episode: how many were played.
-        curve: success of each.
     """
 
+    headline = "success"
+
     def __init__(self, config: DqnConfig, env: DispatchEnv | None = None) -> None:
+        kept = ("network", "optimiser", "rng", *(f"replay.{name}" for name in Replay.KEPT))
+        super().__init__(config, config.episodes, kept)
         torch.manual_seed(config.seed)
         self.config = config
         self.env = env or DispatchEnv(config.scenario, config.actions, config.state, config.reward)
@@ -112,11 +120,25 @@ class DqnTrainer:
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self.replay = Replay(config.room, shape, config.gamma, config.n_step, config.priority)
         self.rng = np.random.default_rng(config.seed)
-        self.episode, self.curve = 0, list[float]()
+
+    def seeds(self, number: int) -> range:
+        """Of an episode: one."""
+        return range(self.config.seed + number, self.config.seed + number + 1)
+
+    def round(self) -> Figures:
+        """Play an episode, and learn once the warm-up is over."""
+        config, episode = self.config, len(self.curve)
+        epsilon = config.epsilon(episode)
+        success = self.play(epsilon)
+        if episode + 1 == config.warm_up:
+            known = np.flatnonzero(self.replay.action >= 0)
+            self.network.fit(torch.from_numpy(self.replay.states[known].astype(np.float32)))
+        loss = self.learn() if episode + 1 >= config.warm_up else 0.0
+        return {"success": success, "epsilon": epsilon, "loss": loss}
 
     def play(self, epsilon: float) -> float:
         """One episode, ε-greedy; it is kept for replay. Returns its mean success."""
-        state, _ = self.env.reset(options={"episode": self.config.seed + self.episode})
+        state, _ = self.env.reset(options={"episode": self.seeds(len(self.curve)).start})
         states, actions, rewards, successes = [state], list[int](), list[float](), list[float]()
         lost = over = False
         while not (lost or over):
@@ -148,12 +170,8 @@ class DqnTrainer:
             loss = (torch.from_numpy(batch.weight) * torch.nn.functional.huber_loss(
                 error, torch.zeros_like(error), reduction="none"
             )).mean()  # fmt: skip
-            self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 10.0)
-            self.optimiser.step()
+            losses.append(descend(self.optimiser, loss, list(self.network.parameters()), 10.0))
             self.replay.judge(batch.place, error.detach().numpy())
-            losses.append(float(loss.detach()))
         return float(np.mean(losses))
 
     def _errors(self, batch: Transitions) -> Tensor:
@@ -168,45 +186,35 @@ class DqnTrainer:
         error: Tensor = value - wanted
         return error
 
-    def train(self, report: Report = lambda figures: None, until: int | None = None) -> None:
-        """Play and learn until so many episodes were played (all, by default)."""
-        config = self.config
-        while self.episode < min(until or config.episodes, config.episodes):
-            epsilon = config.epsilon(self.episode)
-            success = self.play(epsilon)
-            self.episode += 1
-            self.curve.append(success)
-            if self.episode == config.warm_up:
-                known = np.flatnonzero(self.replay.action >= 0)
-                self.network.fit(torch.from_numpy(self.replay.states[known].astype(np.float32)))
-            loss = self.learn() if self.episode >= config.warm_up else 0.0
-            report({"episode": self.episode, "success": success, "epsilon": epsilon, "loss": loss})
-
-    def save(self, path: Path) -> None:
-        """Write everything; `load` goes on as if nothing had happened."""
-        arrays = {key: torch.from_numpy(np.array(x)) for key, x in self.replay.arrays().items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole = {
-            "config": asdict(self.config),
-            "network": self.network.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "replay": arrays,
-            "random": self.rng.bit_generator.state,
-            "episode": self.episode,
-            "curve": self.curve,
+    def networks(self, stem: Path) -> dict[str, Any]:
+        """The network, and what it decides on the golden views."""
+        config, world, pooled = self.config, self.env.world, self.config.state == "pooled"
+        states = golden_states(config.state, GOLDEN_WORKERS if pooled else world.workers)
+        free = {"state": {0: "B", 1: "W"} if pooled else {0: "B"}, "values": {0: "B"}}
+        digest, (values,) = write_network(
+            self.network, stem.with_name(f"{stem.name}.onnx"), {"state": states}, ["values"], free
+        )
+        return {
+            "state": config.state,
+            "workers": 0 if pooled else world.workers,
+            "actions": list(config.actions),
+            "topology": fingerprint(world),
+            "features": features_hash(config.state),
+            "golden": values.argmax(axis=1).tolist(),
+            "onnx_sha256": digest,
         }
-        torch.save(whole, path)
 
-    @classmethod
-    def load(cls, path: Path, episodes: int | None = None, env: DispatchEnv | None = None) -> DqnTrainer:
-        """A training as it was saved; nothing is unpickled but tensors and plain data."""
-        whole: dict[str, Any] = torch.load(path, weights_only=True)
-        figures = whole["config"] | {"reward": Reward(**whole["config"]["reward"])}
-        figures |= {"actions": tuple(figures["actions"]), "episodes": episodes or figures["episodes"]}
-        trainer = cls(DqnConfig(**figures), env)
-        trainer.network.load_state_dict(whole["network"])
-        trainer.optimiser.load_state_dict(whole["optimiser"])
-        trainer.replay.restore({key: x.numpy() for key, x in whole["replay"].items()})
-        trainer.rng.bit_generator.state = whole["random"]
-        trainer.episode, trainer.curve = whole["episode"], list(whole["curve"])
-        return trainer
+    def rivals(self, card: Path) -> dict[str, DispatchPolicy]:
+        """The network, and each of its actions alone."""
+        mine = {card.stem: policies.load("dispatch", str(card))}
+        return mine | {action: policies.load("dispatch", action) for action in self.config.actions}
+
+    def score(self, rival: DispatchPolicy, seeds: Sequence[int]) -> float:
+        """Mean share of queries answered in time."""
+        shares = []
+        for seed in seeds:
+            run = Simulation(self.env.scenario, rival, seed, world=self.env.world)
+            run.run_until(np.inf)
+            run.serve_rest()
+            shares.append(run.tally.queries[0].sum() / max(run.tally.queries.sum(), 1))
+        return round(float(np.mean(shares)), 5)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgewise.arrays import Floats32, Ints
 
@@ -39,10 +38,12 @@ class Replay:
         exponent: 0 samples evenly, else in proportion to priority ** exponent  (Schaul et al. 2016).
     """
 
+    KEPT = ("states", "action", "following", "reward", "discount", "priority", "next")  # of a saved training
+
     def __init__(
         self, room: int, shape: tuple[int, ...], gamma: float, steps: int = 1, exponent: float = 0.0
     ) -> None:
-        self.gamma, self.steps, self.exponent, self.next, self.added = gamma, steps, exponent, 0, 0
+        self.gamma, self.steps, self.exponent, self.next = gamma, steps, exponent, 0
         self.states = np.zeros((room, *shape), dtype=np.float16)
         self.action = np.full(room, -1, dtype=np.int64)  # -1: the last frame of an episode, or empty
         self.following = np.zeros(room, dtype=np.int64)
@@ -73,7 +74,6 @@ class Replay:
             self.discount[at] = 0.0 if lost and k + m == windows else self.gamma**m
         self.following[frame[windows]] = frame[windows]
         self.next = int((self.next + windows + 1) % room)
-        self.added += windows
 
     def sample(self, count: int, rng: np.random.Generator, correction: float = 1.0) -> Transitions:
         """`count` transitions; weights (N P)^-correction, the largest of the batch 1."""
@@ -100,15 +100,3 @@ class Replay:
     def judge(self, index: Ints, error: Floats32) -> None:
         """New priorities: |temporal-difference error|."""
         self.priority[index] = np.abs(error) + 1e-3
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Everything that `restore` needs."""
-        names = ("states", "action", "following", "reward", "discount", "priority")
-        return {name: getattr(self, name) for name in names} | {"place": np.array([self.next, self.added])}
-
-    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> None:
-        """The inverse of `arrays`."""
-        for name, array in arrays.items():
-            if name != "place":
-                getattr(self, name)[:] = array
-        self.next, self.added = (int(n) for n in np.asarray(arrays["place"]).tolist())

@@ -1,4 +1,4 @@
-"""The trainer of OSDEC and its variants: configuration, rollout, update, loop.
+"""The trainer of OSDEC and its variants: rollout, update, loop.
 
 One iteration: 16 worlds of 128 slots are gone through (2,048 steps, the paper's batch), then the networks
 are updated on minibatches of 64 steps. Worlds are whole, so nothing is bootstrapped at their ends.
@@ -7,103 +7,37 @@ are updated on minibatches of 64 steps. Worlds are whole, so nothing is bootstra
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.arrays import Floats, Floats32
-from edgewise.core.deferral import CapacityView, Objective
+from edgewise import policies
+from edgewise.arrays import Floats
+from edgewise.core.deferral import CapacityView, DeferralPolicy, Objective
 from edgewise.core.keyed import Key
-from edgewise.learn.defer.networks import Auxiliary, PolicyNetwork
+from edgewise.learn.card import write_network
+from edgewise.learn.defer.agent import Agent, ExportedAgent, PpoConfig, golden_examples
+from edgewise.learn.defer.networks import Auxiliary
+from edgewise.learn.harness import SEEDS_OF_A_RUN, Figures, Trainer, check_seed, descend
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.choose import choose
-from edgewise.policies.defer.features import TARGETS, job_features, summary_features
-from edgewise.policies.defer.learned import LearnedDeferral
+from edgewise.policies.defer.features import (
+    TARGETS,
+    job_features,
+    summary_features,
+)
+from edgewise.policies.defer.learned import feature_hash
 from edgewise.sim.slots.defer import DeferralOutcome, DeferralWorlds, simulate
 from edgewise.workloads.deferrable import generate
 
 HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
-SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
-
-
-@dataclass(frozen=True, slots=True)
-class PpoConfig:
-    """Switches and hyper-parameters; the paper's (table 3) unless marked as ours.
-
-    Attributes:
-        algorithm: "ppo" or "reinforce".
-        body: "attention", "fixed" or "pointer".
-        high, low: concatenate high- and low-level auxiliary information.
-        policy_rate, value_rate, auxiliary_rate: first and last learning rate, linear in between.
-        gamma: discount.
-        workers, minibatch: worlds of an iteration; steps of a minibatch.
-        information: coefficient of the auxiliary information.
-        trace, clip, epochs: λ of GAE, ε of PPO, passes over a batch (ours).
-        reward_unit: rewards are divided by it (ours).
-        copies: workers that go through the same world. What their mean gains in a slot is luck of the
-            world, not of the choice, and is subtracted from the advantage (ours; 1 does nothing).
-        shaped: revenue is paid while a job runs instead of when it starts, by a potential, so that
-            what is optimal stays so (ours).
-        skip: go on past a job that does not fit, where OSDEC stops (ours).
-        deviation: σ before training; None leaves it to the weights, which make it about 0.7 (ours).
-    """
-
-    algorithm: str = "ppo"
-    body: str = "attention"
-    high: bool = False
-    low: bool = False
-    policy_rate: tuple[float, float] = (1e-4, 1e-5)
-    value_rate: tuple[float, float] = (2e-4, 2e-5)
-    auxiliary_rate: tuple[float, float] = (1e-2, 1e-3)
-    gamma: float = 0.99
-    workers: int = 16
-    minibatch: int = 64
-    information: float = 10.0
-    trace: float = 0.95
-    clip: float = 0.2
-    epochs: int = 4
-    reward_unit: float = 30.0
-    copies: int = 1
-    deviation: float | None = None
-    shaped: bool = False
-    skip: bool = False
-
-
-VARIANTS = {
-    "reinforce": PpoConfig(algorithm="reinforce"),
-    "ppo-mlp": PpoConfig(body="fixed"),
-    "pointer-net": PpoConfig(body="pointer"),
-    "ppo-att": PpoConfig(),
-    "ppo-att-auxh": PpoConfig(high=True),
-    "ppo-att-auxl": PpoConfig(low=True),
-    "osdec": PpoConfig(high=True, low=True),
-    "osdec-skip": PpoConfig(high=True, low=True, skip=True),
-}
-
-
-def tuned(config: PpoConfig) -> PpoConfig:
-    """The same method with our recipe: learns in a minute what the paper's rates do not in ten.
-
-    Larger rates, less exploration, four workers on each world, revenue paid while jobs run, a discount that
-    looks five slots ahead, auxiliary information as it is (times 1).
-    """
-    return replace(
-        config,
-        policy_rate=(2e-3, 2e-4),
-        value_rate=(2e-3, 2e-4),
-        gamma=0.8,
-        information=1.0,
-        epochs=2,
-        reward_unit=100.0,
-        copies=4,
-        shaped=True,
-        deviation=0.2,
-    )
+WATCHED = range(500_000, 500_020)  # worlds of the training curve
+EVERY = 2  # iterations between two points of it
+RIVALS = ("fifo", "sjf", "tetris")
 
 
 class Steps(NamedTuple):
@@ -117,40 +51,6 @@ class Steps(NamedTuple):
     value: Tensor
     reward: Tensor
     summary: Tensor
-
-
-class Agent:
-    """Network and auxiliary module of one run.
-
-    Args:
-        config: of the run.
-        seed: of the weights and of exploration.
-    """
-
-    def __init__(self, config: PpoConfig, seed: int) -> None:
-        torch.manual_seed(seed)
-        self.config = config
-        self.auxiliary = Auxiliary() if config.high or config.low else None
-        self.network = PolicyNetwork(config.body, 5 * (config.high + config.low), deviation=config.deviation)
-
-    def extra(self, summary: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Auxiliary information (B, 0, 5 or 10) and the new memory (B, H)."""
-        if self.auxiliary is None:
-            return summary[:, :0], memory
-        low, high, _, memory = self.auxiliary(summary, memory)
-        parts = [part for part, used in ((high, self.config.high), (low, self.config.low)) if used]
-        return self.config.information * torch.cat(parts, dim=1), memory
-
-    def policy(self, name: str) -> LearnedDeferral:
-        """The agent without exploration noise, as a deferral policy."""
-
-        def infer(jobs: Floats32, summary: Floats32, memory: Floats32) -> tuple[Floats32, Floats32]:
-            with torch.no_grad():
-                extra, after = self.extra(torch.from_numpy(summary), torch.from_numpy(memory))
-                mean, _, _ = self.network(torch.from_numpy(jobs), extra)
-            return mean.numpy(), after.numpy()
-
-        return LearnedDeferral(name, infer, Auxiliary.memory, self.config.skip)
 
 
 def rollout(agent: Agent, loop: DeferralWorlds) -> Steps:
@@ -246,17 +146,31 @@ def minibatches(jobs: Tensor, size: int) -> Iterator[Callable[[Tensor], Tensor]]
             yield rows
 
 
-class PpoTrainer:
-    """Optimisers of one run.
+class PpoTrainer(Trainer):
+    """A training of one agent.
 
     Args:
-        agent: what learns.
-        iterations: over which the learning rates fall.
+        config: of the run.
+        pattern, objective: of its worlds.
+        seed: of the run, 0 … 19; its worlds are training seeds that no other run uses.
+        iterations: of `workers` worlds each; the learning rates fall over them.
+    Raises:
+        RunError: the run would leave the training seeds.
     """
 
-    def __init__(self, agent: Agent, iterations: int) -> None:
-        config, network = agent.config, agent.network
-        self.agent, self.iterations = agent, iterations
+    headline = "validation"
+
+    def __init__(
+        self,
+        config: PpoConfig,
+        pattern: DeferralPattern,
+        seed: int,
+        iterations: int,
+        objective: Objective = Objective(),  # noqa: B008
+    ) -> None:
+        check_seed(seed, iterations, config.workers)
+        self.agent = Agent(config, seed)
+        network, auxiliary = self.agent.network, self.agent.auxiliary
         value = list(network.value.parameters())
         rest = [p for name, p in network.named_parameters() if not name.startswith("value.")]
         groups = [
@@ -264,18 +178,71 @@ class PpoTrainer:
             {"params": value, "rates": config.value_rate},
         ]
         self.adam = torch.optim.Adam(groups, lr=config.policy_rate[0])
-        self.auxiliary_adam = (
-            None
-            if agent.auxiliary is None
-            else torch.optim.Adam([{"params": agent.auxiliary.parameters(), "rates": config.auxiliary_rate}])
+        kept, self.auxiliary_adam = ["agent.network", "adam"], None
+        if auxiliary is not None:
+            learned = {"params": auxiliary.parameters(), "rates": config.auxiliary_rate}
+            self.auxiliary_adam = torch.optim.Adam([learned])
+            kept += ["agent.auxiliary", "auxiliary_adam"]
+        about = {"seed": seed, "iterations": iterations, "pattern_sha256": pattern.sha256()}
+        super().__init__(config, iterations, kept, **about, objective=objective._asdict())
+        self.pattern, self.objective, self._first = pattern, objective, seed * SEEDS_OF_A_RUN
+
+    def seeds(self, number: int) -> range:
+        """Of an iteration's worlds; with copies some are left out."""
+        first = self._first + number * self.agent.config.workers
+        return range(first, first + self.agent.config.workers)
+
+    def round(self) -> Figures:
+        """One iteration: mean reward with exploration; every other one also without, on validation worlds."""
+        iteration, config = len(self.curve), self.agent.config
+        drawn = [self.seeds(iteration)[worker // config.copies] for worker in range(config.workers)]
+        loop = DeferralWorlds(generate(self.pattern, drawn), self.objective)
+        self.update(rollout(self.agent, loop), iteration)
+        figures = {"reward": float(loop.outcome().reward.mean())}
+        if iteration % EVERY == EVERY - 1:
+            figures["validation"] = self.score(self.agent.policy("learned"), WATCHED)
+        return figures
+
+    def networks(self, stem: Path) -> dict[str, Any]:
+        """Network and auxiliary module in one file, and what they make of made-up jobs."""
+        names = {"jobs": {0: "worlds", 1: "jobs"}, "summary": {0: "worlds"}, "memory": {0: "worlds"}}
+        free = names | {"scores": {0: "worlds", 1: "jobs"}, "next_memory": {0: "worlds"}}
+        examples = dict(zip(names, golden_examples(), strict=True))
+        path = stem.with_name(f"{stem.name}.onnx")
+        digest, (scores, _) = write_network(
+            ExportedAgent(self.agent), path, examples, ["scores", "next_memory"], free
         )
+        golden = {
+            key: np.asarray(x, dtype=np.float64).round(6).tolist()
+            for key, x in (examples | {"scores": scores}).items()
+        }
+        return {
+            "slot_s": self.pattern.slot_s,
+            "memory": Auxiliary.memory,
+            "skip": self.agent.config.skip,
+            "features_sha256": feature_hash(),
+            "onnx_sha256": digest,
+            "golden": golden,
+        }
+
+    def rivals(self, card: Path) -> dict[str, DeferralPolicy]:
+        """The trained policy and three rules."""
+        return {card.stem: policies.load("defer", str(card))} | {
+            rule: policies.load("defer", rule) for rule in RIVALS
+        }
+
+    def score(self, rival: DeferralPolicy, seeds: Sequence[int]) -> float:
+        """Mean reward of a world."""
+        rival.reset(Key(0))
+        worlds = generate(self.pattern, seeds)
+        return round(float(simulate(worlds, rival, self.objective).reward.mean()), 2)
 
     def update(self, batch: Steps, iteration: int) -> None:
         """One iteration's updates."""
         for adam in (self.adam, self.auxiliary_adam):
             for group in adam.param_groups if adam else ():
                 first, last = group["rates"]
-                group["lr"] = first + (last - first) * min(1.0, iteration / max(1, self.iterations - 1))
+                group["lr"] = first + (last - first) * min(1.0, iteration / max(1, self.rounds - 1))
         if self.agent.config.algorithm == "reinforce":
             self._reinforce(batch)
         else:
@@ -310,10 +277,7 @@ class PpoTrainer:
             self._descend(-(log_chance(mean, deviation, action, startable) * gains).mean())
 
     def _descend(self, loss: Tensor) -> None:
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.agent.network.parameters(), 0.5)
-        self.adam.step()
+        descend(self.adam, loss, list(self.agent.network.parameters()), 0.5)
 
     def _predict(self, batch: Steps) -> None:
         """Mean squared error of the next slot's summary, through the whole sequence."""
@@ -324,51 +288,7 @@ class PpoTrainer:
             _, _, guess, memory = self.agent.auxiliary(summary, memory)
             guesses.append(guess)
         loss = (torch.stack(guesses) - batch.summary[1:, :, :TARGETS]).square().mean()
-        self.auxiliary_adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.auxiliary_adam.step()
-
-
-class Progress(NamedTuple):
-    """One line of a training curve: iteration, mean reward of a trajectory with exploration, seconds."""
-
-    iteration: int
-    reward: float
-    elapsed_s: float
-
-
-def train(
-    config: PpoConfig,
-    pattern: DeferralPattern,
-    seed: int,
-    iterations: int,
-    objective: Objective = Objective(),  # noqa: B008
-    tell: Callable[[Progress, Agent], None] = lambda line, agent: None,
-) -> tuple[Agent, list[Progress]]:
-    """Train one run.
-
-    Args:
-        seed: of the run, 0 … 19; its worlds are training seeds that no other run uses.
-        iterations: of `workers` worlds each.
-    Raises:
-        ValueError: the run would leave the training seeds.
-    """
-    if not 0 <= seed < 20 or iterations * config.workers > SEEDS_OF_A_RUN:
-        raise ValueError(
-            f"seed {seed}, {iterations} iterations: need seed 0 … 19 and at most 1250 iterations"
-        )
-    started, agent = time.perf_counter(), Agent(config, seed)
-    trainer, curve = PpoTrainer(agent, iterations), []
-    for iteration in range(iterations):
-        first = seed * SEEDS_OF_A_RUN + iteration * config.workers
-        drawn = [first + worker // config.copies for worker in range(config.workers)]
-        loop = DeferralWorlds(generate(pattern, drawn), objective)
-        batch = rollout(agent, loop)
-        trainer.update(batch, iteration)
-        reward = float(loop.outcome().reward.mean())
-        curve.append(Progress(iteration, reward, time.perf_counter() - started))
-        tell(curve[-1], agent)
-    return agent, curve
+        descend(self.auxiliary_adam, loss)
 
 
 def evaluate(

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +34,8 @@ from torch import Tensor
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
-from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers
+from edgewise.learn.harness import descend
+from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers, write_half
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.features import StationRows, local_state, squash, station_rows
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
@@ -200,10 +202,17 @@ class Dispatcher:
         with torch.no_grad():
             return self._stations(view, self.chances([self.see(view)]).argmax(dim=1))
 
+    def export(self, stem: Path) -> dict[str, Any]:
+        """The actor's file, STEM.dispatch.onnx; what the card says of it."""
+        scored = self.config.scored
+        inputs = len(STATION_FEATURES) if scored else self.state + self.system.sites
+        part = write_half(self.actor, stem, "dispatch", (inputs,), ["values"])
+        return part | {"scored": scored, "context": self.config.context, "inputs": inputs}
+
     def _stations(self, view: ReplicaView, action: Tensor) -> Ints:
         return np.where(view.head >= 0, action.numpy().reshape(view.head.shape), HOLD)
 
-    def learn(self, view: ReplicaView, fates: Floats | None = None) -> dict[str, float]:
+    def learn(self, view: ReplicaView, fates: Floats | None = None) -> None:
         """Update the networks from what was remembered.
 
         Args:
@@ -219,14 +228,9 @@ class Dispatcher:
             gain = (gain - gain[used].mean()) / gain[used].std().clamp_min(1e-6)
         if config.own > 0.0 and fates is not None:
             gain = gain + config.own * self._own_gain(memory, fates).view(gain.shape)
-        losses = []
         for _ in range(config.epochs):
             for chosen in self._minibatches(len(memory.seen)):
-                losses.append(self._descend(memory, chosen, gain[chosen], aim[chosen]))
-        return {
-            "policy": float(np.mean([p for p, _ in losses])),
-            "value": float(np.mean([v for _, v in losses])),
-        }
+                self._descend(memory, chosen, gain[chosen], aim[chosen])
 
     def settle(self, view: ReplicaView) -> None:
         """Only V learns from what was remembered, in rounds after each of which V' becomes V.
@@ -239,8 +243,7 @@ class Dispatcher:
         for _ in range(SETTLING_ROUNDS):
             _, aim = self._advantages(states, reward)
             for chosen in self._minibatches(len(memory.seen)):
-                error = self._error([memory.seen[i] for i in chosen], aim[chosen])
-                self._step(error)
+                self._step(self._error([memory.seen[i] for i in chosen], aim[chosen]))
             self.refresh()
 
     def _minibatches(self, slots: int) -> tuple[Tensor, ...]:
@@ -253,10 +256,7 @@ class Dispatcher:
         return error
 
     def _step(self, loss: Tensor) -> None:
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_([*self.actor.parameters(), *self.critic.parameters()], 1.0)
-        self.adam.step()
+        descend(self.adam, loss, [*self.actor.parameters(), *self.critic.parameters()], 1.0)
 
     def _advantages(self, states: list[SlotInputs], reward: Tensor) -> tuple[Tensor, Tensor]:
         """(T, W, B) advantages and targets of V; with gae = 0 the paper's, of one step."""
@@ -281,12 +281,10 @@ class Dispatcher:
         here = ~fate.isnan()
         if here.any():
             loss = torch.nn.functional.binary_cross_entropy_with_logits(odds[here], fate[here])
-            self.adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.adam.step()
+            descend(self.adam, loss)
         return torch.where(here, fate - torch.sigmoid(odds.detach()), torch.zeros(()))
 
-    def _descend(self, memory: SlotMemory, chosen: Tensor, gain: Tensor, aim: Tensor) -> tuple[float, float]:
+    def _descend(self, memory: SlotMemory, chosen: Tensor, gain: Tensor, aim: Tensor) -> None:
         config, seen = self.config, [memory.seen[i] for i in chosen]
         chances = self.chances(seen)
         action = torch.cat([memory.action[i] for i in chosen])
@@ -301,22 +299,17 @@ class Dispatcher:
             worth = now * gains
         spread = -(chances.exp() * chances.clamp_min(-30.0)).sum(dim=1)
         policy = -((worth + config.entropy * spread) * weight).sum() / weight.sum().clamp_min(1.0)
-        error = self._error(seen, aim)
-        self._step(policy + error)
-        return float(policy.detach()), float(error.detach())
+        self._step(policy + self._error(seen, aim))
 
-    def imitate(self, seen: list[SlotInputs], stations: Ints) -> float:
-        """One step towards another policy's stations (n · W, B): cross entropy; returns it."""
+    def imitate(self, seen: list[SlotInputs], stations: Ints) -> None:
+        """One step towards another policy's stations (n · W, B): cross entropy."""
         aim = torch.from_numpy(stations).flatten()
         chances = self.chances(seen)
         allowed = torch.cat([each.allowed for each in seen])
         usable = torch.cat([each.present for each in seen]) & (aim >= 0)
         usable &= allowed.gather(1, aim.clamp_min(0)[:, None]).squeeze(1)
         loss = -chances.gather(1, aim.clamp_min(0)[:, None]).squeeze(1)[usable].mean()
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.adam.step()
-        return float(loss.detach())
+        descend(self.adam, loss)
 
 
 @dataclass

@@ -7,34 +7,36 @@ compiled engine, so that a world of 1,000 slots takes about 7 ms.
 
     goal = throughput rate - price · cost bytes / payload bytes
 
-Every candidate of a generation gets the same worlds; every generation has worlds of its own. The search is
-saved after each generation, with its generator, and goes on exactly.
+Every candidate of a generation gets the same worlds; every generation has worlds of its own.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-from edgewise.errors import RunError
+from edgewise.learn.harness import Figures
+from edgewise.learn.orchestration.judged import Fixed, HalvesTrainer
+from edgewise.learn.orchestration.networks import Scorer, write_half
 from edgewise.learn.orchestration.settings import TrainingSetting
+from edgewise.policies.dispatch.requests.learned import feature_hash
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
-from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
-from edgewise.report.records import write_whole
+from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
-SEEDS_OF_A_RUN = 20_000
 WEIGHTS = len(STATION_FEATURES) + 1
+NO_NETWORK = (
+    "parameters of the algorithm in policies/orchestrate/marginal.py, not of a network: there is no ONNX file"
+)
 KNOWN_WORLDS = 64  # whose arrivals tell what is known beforehand
 FIRST = {
     "station is the cloud": 1.5,
@@ -68,15 +70,6 @@ class EvolveConfig:
     width: float = 0.5
     price: float = 0.6
     seed: int = 0
-
-
-class Generation(NamedTuple):
-    """Number, goal of the mean and of the best candidate, seconds so far."""
-
-    number: int
-    goal: float
-    best: float
-    elapsed_s: float
 
 
 class Demand(NamedTuple):
@@ -115,7 +108,7 @@ def goal_of(outcome: ServiceOutcome, price: float) -> float:
     return rate - price * float(outcome.cost_bytes.sum()) / max(payload, 1.0)
 
 
-class Search:
+class Search(HalvesTrainer):
     """A search and how far it is.
 
     Args:
@@ -128,13 +121,11 @@ class Search:
         RunError: the seed is not 0 … 19, or the search would need more seeds than one has.
     """
 
+    headline = "goal"
+
     def __init__(self, setting: TrainingSetting, config: EvolveConfig) -> None:
-        if not 0 <= config.seed < 20 or config.worlds * config.generations > SEEDS_OF_A_RUN:
-            raise RunError(
-                f"seed {config.seed}, {config.generations} generations of {config.worlds} worlds: need seed "
-                f"0 … 19 and at most {SEEDS_OF_A_RUN} worlds"
-            )
-        self.setting, self.config = setting, config
+        super().__init__(setting, config, config.generations, config.worlds, ("rng", "mean", "width"))
+        self.config = config
         self.rng = np.random.default_rng(config.seed)
         self.mean = first_vector()
         self.width = np.full(self.mean.size, config.width)
@@ -142,22 +133,31 @@ class Search:
         self.width[fixed[config.half]] = 0.0
         first = self.seeds(0).start
         self.known = known_beforehand(setting, range(first, first + KNOWN_WORLDS))
-        self.curve: list[Generation] = []
 
-    def search(self, tell: Callable[[Generation], None] = lambda line: None) -> list[Generation]:
-        """All generations that are left; `tell` hears of each."""
-        started = time.perf_counter() - (self.curve[-1].elapsed_s if self.curve else 0.0)
-        while len(self.curve) < self.config.generations:
-            goals = self._generation(len(self.curve))
-            elapsed_s = time.perf_counter() - started
-            self.curve.append(Generation(len(self.curve), float(goals[0]), float(goals.max()), elapsed_s))
-            tell(self.curve[-1])
-        return self.curve
+    def round(self) -> Figures:
+        """One generation: goal of the mean and of the best candidate."""
+        goals = self._generation(len(self.curve))
+        return {"goal": float(goals[0]), "best": float(goals.max())}
 
-    def seeds(self, number: int) -> range:
-        """Of a generation's worlds."""
-        first = self.config.seed * SEEDS_OF_A_RUN + number * self.config.worlds
-        return range(first, first + self.config.worlds)
+    def networks(self, stem: Path) -> dict[str, Any]:
+        """The linear score as ONNX and in the card, orchestration's terms in the card."""
+        weights, terms = self.mean[:WEIGHTS], np.exp(self.mean[WEIGHTS:])
+        network, inputs = Scorer(len(STATION_FEATURES), ()), len(STATION_FEATURES)
+        with torch.no_grad():
+            weight, bias = network.parameters()
+            weight[:] = torch.from_numpy(weights[None, :-1].astype(np.float32))
+            bias.zero_()
+        part = write_half(network, stem, "dispatch", (inputs,), ["values"])
+        found = {"dispatch": part | {"inputs": inputs, "weights": weights.round(9).tolist()}}
+        if self.config.half != "dispatch":
+            known = {key: value.round(9).tolist() for key, value in self.known._asdict().items()}
+            said = dict(zip(TERMS, terms.round(9).tolist(), strict=True))
+            found["scale"] = {"note": NO_NETWORK, "terms": said, **known}
+        return {"features_sha256": feature_hash(), **found}
+
+    def found(self, card: Path) -> Fixed:
+        """What the vector in the middle decides."""
+        return Fixed(*self.policies(self.mean, card.stem))
 
     def _generation(self, number: int) -> Floats:
         config, seeds = self.config, self.seeds(number)
@@ -180,28 +180,3 @@ class Search:
         if self.config.half == "dispatch":
             return dispatch, policies.load("orchestrate", "gsp-ss")
         return dispatch, scale
-
-    def save(self, path: Path) -> None:
-        """Everything that the rest of the search depends on.
-
-        Raises:
-            RunError: it cannot be written.
-        """
-        state = {"config": asdict(self.config), "scenario": self.setting.name, "curve": self.curve}
-        state |= {"mean": self.mean.tolist(), "width": self.width.tolist()}
-        state |= {"generator": self.rng.bit_generator.state}
-        write_whole(path, json.dumps(state) + "\n", "search")
-
-    def load(self, path: Path) -> None:
-        """Go on with what `save` wrote.
-
-        Raises:
-            RunError: it is of another search.
-        """
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        mine = asdict(self.config) | {"generations": 0}
-        if state["config"] | {"generations": 0} != mine or state["scenario"] != self.setting.name:
-            raise RunError(f"{path}: was made by another configuration; remove it, or use another --name")
-        self.curve = [Generation(*line) for line in state["curve"]]
-        self.mean, self.width = np.array(state["mean"]), np.array(state["width"])
-        self.rng.bit_generator.state = state["generator"]

@@ -14,7 +14,8 @@ node may change one replica in a frame).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +23,15 @@ from torch import Tensor
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaView
-from edgewise.learn.orchestration.networks import MASKED, GraphBody, Orchestrator, Pairs, StackedBody
+from edgewise.learn.harness import descend
+from edgewise.learn.orchestration.networks import (
+    MASKED,
+    GraphBody,
+    Orchestrator,
+    Pairs,
+    StackedBody,
+    write_half,
+)
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.features import (
     PAIR_FEATURES,
@@ -127,6 +136,18 @@ class Scaler:
             nodes, logits = self._changes(*self.inputs(view), draw=False)
         return self._commands(nodes, logits.argmax(dim=2))
 
+    def export(self, stem: Path) -> dict[str, Any]:
+        """The network's file, STEM.scale.onnx; what the card says of it."""
+        nodes, services, pairs = self.system.nodes, self.system.services, self.config.body == "pairs"
+        shape = (2, services, len(PAIR_FEATURES)) if pairs else (nodes, 5 + 2 * services + 1)
+        part = write_half(self.network, stem, "scale", shape, ["values"] if pairs else ["nodes", "values"])
+        return part | {
+            "pairs": pairs,
+            "masked": self.config.masked,
+            "system": [nodes, services],
+            "inputs": list(shape),
+        }
+
     def _changes(self, state: Tensor, possible: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
         """Nodes (W, H), drawn or the most valuable, and the values of their changes (W, H, 2S + 1)."""
         if isinstance(self.network, Pairs):
@@ -155,7 +176,7 @@ class Scaler:
             reward = reward - self.config.image_cost * image_share
         self.rewards.append(torch.from_numpy(np.asarray(reward, dtype=np.float32)))
 
-    def learn(self, copies: int = 1) -> dict[str, float]:
+    def learn(self, copies: int = 1) -> None:
         """Update the network from the episode's frames, which are then forgotten.
 
         Args:
@@ -169,13 +190,10 @@ class Scaler:
             gain = gain / gain.std().clamp_min(1e-6)
         if config.batch == "episode":
             frames, gain = [Frame(*map(torch.cat, zip(*frames, strict=True)))], gain.reshape(1, -1)
-        loss = torch.zeros(())
         for _ in range(config.epochs):
             for frame, worth in zip(frames, gain, strict=True):
-                loss = self._loss(frame, worth)
-                self._descend(loss)
+                self._descend(self._loss(frame, worth))
         self.frames, self.rewards = [], []
-        return {"policy": float(loss.detach()), "return": float(back[0].mean())}
 
     def _loss(self, frame: Frame, gain: Tensor) -> Tensor:
         """-log π · gain (eq. 10), or PPO's, of one frame or several."""
@@ -188,15 +206,13 @@ class Scaler:
             worth = torch.minimum(ratio * gain, bounded * gain)
         return -(worth + config.entropy * spread).mean()
 
-    def imitate(self, state: Tensor, possible: Tensor, commands: Ints) -> float:
-        """One step towards another policy's first command of every node ("pairs" only); the loss."""
+    def imitate(self, state: Tensor, possible: Tensor, commands: Ints) -> None:
+        """One step towards another policy's first command of every node ("pairs" only)."""
         assert isinstance(self.network, Pairs)
         aim = first_changes(self.system, commands)
         usable = possible.gather(2, aim[:, :, None]).squeeze(2)
         chances = torch.log_softmax(self.network(state).masked_fill(~possible, MASKED), dim=2)
-        loss = -chances.gather(2, aim[:, :, None]).squeeze(2)[usable].mean()
-        self._descend(loss)
-        return float(loss.detach())
+        self._descend(-chances.gather(2, aim[:, :, None]).squeeze(2)[usable].mean())
 
     def _chance(
         self, state: Tensor, possible: Tensor, nodes: Tensor, changes: Tensor
@@ -224,10 +240,7 @@ class Scaler:
         return found
 
     def _descend(self, loss: Tensor) -> None:
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.adam.step()
+        descend(self.adam, loss, list(self.network.parameters()), 1.0)
 
 
 def ordered_chance(values: Tensor, nodes: Tensor) -> Tensor:

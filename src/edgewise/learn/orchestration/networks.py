@@ -12,9 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from edgewise.learn.card import write_network
+from edgewise.policies.dispatch.requests.learned import GOLDEN, examples
 
 MASKED = -1e9
 
@@ -203,3 +209,21 @@ class Pairs(nn.Module):
         remove, add = self.body(rows).unbind(dim=-1)
         none = torch.zeros_like(add[:, :, :1])
         return torch.cat([remove.flip(2), none, add], dim=2)
+
+
+def write_half(
+    network: nn.Module, stem: Path, half: str, shape: tuple[int, ...], outputs: Sequence[str]
+) -> dict[str, Any]:
+    """STEM.HALF.onnx; what the card says of it.
+
+    Args:
+        shape: of one input; any number of nodes and services where they are dimensions of their own.
+    """
+    rows = {0: "rows"}
+    free = {name: rows for name in outputs} | {"features": rows}
+    if len(shape) == 3:
+        free["features"] = rows | {1: "nodes", 2: "services"}
+    golden = {"features": examples((GOLDEN, *shape))}
+    digest, found = write_network(network, stem.with_name(f"{stem.name}.{half}.onnx"), golden, outputs, free)
+    values = np.asarray(found[-1], dtype=np.float64).reshape(GOLDEN, -1)[:, :8]
+    return {"onnx_sha256": digest, "golden": values.round(5).tolist()}

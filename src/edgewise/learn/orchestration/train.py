@@ -7,32 +7,39 @@
             the dispatcher learns from the frame; V' becomes V
         the orchestrator learns from the episode
 
-Either half may be a fixed policy. A training that was stopped goes on from its last episode exactly as it
-would have: weights, optimisers and the generator are saved together.
+Either half may be a fixed policy.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
+from edgewise import policies
 from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, RequestPolicy
+from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import RunError
+from edgewise.learn.harness import Figures
+from edgewise.learn.orchestration import cmmac, gpg
 from edgewise.learn.orchestration.cmmac import DispatchConfig, Dispatcher, forwarded, reward_of
 from edgewise.learn.orchestration.gpg import ScaleConfig, Scaler
+from edgewise.learn.orchestration.judged import Fixed, HalvesTrainer
 from edgewise.learn.orchestration.settings import TrainingSetting
 from edgewise.policies.dispatch.requests import KernelDispatch
+from edgewise.policies.dispatch.requests.learned import feature_hash
 from edgewise.sim.slots.replica_state import DROPPED, IN_TIME, LATE
-from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
 
-SEEDS_OF_A_RUN = 20_000  # training seeds that run r draws its worlds from
+AGENTS = {
+    "dispatcher": ("actor", "critic", "target", "fate", "adam"),
+    "scaler": ("network", "adam"),
+}  # what is saved of each
+PAYLOAD_BYTES = 250e3  # mean, of one forwarded request in "rate"
+IMITATIONS = 16  # steps towards the orchestrator that is imitated, per frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +66,14 @@ class TrainingConfig:
     warm_episodes: int = 0
 
 
-class Fixed(NamedTuple):
-    """Policies that are not learned, or are imitated first."""
-
-    dispatch: RequestPolicy
-    scale: ReplicaPolicy
-
-
-class EpisodeLine(NamedTuple):
-    """One episode: throughput rate with exploration, bytes of dispatch and images a world, seconds so far."""
-
-    episode: int
-    rate: float
-    cost_bytes: float
-    elapsed_s: float
+METHODS = {
+    "paper": TrainingConfig(copies=2),
+    "stacked": TrainingConfig(scale=gpg.ScaleConfig(body="stacked"), copies=2),
+    "improved": TrainingConfig(cmmac.IMPROVED, gpg.IMPROVED, warm_episodes=3),
+}
 
 
-class Training:
+class Training(HalvesTrainer):
     """Agents of one training and how far they are.
 
     Args:
@@ -87,54 +85,53 @@ class Training:
             divide worlds.
     """
 
+    headline = "rate"
+
     def __init__(self, setting: TrainingSetting, config: TrainingConfig, fixed: Fixed) -> None:
         if config.copies < 1 or config.worlds % config.copies:
             raise RunError(f"copies {config.copies}: must divide the {config.worlds} worlds of an episode")
-        if not 0 <= config.seed < 20 or config.worlds * config.episodes > SEEDS_OF_A_RUN:
-            raise RunError(
-                f"seed {config.seed}, {config.episodes} episodes of {config.worlds} worlds: need seed 0 … 19 "
-                f"and at most {SEEDS_OF_A_RUN} worlds"
-            )
-        torch.set_num_threads(1)
-        self.setting, self.config, self.fixed = setting, config, fixed
-        system = setting.system
-        self.dispatcher = Dispatcher(system, config.dispatch, config.seed) if config.dispatch else None
-        self.scaler = Scaler(system, config.scale, config.seed) if config.scale else None
-        self.curve: list[EpisodeLine] = []
-        torch.manual_seed(config.seed)
+        system, seed = setting.system, config.seed
+        self.config, self.fixed = config, fixed
+        self.dispatcher = Dispatcher(system, config.dispatch, seed) if config.dispatch else None
+        self.scaler = Scaler(system, config.scale, seed) if config.scale else None
+        kept = [f"{half}.{part}" for half, parts in AGENTS.items() if getattr(self, half) for part in parts]
+        super().__init__(setting, config, config.episodes, config.worlds // config.copies, kept)
+        torch.manual_seed(seed)
 
-    def seeds(self, episode: int) -> range:
-        """Of an episode's worlds, each of which is there `copies` times."""
-        distinct = self.config.worlds // self.config.copies
-        first = self.config.seed * SEEDS_OF_A_RUN + episode * distinct
-        return range(first, first + distinct)
+    def networks(self, stem: Path) -> dict[str, Any]:
+        """Those of both halves that learned."""
+        halves = {"dispatch": self.dispatcher, "scale": self.scaler}
+        parts = {name: half.export(stem) for name, half in halves.items() if half is not None}
+        return {"features_sha256": feature_hash(), **parts}
 
-    def train(self, tell: Callable[[EpisodeLine], None] = lambda line: None) -> list[EpisodeLine]:
-        """All episodes that are left; `tell` hears of each."""
-        started = time.perf_counter() - (self.curve[-1].elapsed_s if self.curve else 0.0)
-        while len(self.curve) < self.config.episodes:
-            episode = len(self.curve)
-            outcome = self._episode(episode)
-            rate, cost = float(outcome.throughput_rate.mean()), float(outcome.cost_bytes.sum(axis=1).mean())
-            self.curve.append(EpisodeLine(episode, rate, cost, time.perf_counter() - started))
-            tell(self.curve[-1])
-        return self.curve
+    def found(self, card: Path) -> Fixed:
+        """Policies of the card; the fixed one where nothing was learned."""
+        dispatch, scale = self.fixed
+        if self.dispatcher is not None:
+            dispatch = policies.load("dispatch", str(card), "requests")
+        if self.scaler is not None:
+            scale = policies.load("orchestrate", str(card))
+        return Fixed(dispatch, scale)
 
-    def _episode(self, episode: int) -> ServiceOutcome:
+    def round(self) -> Figures:
+        """One episode: throughput rate with exploration, bytes of dispatch and images a world."""
+        episode = len(self.curve)
         setting, seeds = self.setting, np.repeat(self.seeds(episode), self.config.copies).tolist()
         worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
         for policy in self.fixed:
             policy.reset(setting.system)
         worlds.reset()
-        warm = episode < self.config.warm_episodes
+        learning = self.scaler if episode >= self.config.warm_episodes else None
         while not worlds.done:
             before = worlds.outcome()
             self._frame(worlds, episode)
-            if self.scaler is not None and not warm:
+            if learning is not None:
                 self._judge(worlds.view, before, worlds.outcome())
-        if self.scaler is not None and not warm:
-            self.scaler.learn(self.config.copies)
-        return worlds.outcome()
+        if learning is not None:
+            learning.learn(self.config.copies)
+        outcome = worlds.outcome()
+        rate, cost_bytes = outcome.throughput_rate.mean(), outcome.cost_bytes.sum(axis=1).mean()
+        return {"rate": float(rate), "cost_bytes": float(cost_bytes)}
 
     def _frame(self, worlds: ReplicaWorlds, episode: int) -> None:
         """One orchestration, then all slots of the frame, then what the dispatcher learns."""
@@ -189,64 +186,8 @@ class Training:
             view, grown("in_time"), grown("late") + grown("dropped"), grown("image_bytes") / payload
         )
 
-    def save(self, path: Path) -> None:
-        """Everything that the rest of the training depends on.
-
-        Raises:
-            RunError: it cannot be written.
-        """
-        halves = {"dispatch": self.dispatcher, "scale": self.scaler}
-        state: dict[str, Any] = {"config": asdict(self.config), "scenario": self.setting.name}
-        state |= {"curve": [tuple(line) for line in self.curve], "generator": torch.get_rng_state()}
-        state |= {name: _state_of(half) for name, half in halves.items() if half is not None}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(state, path.with_suffix(".part"))
-            path.with_suffix(".part").replace(path)
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {error}; check the path and its rights") from error
-
-    def load(self, path: Path) -> None:
-        """Go on with what `save` wrote.
-
-        Raises:
-            RunError: it is of another training.
-        """
-        state = torch.load(path, weights_only=True)
-        mine = asdict(self.config) | {"episodes": 0}
-        if state["config"] | {"episodes": 0} != mine or state["scenario"] != self.setting.name:
-            raise RunError(f"{path}: was made by another configuration; remove it, or use another --name")
-        self.curve = [EpisodeLine(*line) for line in state["curve"]]
-        for name, half in (("dispatch", self.dispatcher), ("scale", self.scaler)):
-            if half is not None:
-                for part, values in state[name].items():
-                    getattr(half, part).load_state_dict(values)
-        torch.set_rng_state(state["generator"])
-
-
-PAYLOAD_BYTES = 250e3  # mean, of one forwarded request in "rate"
-IMITATIONS = 16  # steps towards the orchestrator that is imitated, per frame
-
 
 def fates_of(worlds: ReplicaWorlds) -> Floats:
     """(W, R) 1 for requests that ended in time, 0 for late and dropped ones, nan for those under way."""
     state = worlds.state.truth.request["state"]
     return np.where(state == IN_TIME, 1.0, np.where((state == LATE) | (state == DROPPED), 0.0, np.nan))
-
-
-def _state_of(half: Dispatcher | Scaler) -> dict[str, Any]:
-    names = (
-        ("actor", "critic", "target", "fate", "adam") if isinstance(half, Dispatcher) else ("network", "adam")
-    )
-    return {name: getattr(half, name).state_dict() for name in names}
-
-
-def evaluate(
-    setting: TrainingSetting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
-) -> ServiceOutcome:
-    """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
-    drawn = setting.draw(seeds)
-    for policy in (dispatch, scale):
-        if hasattr(policy, "know"):
-            policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
-    return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
-from edgewise.learn.orchestration.export import export_scale
 from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
     SCARCE,
@@ -207,9 +206,10 @@ def _graph_delay(run: Run, worlds: ReplicaWorlds) -> None:
         return
     system = worlds.system
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "gpg.onnx"
-        export_scale(Scaler(system, ScaleConfig(), 0), path)
-        network = LearnedScaling("gpg", runner(path), False, True, (system.nodes, system.services))
+        Scaler(system, ScaleConfig(), 0).export(Path(folder) / "gpg")
+        network = LearnedScaling(
+            "gpg", runner(Path(folder) / "gpg.scale.onnx"), False, True, (system.nodes, system.services)
+        )
     network.reset(system)
     took = [_timed(lambda: network.scale(worlds.view))[0] for _ in range(50)]
     words = f"ms; median of {len(took)}, {worlds.system.nodes} nodes, the paper's network, fresh weights"

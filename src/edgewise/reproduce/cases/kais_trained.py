@@ -14,12 +14,12 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.learn.orchestration import run as runs
+from edgewise.learn.card import write_card
 from edgewise.learn.orchestration.cmmac import DispatchConfig
-from edgewise.learn.orchestration.export import export
 from edgewise.learn.orchestration.gpg import ScaleConfig
+from edgewise.learn.orchestration.judged import Fixed, evaluate
 from edgewise.learn.orchestration.settings import setting
-from edgewise.learn.orchestration.train import Fixed, Training, TrainingConfig, evaluate
+from edgewise.learn.orchestration.train import Training, TrainingConfig
 from edgewise.report.figures import new_axes
 from edgewise.reproduce.claims import at_least, measured, within
 from edgewise.reproduce.run import Run
@@ -51,10 +51,10 @@ def _trained(run: Run, name: str, where: str, config: TrainingConfig, kind: str 
     if path.exists():
         training.load(path)
 
-    def keep(line: object) -> None:
+    def keep(figures: object) -> None:
         run.step(f"training {name}: episode {len(training.curve)} of {config.episodes}")
         training.save(path)
-        if best is not None and is_best(np.array([line.rate for line in training.curve])):
+        if best is not None and is_best(np.array([line["rate"] for line in training.curve])):
             training.save(best)
 
     training.train(keep)
@@ -80,9 +80,9 @@ def _judged(run: Run, training: Training, stem: str) -> Floats:
     """(HELD_OUT,) rate of a training's networks on test worlds."""
     name = f"{stem}-{training.config.seed}"
     run.step(f"test worlds: {name}")
-    card = export(training, run.folder / "trained", name, {})
-    policies = runs.policies_of(training, card)
-    return evaluate(training.setting, *policies, run.seeds[:HELD_OUT]).throughput_rate
+    folder = run.folder / "trained"
+    card = write_card(folder, name, training.networks(folder / name))
+    return evaluate(training.setting, *training.found(card), run.seeds[:HELD_OUT]).throughput_rate
 
 
 def _size(config: TrainingConfig, seeds: int) -> str:
@@ -102,7 +102,7 @@ def _patterns(run: Run) -> None:
         before = np.array([_judged(run, training, f"k1-{kind}-fresh") for training in fresh])
         gains.append((after - before).mean(axis=0))
         last.append(after.mean(axis=1))
-        curves.append([[line.rate for line in training.curve] for training in trainings])
+        curves.append([[line["rate"] for line in training.curve] for training in trainings])
     least = min(gains, key=lambda gain: float(gain.mean()))
     size = f"{BOTH_ON}, {_size(BOTH, PATTERN_SEEDS)}"
     words = ", ".join(f"{k}: {g.mean():+.4f}" for k, g in zip(KINDS, gains, strict=True))

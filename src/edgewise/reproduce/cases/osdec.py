@@ -20,7 +20,7 @@ from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.deferral import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
-from edgewise.learn.defer.export import name_of
+from edgewise.learn.defer.situations import name_of
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.careful import Horizon
 from edgewise.policies.defer.forecast import Forecast
