@@ -23,7 +23,7 @@ def test_committed_weights_bring_the_load_of_the_paper() -> None:
     assert mean_load_qps(APPLICATIONS, constant(100.0), 480.0) > 1600.0
     weights = [application.weight for application in APPLICATIONS]
     assert weights == pytest.approx(fit_weights(APPLICATIONS).tolist(), rel=1e-3)
-    uniform = [replace(application, weight=1.0) for application in APPLICATIONS]
+    uniform = [application.model_copy(update={"weight": 1.0}) for application in APPLICATIONS]
     assert mean_load_qps(uniform, constant(60.0), 480.0) == pytest.approx(1836.0, rel=0.01)
 
 
@@ -42,7 +42,9 @@ def test_generated_streams_bring_the_load(per_min: float) -> None:
     "length_s", [(7.0, 7.0), (5.0, 10.0), (100.0, 900.0), (600.0, 1800.0), (480.0, 480.0)]
 )
 def test_queries_per_client_is_the_integral(length_s: tuple[float, float]) -> None:
-    application = Application("a", "t", (2.0, 6.0), 1.0, (1.0, 1.0), length_s)
+    application = Application(
+        name="a", task="t", rate_qps=(2.0, 6.0), size_bytes=1.0, deadline_s=(1.0, 1.0), length_s=length_s
+    )
 
     def stay_s(length: float) -> float:
         return quad(lambda left: min(length, left), 0.0, 480.0, points=[min(length, 479.0)])[0] / 480.0

@@ -33,7 +33,7 @@ def _arrays(scenario: Scenario) -> dict[str, str]:
         else:
             found[f"world.{field.name}"] = _sha(repr(value).encode())
     plain = {
-        "applications": [asdict(each) for each in streams.applications],
+        "applications": [each.model_dump() for each in streams.applications],
         "arrivals": streams.arrivals.steps,
         "timeline": [json.dumps(asdict(change), sort_keys=True, default=str) for change in scenario.timeline],
         "rest": [

@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from edgewise.config import dump_scenario, load_scenario
@@ -30,7 +28,6 @@ from edgewise.reproduce.seeds import (
     TEST,
     TRAINING,
     VALIDATION,
-    SeedSplit,
     kind_of,
     parse_seeds,
     refuse_test_seeds,
@@ -48,20 +45,6 @@ def test_ranges_are_disjoint_and_everyday_seeds_are_not_for_testing():
     assert ends == sorted(set(ends)) and ends[0] == 0
     assert {kind_of(seed) for seed in range(1000)} == {"training"}
     assert [kind_of(s) for s in (500_000, 1_000_000, 2_000_000)] == ["validation", "test", "fresh"]
-
-
-@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
-def test_splits_never_meet(training, validation, test):
-    split = SeedSplit.of(training, validation, test)
-    assert (len(split.training), len(split.validation), len(split.test)) == (training, validation, test)
-    assert not set(split.training) & set(split.validation) and not set(split.validation) & set(split.test)
-
-
-def test_a_split_with_seeds_of_another_kind_is_refused():
-    with pytest.raises(EdgewiseError, match="validation seed 3: is a training seed; use 500000"):
-        SeedSplit(range(5), range(3, 6), TEST_SEEDS)
-    with pytest.raises(EdgewiseError, match="test seed 0"):
-        SeedSplit(range(5), VALIDATION[:3], range(5))
 
 
 def test_test_seeds_are_refused_with_an_explanation():
@@ -148,7 +131,9 @@ def test_unfrozen_and_unreadable(tmp_path):
 
 def append(folder, k=0):
     claim = Claim.of(f"claim-{k}", "s", "edgewise", "p", Finding(1.0, (0.9, 1.1), 5), at_least(0.5))
-    return looks.append_look(folder, looks.Look("demo", CODE, [k], False, True, [claim] * 50, {"tiny": "9a"}))
+    return looks.append_look(
+        folder, "demo", CODE, [claim] * 50, seeds=[k], quick=False, finished=True, scenarios={"tiny": "9a"}
+    )
 
 
 def test_a_look_holds_what_was_seen_and_nothing_is_rewritten(tmp_path):
@@ -387,12 +372,18 @@ def test_a_changed_scenario_stops_the_run(tmp_path, register):
 
 
 def test_a_frozen_setting_may_not_change(tmp_path):
-    with pytest.raises(ScenarioError, match="setting 'ents': is not frozen; run `edgewise freeze ents` once"):
+    with pytest.raises(
+        ScenarioError, match="setting 'ents': is not frozen; run `edgewise freeze ents` once, "
+    ):
         frozen.check_setting("ents", "one", tmp_path)
     digest = frozen.freeze_setting("ents", "one", tmp_path)
     assert frozen.check_setting("ents", "one", tmp_path) == digest == hashlib.sha256(b"one").hexdigest()
     with pytest.raises(ScenarioError, match="differs from what was frozen"):
         frozen.check_setting("ents", "two", tmp_path)
+    text = frozen.setting_text({"nodes": {"speed": 1.0}})
+    frozen.freeze_setting("osdec", text, tmp_path)
+    with pytest.raises(ScenarioError, match=r"nodes\.speed was 1\.0, now 2\.0"):
+        frozen.check_setting("osdec", text.replace("1.0", "2.0"), tmp_path)
     with pytest.raises(ScenarioError, match="is frozen since"):
         frozen.freeze_setting("ents", "two", tmp_path)
 

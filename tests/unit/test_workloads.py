@@ -38,7 +38,8 @@ def test_streams_keep_their_invariants(seed: int, first: float, later: list[tupl
     for stream in streams:
         application: Application = applications[stream.application]
         assert 0 <= stream.open_s < stream.close_s <= scenario.duration_s
-        assert scenario.streams.arrivals.rate_per_min(stream.open_s) > 0
+        started = [rate for at_s, rate in scenario.streams.arrivals.steps if at_s <= stream.open_s]
+        assert started[-1] > 0
         assert application.rate_qps[0] <= stream.rate_qps <= application.rate_qps[1]
         assert application.deadline_s[0] <= stream.deadline_s <= application.deadline_s[1]
         assert stream.close_s - stream.open_s <= application.length_s[1] + 1e-9

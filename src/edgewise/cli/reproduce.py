@@ -121,7 +121,7 @@ def _print_known() -> None:
     table = Table("name", "claims", "seeds (quick)", "paper", box=None)
     for what in runs.registered().values():
         table.add_row(
-            what.name, str(len(what.claims)), f"{what.seeds} ({what.quick_seeds})", escape(what.paper)
+            what.name, str(len(what.claims)), f"{what.seeds[0]} ({what.seeds[1]})", escape(what.paper)
         )
     out.print(table)
 

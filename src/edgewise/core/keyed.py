@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Floats
 from edgewise.core.compiled import kernel
 from edgewise.model.keyed import (
     GAMMA,
@@ -36,9 +36,7 @@ from edgewise.model.keyed import (
     Purpose,
     Words,
     bits,
-    finalise,
     uniform,
-    units,
 )
 
 __all__ = [
@@ -202,6 +200,24 @@ def normal_pair_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> 
     return normal_from(finalise_of(prefix, counter)), normal_from(finalise_of(prefix, counter + SECOND))
 
 
+@kernel
+def _exponentials(words: Words) -> Floats:
+    """`exponential_from` of each word."""
+    found = np.empty(words.size)
+    for i in range(words.size):
+        found[i] = exponential_from(words[i])
+    return found
+
+
+@kernel
+def _normals(words: Words) -> Floats:
+    """`normal_from` of each word."""
+    found = np.empty(words.size)
+    for i in range(words.size):
+        found[i] = normal_from(words[i])
+    return found
+
+
 def exponential(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -> Any:
     """The draws of `exponential_of`; a float when entity and counter are scalars."""
     return _shaped(_exponentials, bits(seed, purpose, entity, counter))
@@ -213,59 +229,5 @@ def normal(seed: int, purpose: int, entity: ArrayLike, counter: ArrayLike = 0) -
 
 
 def _shaped(draw: Callable[[Words], Floats], words: Words) -> Any:
-    with np.errstate(over="ignore"):
-        draws = draw(words.reshape(-1)).reshape(words.shape)
+    draws = draw(words.reshape(-1)).reshape(words.shape)
     return float(draws) if draws.ndim == 0 else draws
-
-
-def _after(words: Words, which: int) -> Words:
-    return finalise(words + GAMMA * np.uint64(which))
-
-
-def _points(words: Words) -> tuple[Ints, Floats]:
-    """Layer and place across it, as `part_of`, of each word."""
-    return (words & LAYER).astype(np.int64), ((words >> S12).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _exponentials(words: Words) -> Floats:
-    """`exponential_from` of each word."""
-    found, left = np.zeros(words.size), np.arange(words.size)
-    while left.size:
-        layer, part = _points(words)
-        x, low, high = part * EXPONENTIAL_EDGE[layer], EXPONENTIAL_EDGE[layer], EXPONENTIAL_EDGE[layer + 1]
-        inside, tail, then = x < high, layer == 0, _after(words, AGAIN)
-        height = np.exp(-low) + units(then) * (np.exp(-high) - np.exp(-low))
-        taken = inside | (~tail & (height < np.exp(-x)))
-        found[left] += np.where(taken, x, np.where(tail, EXPONENTIAL_TAIL, 0.0))
-        words, left = np.where(tail, then, _after(then, AGAIN))[~taken], left[~taken]
-    return found
-
-
-def _normals(words: Words) -> Floats:
-    """`normal_from` of each word."""
-    found, left = np.zeros(words.size), np.arange(words.size)
-    while left.size:
-        layer, part = _points(words)
-        low, high = NORMAL_EDGE[layer], NORMAL_EDGE[layer + 1]
-        x, then = (2.0 * part - 1.0) * low, _after(words, AGAIN)
-        inside = np.abs(x) < high
-        base = np.exp(-0.5 * low**2)
-        height = base + units(then) * (np.exp(-0.5 * high**2) - base)
-        tail = ~inside & (layer == 0)
-        taken = inside | tail | (height < np.exp(-0.5 * x * x))
-        found[left] = x
-        found[left[tail]] = np.copysign(_normal_tails(then[tail]), x[tail])
-        words, left = _after(then, AGAIN)[~taken], left[~taken]
-    return found
-
-
-def _normal_tails(words: Words) -> Floats:
-    """`_normal_tail` of each word."""
-    found, left = np.zeros(words.size), np.arange(words.size)
-    while left.size:
-        further = _exponentials(words) / NORMAL_TAIL
-        found[left] = NORMAL_TAIL + further
-        enough = 2.0 * _exponentials(_after(words, TAIL_SECOND)) > further * further
-        refused = ~(enough & (found[left] < LARGEST_NORMAL))
-        words, left = _after(words, TAIL_AGAIN)[refused], left[refused]
-    return found

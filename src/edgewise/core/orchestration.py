@@ -114,100 +114,12 @@ class ReplicaView(NamedTuple):
         """W."""
         return int(self.world.size)
 
-    @property
-    def seed(self) -> NDArray[np.uint64]:
-        """(W,) key of policies' own draws."""
-        return self.world["seed"]
-
-    @property
-    def clock_s(self) -> Floats:
-        """(W,) start of the slot."""
-        return self.world["clock_s"]
-
-    @property
-    def cloud_delay_s(self) -> Floats:
-        """(W,) measured delay to the cloud."""
-        return self.world["cloud_delay_s"]
-
-    @property
-    def head(self) -> Ints:
-        """(W, B) id of the request to dispatch, or -1."""
-        return self.site["head"]
-
-    @property
-    def head_service(self) -> Ints:
-        """(W, B) its service, or -1."""
-        return self.site["head_service"]
-
-    @property
-    def head_deadline_s(self) -> Floats:
-        """(W, B) its latest end."""
-        return self.site["head_deadline_s"]
-
-    @property
-    def head_service_s(self) -> Floats:
-        """(W, B) its time on a replica."""
-        return self.site["head_service_s"]
-
-    @property
-    def head_cpu_cores(self) -> Floats:
-        """(W, B) its cores."""
-        return self.site["head_cpu_cores"]
-
-    @property
-    def head_memory_bytes(self) -> Floats:
-        """(W, B) its memory."""
-        return self.site["head_memory_bytes"]
-
-    @property
-    def head_payload_bytes(self) -> Floats:
-        """(W, B) its payload."""
-        return self.site["head_payload_bytes"]
-
-    @property
-    def site_queue(self) -> Ints:
-        """(W, B) requests that wait at each site."""
-        return self.site["site_queue"]
-
-    @property
-    def waiting(self) -> Ints:
-        """(W, N + 1, S) requests sent and not begun."""
-        return self.replicas["waiting"]
-
-    @property
-    def waiting_s(self) -> Floats:
-        """(W, N + 1, S) sum of their service times."""
-        return self.replicas["waiting_s"]
-
-    @property
-    def busy(self) -> Ints:
-        """(W, N + 1, S) requests worked on."""
-        return self.replicas["busy"]
-
-    @property
-    def ready(self) -> Ints:
-        """(W, N + 1, S) replicas that can serve."""
-        return self.replicas["ready"]
-
-    @property
-    def starting(self) -> Ints:
-        """(W, N + 1, S) replicas that start."""
-        return self.replicas["starting"]
-
-    @property
-    def removing(self) -> Ints:
-        """(W, N + 1, S) replicas that go when idle."""
-        return self.replicas["removing"]
-
-    @property
-    def free_cpu_cores(self) -> Floats:
-        """(W, M) free cores of each machine."""
-        return self.machine["free_cpu_cores"]
-
-    @property
-    def free_memory_bytes(self) -> Floats:
-        """(W, M) free memory of each machine."""
-        return self.machine["free_memory_bytes"]
+    def __getattr__(self, field: str) -> NDArray[Any]:
+        """A field of the records as an array of its own: `view.ready` is (W, N + 1, S)."""
+        for rows in (self.world, self.site, self.replicas, self.machine):
+            if field in (rows.dtype.names or ()):
+                return rows[field]
+        raise AttributeError(f"a ReplicaView has no {field!r}")
 
     @property
     def has_layer(self) -> Bools:

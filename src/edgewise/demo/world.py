@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,12 @@ def _timed(kind: str, pixels: np.ndarray[Any, np.dtype[np.float32]], repeats: in
 def applications() -> tuple[Application, ...]:
     """The ten reference applications with their deadlines, rates and mix; each finds or reads text."""
     return tuple(
-        replace(a, task=READ if a.name in READERS else FIND, size_bytes=float(payload_bytes(a.name)))
+        a.model_copy(
+            update={
+                "task": READ if a.name in READERS else FIND,
+                "size_bytes": float(payload_bytes(a.name)),
+            }
+        )
         for a in load_scenario("three-tier").streams.applications
     )
 

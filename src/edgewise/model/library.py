@@ -96,16 +96,8 @@ def _merged(base: Sequence[Named], changes: Sequence[Named]) -> tuple[Named, ...
 
     A name twice among the changes stays twice, so that it is found out later.
     """
-    new: dict[str, Named] = {change.name: change for change in changes}
-    replaced: set[str] = set()
-    result: list[Named] = []
-    for entry in base:
-        result.append(new.get(entry.name, entry))
-        if entry.name in new:
-            replaced.add(entry.name)
-    for change in changes:
-        if change.name in replaced:
-            replaced.discard(change.name)
-        else:
-            result.append(change)
-    return tuple(result)
+    new: dict[str, Named] = {change.name: change for change in reversed(changes)}
+    replaced = {entry.name for entry in base} & new.keys()
+    left: list[Named] = [c for c in changes if c.name not in replaced or c is not new[c.name]]
+    merged: list[Named] = [new.get(entry.name, entry) for entry in base]
+    return tuple(merged + left)

@@ -37,32 +37,7 @@ from edgewise.model.topology import Topology
 
 PATTERNS = {"burst": (20.0, 60.0, 100.0), "steady": (60.0, 40.0, 20.0)}  # clients/min (ASET, section V-B)
 PATTERN_STEP_S = 150.0
-
-
-@dataclass(frozen=True, slots=True)
-class Application:
-    """What clients run: each client opens one stream of one application.
-
-    Attributes:
-        rate_qps, deadline_s, length_s: (lowest, highest) of a stream's queries/s, tolerated
-            end-to-end delay and length; drawn uniformly.
-        size_bytes: payload of a query.
-        min_accuracy: least accuracy of the model, in the task's metric.
-        weight: relative share of the clients who run it.
-        priority: larger is more important.
-        arrivals: "periodic" or "poisson" queries within a stream.
-    """
-
-    name: str
-    task: str
-    rate_qps: tuple[float, float]
-    size_bytes: float
-    deadline_s: tuple[float, float]
-    length_s: tuple[float, float]
-    min_accuracy: float = 0.0
-    weight: float = 1.0
-    priority: int = 0
-    arrivals: str = "periodic"
+Application = ApplicationSpec  # what clients run: each opens one stream of one application
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +49,6 @@ class Arrivals:
     """
 
     steps: tuple[tuple[float, float], ...]
-
-    def rate_per_min(self, time_s: float) -> float:
-        """Clients per minute at each site at `time_s`."""
-        return [rate for start, rate in self.steps if start <= time_s][-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +183,7 @@ def _streams(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Stream
     if of is None or not isinstance(of.applications, tuple):
         return Streams()
     check_applications(of.applications, catalog, problems)
-    applications = tuple(_application(application) for application in of.applications)
-    return Streams(applications, Arrivals(_steps(of.arrivals, spec.duration_s)), of.lease_s, of.burst)
+    return Streams(of.applications, Arrivals(_steps(of.arrivals, spec.duration_s)), of.lease_s, of.burst)
 
 
 def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], ...]:
@@ -222,18 +192,3 @@ def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], 
     rates = PATTERNS[spec.pattern]
     count = math.ceil(duration_s / PATTERN_STEP_S)
     return tuple((k * PATTERN_STEP_S, rates[k % len(rates)]) for k in range(count))
-
-
-def _application(spec: ApplicationSpec) -> Application:
-    return Application(
-        name=spec.name,
-        task=spec.task,
-        rate_qps=spec.rate_qps,
-        size_bytes=spec.size_bytes,
-        deadline_s=spec.deadline_s,
-        length_s=spec.length_s,
-        min_accuracy=spec.min_accuracy,
-        weight=spec.weight,
-        priority=spec.priority,
-        arrivals=spec.arrivals,
-    )

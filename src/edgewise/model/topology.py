@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -127,9 +127,6 @@ class WayTable(Sequence[Way]):
         site, cluster = divmod(range(len(self))[index], len(self.clusters))
         delay_s, deviation_s, bandwidth_bps = (float(array[site, cluster]) for array in self.arrays)
         return Way(self.sites[site], self.clusters[cluster], delay_s, deviation_s, bandwidth_bps)
-
-    def __iter__(self) -> Iterator[Way]:
-        return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WayTable):

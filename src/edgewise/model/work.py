@@ -1,4 +1,4 @@
-"""What is to be done: streams, queries, requests, task graphs, deferrable jobs."""
+"""What is to be done: streams, task graphs, deferrable jobs."""
 
 from __future__ import annotations
 
@@ -38,28 +38,6 @@ class Stream:
     min_accuracy: float
     priority: int = 0
     arrivals: str = "periodic"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One inference of a stream."""
-
-    stream: int
-    number: int
-    sent_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A single piece of work for a service (KaiS): no stream behind it."""
-
-    id: int
-    site: int
-    service: str
-    arrival_s: float
-    deadline_s: float
-    resources: Resources
-    size_bytes: float
 
 
 @dataclass(frozen=True, slots=True)

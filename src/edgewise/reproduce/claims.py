@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -179,17 +179,7 @@ class Claim:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, in the order of the attributes."""
-        return {
-            "id": self.id,
-            "statement": self.statement,
-            "method": self.method,
-            "paper": self.paper,
-            "estimate": self.estimate,
-            "ci": None if self.ci is None else list(self.ci),
-            "n": self.n,
-            "status": self.status,
-            "detail": self.detail,
-        }
+        return asdict(self) | {"ci": None if self.ci is None else list(self.ci)}
 
 
 def _judge(finding: Finding, criterion: Criterion) -> tuple[Status, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from edgewise.report.records import write_whole
 
 def sha256(scenario: Scenario) -> str:
     """SHA-256 of the resolved scenario, as `sha256sum` of its `dump_scenario` gives it."""
-    return hashlib.sha256(dump_scenario(scenario).encode()).hexdigest()
+    return _digest(dump_scenario(scenario).encode())
 
 
 def read_frozen(folder: Path) -> dict[str, dict[str, str]]:
@@ -57,52 +57,7 @@ def freeze(name: str | Path, folder: Path) -> tuple[str, str]:
         RunError: it cannot be written.
     """
     scenario = load_scenario(name)
-    frozen = read_frozen(folder)
-    if scenario.name in frozen:
-        raise ScenarioError(
-            f"scenario {scenario.name!r}: is frozen since {frozen[scenario.name]['date']} and stays as it "
-            "is; for another scenario give the file another `name` and freeze that"
-        )
-    digest = sha256(scenario)
-    entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
-    write_whole(_copy(folder, scenario.name), dump_scenario(scenario), "frozen scenario")
-    text = json.dumps(frozen | {scenario.name: entry}, indent=2, sort_keys=True) + "\n"
-    write_whole(folder / "frozen.json", text, "frozen scenarios")
-    return scenario.name, digest
-
-
-def check_frozen(scenario: Scenario, folder: Path) -> str:
-    """The SHA-256 of a scenario that is as it was frozen.
-
-    A later edgewise may write scenarios with more keys; what was frozen is then read and written
-    anew by this edgewise, and that is compared.
-
-    Raises:
-        ScenarioError: it is not frozen, or differs from what was frozen; the message names what differs.
-        RunError: frozen.json cannot be read.
-    """
-    entry = read_frozen(folder).get(scenario.name)
-    if entry is None:
-        raise ScenarioError(
-            f"scenario {scenario.name!r}: is not frozen, and claims need one that was fixed beforehand; "
-            "run `edgewise freeze SCENARIO` once, before tuning anything on it"
-        )
-    digest = sha256(scenario)
-    if digest == entry["sha256"]:
-        return digest
-    copy = _copy(folder, scenario.name)
-    where = _difference(scenario, copy, entry["sha256"])
-    if where is None:
-        return entry["sha256"]
-    raise ScenarioError(
-        f"scenario {scenario.name!r}: differs from what was frozen on {entry['date']}: {where}. "
-        "Undo the change, or give the changed scenario another `name` and freeze that as a new one"
-    )
-
-
-def setting_text(setting: Mapping[str, Any]) -> str:
-    """Constants as the JSON text whose SHA-256 is compared."""
-    return json.dumps(setting, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    return scenario.name, _freeze(f"{scenario.name}.yaml", dump_scenario(scenario), folder)
 
 
 def freeze_setting(name: str, text: str, folder: Path) -> str:
@@ -116,15 +71,32 @@ def freeze_setting(name: str, text: str, folder: Path) -> str:
         ScenarioError: something of that name is frozen already.
         RunError: it cannot be written.
     """
-    frozen = read_frozen(folder)
-    if name in frozen:
-        raise ScenarioError(f"setting {name!r}: is frozen since {frozen[name]['date']} and stays as it is")
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
-    write_whole(folder / "frozen" / f"{name}.json", text, "frozen setting")
-    listed = json.dumps(frozen | {name: entry}, indent=2, sort_keys=True) + "\n"
-    write_whole(folder / "frozen.json", listed, "frozen scenarios")
-    return digest
+    return _freeze(f"{name}.json", text, folder)
+
+
+def check_frozen(scenario: Scenario, folder: Path) -> str:
+    """The SHA-256 of a scenario that is as it was frozen.
+
+    A later edgewise may write scenarios with more keys; what was frozen is then read and written
+    anew by this edgewise, and that is compared.
+
+    Raises:
+        ScenarioError: it is not frozen, or differs from what was frozen; the message names what differs.
+        RunError: frozen.json cannot be read.
+    """
+
+    def plain(read: Scenario) -> Any:
+        return read.spec.model_dump(mode="json", exclude_none=True)
+
+    file, text = f"{scenario.name}.yaml", dump_scenario(scenario)
+    return _check(
+        file, text, folder, lambda copy: _first_difference("", plain(load_scenario(copy)), plain(scenario))
+    )
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """Constants as the JSON text whose SHA-256 is compared."""
+    return json.dumps(setting, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def check_setting(name: str, text: str, folder: Path) -> str:
@@ -134,38 +106,64 @@ def check_setting(name: str, text: str, folder: Path) -> str:
         ScenarioError: it is not frozen, or differs from what was frozen; the message names what differs.
         RunError: frozen.json cannot be read.
     """
-    entry = read_frozen(folder).get(name)
-    if entry is None:
-        raise ScenarioError(f"setting {name!r}: is not frozen; run `edgewise freeze {name}` once")
-    if hashlib.sha256(text.encode()).hexdigest() == entry["sha256"]:
-        return entry["sha256"]
-    try:
-        then = json.loads((folder / "frozen" / f"{name}.json").read_text(encoding="utf-8"))
-        where = _first_difference("", then, json.loads(text)) or "its copy was changed after it was frozen"
-    except (OSError, ValueError):
-        where = "no readable copy of it"
-    raise ScenarioError(
-        f"setting {name!r}: differs from what was frozen on {entry['date']}: {where}. Undo the change"
+    return _check(
+        f"{name}.json",
+        text,
+        folder,
+        lambda copy: _first_difference("", json.loads(copy.read_text(encoding="utf-8")), json.loads(text)),
     )
 
 
-def _copy(folder: Path, name: str) -> Path:
-    return folder / "frozen" / f"{name}.yaml"
-
-
-def _difference(scenario: Scenario, copy: Path, digest: str) -> str | None:
-    """The first key that differs from the frozen copy; None when nothing does."""
-    try:
-        same_text = hashlib.sha256(copy.read_bytes()).hexdigest() == digest
-        then = load_scenario(copy)
-    except (OSError, ScenarioError):
-        return (
-            f"its SHA-256 is {sha256(scenario)[:12]}…, frozen was {digest[:12]}… (no readable copy in {copy})"
+def _freeze(file: str, text: str, folder: Path) -> str:
+    """Write a copy, and its SHA-256 and today's date beside it."""
+    name, frozen = Path(file).stem, read_frozen(folder)
+    if name in frozen:
+        raise ScenarioError(
+            f"{_kind(file)} {name!r}: is frozen since {frozen[name]['date']} and stays as it is; for "
+            "another one choose another `name` and freeze that"
         )
-    if not same_text:
-        return f"{copy} was changed after it was frozen"
-    before, now = (each.spec.model_dump(mode="json", exclude_none=True) for each in (then, scenario))
-    return _first_difference("", before, now)
+    digest = _digest(text.encode())
+    entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
+    write_whole(folder / "frozen" / file, text, "frozen copy")
+    listed = json.dumps(frozen | {name: entry}, indent=2, sort_keys=True) + "\n"
+    write_whole(folder / "frozen.json", listed, "list of what is frozen")
+    return digest
+
+
+def _check(file: str, text: str, folder: Path, difference: Callable[[Path], str | None]) -> str:
+    """The SHA-256 of what was frozen, if it is this text, or nothing differs but how it is written.
+
+    Args:
+        difference: from the copy of what was frozen, in words.
+    """
+    name, copy = Path(file).stem, folder / "frozen" / file
+    entry = read_frozen(folder).get(name)
+    if entry is None:
+        raise ScenarioError(
+            f"{_kind(file)} {name!r}: is not frozen; run `edgewise freeze {name}` once, before tuning "
+            "anything on it: claims need what was fixed beforehand"
+        )
+    if _digest(text.encode()) == entry["sha256"]:
+        return entry["sha256"]
+    try:
+        changed = _digest(copy.read_bytes()) != entry["sha256"]
+        where = f"{copy} was changed after it was frozen" if changed else difference(copy)
+    except (OSError, ValueError, ScenarioError):
+        where = f"its SHA-256 is {_digest(text.encode())[:12]}…, and there is no readable copy in {copy}"
+    if where is None:
+        return entry["sha256"]
+    raise ScenarioError(
+        f"{_kind(file)} {name!r}: differs from what was frozen on {entry['date']}: {where}. "
+        "Undo the change, or give what is changed another `name` and freeze that as a new one"
+    )
+
+
+def _kind(file: str) -> str:
+    return "scenario" if file.endswith(".yaml") else "setting"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _first_difference(path: str, then: Any, now: Any) -> str | None:

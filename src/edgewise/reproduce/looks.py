@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,62 +25,53 @@ except ImportError:  # not on this system: a line is then one write to a file op
     fcntl = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One use of test seeds.
+def append_look(
+    folder: Path,
+    paper: str,
+    code: CodeVersion,
+    claims: Sequence[Claim],
+    *,
+    seeds: Sequence[int],
+    quick: bool,
+    finished: bool,
+    scenarios: Mapping[str, str],
+) -> Path:
+    """Add one use of test seeds, now, to the log in `folder`, which is made, under a lock.
 
-    Attributes:
+    Args:
         paper: name of the reproduction.
         code: that ran.
+        claims: as far as they were made.
         seeds: that were used.
         quick: whether it was a quick run.
         finished: false when it ended early: its figures may have been seen.
-        claims: as far as they were made.
         scenarios: name → SHA-256.
-    """
-
-    paper: str
-    code: CodeVersion
-    seeds: Sequence[int]
-    quick: bool
-    finished: bool
-    claims: Sequence[Claim]
-    scenarios: Mapping[str, str]
-
-    def line(self) -> str:
-        """The look, taken now, as one line of JSON."""
-        keys = ("id", "estimate", "ci", "status")
-        claims = [{key: claim.as_dict()[key] for key in keys} for claim in self.claims]
-        look = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "paper": self.paper,
-            "commit": self.code.commit,
-            "dirty": self.code.dirty,
-            "version": self.code.version,
-            "seeds": list(self.seeds),
-            "quick": self.quick,
-            "finished": self.finished,
-            "claims": claims,
-            "scenarios": dict(self.scenarios),
-        }
-        return json.dumps(look, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def append_look(folder: Path, look: Look) -> Path:
-    """Add one line to the log in `folder`, which is made, under a lock.
-
     Returns:
         the log.
     Raises:
         RunError: it cannot be written.
     """
+    keys = ("id", "estimate", "ci", "status")
+    look = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "paper": paper,
+        "commit": code.commit,
+        "dirty": code.dirty,
+        "version": code.version,
+        "seeds": list(seeds),
+        "quick": quick,
+        "finished": finished,
+        "claims": [{key: claim.as_dict()[key] for key in keys} for claim in claims],
+        "scenarios": dict(scenarios),
+    }
+    line = json.dumps(look, ensure_ascii=False, allow_nan=False) + "\n"
     path = folder / LOOKS
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", buffering=0) as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(look.line().encode())
+            file.write(line.encode())
             os.fsync(file.fileno())
     except OSError as error:
         raise RunError(f"cannot add a look to {path}: {error}; check the path and its rights") from error

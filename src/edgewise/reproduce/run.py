@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
@@ -28,7 +29,7 @@ from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
 from edgewise.reproduce.frozen import check_frozen, check_setting, sha256
-from edgewise.reproduce.looks import Look, append_look
+from edgewise.reproduce.looks import append_look
 from edgewise.reproduce.place import CodeVersion, checkout, code
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
 
@@ -42,30 +43,38 @@ class Reproduction:
 
     Attributes:
         name: on the command line.
+        measure: makes the claims.
         paper: what is reproduced, for people.
         claims: id → statement, in the order of the report.
         ours: ids of the claims about a method of edgewise's own, see `Claim.method`.
         trained: ids of the claims that need training runs, which lie in docs/results and not in a wheel.
-        seeds, quick_seeds: how many test seeds a full and a quick run use.
-        measure: makes the claims.
+        seeds: how many test seeds a full and a quick run use.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
-        frozen_as: its name among what is frozen; empty for the reproduction's own.
+        frozen_as: its name among what is frozen.
+    Raises:
+        EdgewiseError: `ours` or `trained` names a claim that is not declared.
     """
 
     name: str
+    measure: Callable[[Run], None]
     paper: str
     claims: Mapping[str, str]
-    ours: Collection[str]
-    trained: Collection[str]
-    seeds: int
-    quick_seeds: int
-    measure: Callable[[Run], None]
+    ours: Collection[str] = ()
+    trained: Collection[str] = ()
+    seeds: tuple[int, int] = (20, 5)
     setting: Callable[[], str] | None = None
     frozen_as: str = ""
 
+    def __post_init__(self) -> None:
+        for which in ("ours", "trained"):
+            for strange in sorted(set(getattr(self, which)) - set(self.claims)):
+                raise EdgewiseError(
+                    f"reproduction {self.name!r}: {which} names {strange!r}, which is no declared claim"
+                )
+
     def test_seeds(self, quick: bool) -> range:
         """The first seeds of the test range."""
-        return range(TEST.start, TEST.start + (self.quick_seeds if quick else self.seeds))
+        return range(TEST.start, TEST.start + self.seeds[quick])
 
     def method(self, id: str) -> Method:
         """Whose method a claim is about."""
@@ -75,43 +84,11 @@ class Reproduction:
 _registered: dict[str, Reproduction] = {}
 
 
-def reproduction(
-    name: str,
-    *,
-    paper: str,
-    claims: Mapping[str, str],
-    ours: Collection[str] = (),
-    trained: Collection[str] = (),
-    seeds: tuple[int, int] = (20, 5),
-    setting: Callable[[], str] | None = None,
-    frozen_as: str = "",
-) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Register a function as the reproduction `name`; see `Reproduction` for the arguments.
-
-    Args:
-        seeds: how many test seeds a full and a quick run use.
-
-    Raises:
-        EdgewiseError: `ours` or `trained` names a claim that is not declared.
-    """
-    for which, ids in (("ours", ours), ("trained", trained)):
-        for strange in sorted(set(ids) - set(claims)):
-            raise EdgewiseError(
-                f"reproduction {name!r}: {which} names {strange!r}, which is no declared claim"
-            )
+def reproduction(name: str, **what: Any) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+    """Register a function as the reproduction `name`; `what` are the other attributes of `Reproduction`."""
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
-        _registered[name] = Reproduction(
-            name,
-            paper,
-            dict(claims),
-            frozenset(ours),
-            frozenset(trained),
-            *seeds,
-            measure,
-            setting,
-            frozen_as or name,
-        )
+        _registered[name] = Reproduction(name, measure, **{"frozen_as": name} | what)
         return measure
 
     return register
@@ -317,5 +294,13 @@ def _training(what: Reproduction, results: Path, evidence: Path | None, quick: b
 def _note(run: Run, made_by: CodeVersion, finished: bool) -> None:
     if any(kind_of(seed) == "test" for seed in run.seeds):
         claims = run.finished_claims() if finished else tuple(run.claims.values())
-        look = Look(run.what.name, made_by, run.seeds, run.quick, finished, claims, run.scenarios)
-        append_look(run.results, look)
+        append_look(
+            run.results,
+            run.what.name,
+            made_by,
+            claims,
+            seeds=run.seeds,
+            quick=run.quick,
+            finished=finished,
+            scenarios=run.scenarios,
+        )

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from edgewise.errors import EdgewiseError
@@ -28,36 +27,6 @@ def kind_of(seed: int) -> Kind:
     if seed in VALIDATION:
         return "validation"
     return "test" if seed in TEST else "fresh"
-
-
-@dataclass(frozen=True, slots=True)
-class SeedSplit:
-    """Seeds of one study.
-
-    Attributes:
-        training, validation, test: parts of the ranges of this module, so they never meet.
-    Raises:
-        EdgewiseError: a seed lies outside the range of its part.
-    """
-
-    training: range
-    validation: range
-    test: range
-
-    def __post_init__(self) -> None:
-        for name, whole in (("training", TRAINING), ("validation", VALIDATION), ("test", TEST)):
-            strange = [seed for seed in getattr(self, name) if seed not in whole]
-            if strange:
-                raise EdgewiseError(
-                    f"{name} seed {strange[0]}: is a {kind_of(strange[0])} seed; "
-                    f"use {whole.start} to {whole.stop - 1}"
-                )
-
-    @classmethod
-    def of(cls, training: int, validation: int, test: int) -> SeedSplit:
-        """The first so many seeds of each range."""
-        parts = ((TRAINING, training), (VALIDATION, validation), (TEST, test))
-        return cls(*(range(whole.start, whole.start + count) for whole, count in parts))
 
 
 def refuse_test_seeds(seeds: Iterable[int]) -> None:

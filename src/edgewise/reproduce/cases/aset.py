@@ -29,8 +29,9 @@ from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
 from edgewise.policies.cards import SHIPPED
 from edgewise.policies.dispatch.meta import ALL, PAPER
-from edgewise.report.figures import legend_below, new_axes
+from edgewise.report.figures import new_axes
 from edgewise.report.statistics import PairedComparison, compare
+from edgewise.reproduce.charts import chart
 from edgewise.reproduce.claims import (
     Finding,
     at_least,
@@ -54,6 +55,7 @@ RATES = (20, 40, 80, 100)  # clients per minute, besides 60
 PATTERNS = ("full-edge-burst", "full-edge-steady")
 SCARCE = {"scarce": "full-edge-scarce", "scarce-burst": "full-edge-scarce-burst"}  # by ids of claims
 POINT = 0.01
+ANSWERED = "queries answered in time"  # a label
 FEW = 2  # seeds of the policies that only figures show
 PROCESSES = max(1, min(os.cpu_count() or 1, 8))
 
@@ -255,14 +257,18 @@ def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
     share = [float(np.quantile(figures.switch_s[1:], 0.95)) * per_s for figures in each]
     detail = f"p95 of a choice × streams/s; median choice {1e3 * float(np.median(taken)):.2f} ms"
     run.claim("a6-switch-time", measured(share, detail), at_most(0.1))
-    drawn, axes = new_axes(7.0, 4.0, "Time of a policy switch, and between two streams")
-    axes.step(taken, np.arange(1, taken.size + 1) / taken.size, label="switch")
     gaps = np.logspace(-5, 1, 200)
-    axes.plot(gaps, 1.0 - np.exp(-per_s * gaps), "--", label=f"between streams ({per_s:.3g} per s)")
-    axes.set_xscale("log")
-    axes.set_xlabel("seconds", fontsize=9)
-    axes.set_ylabel("share at most that long", fontsize=9)
-    legend_below(axes, 2)
+    with chart(
+        7.0,
+        4.0,
+        "Time of a policy switch, and between two streams",
+        "seconds",
+        "share at most that long",
+        columns=2,
+    ) as (drawn, axes):
+        axes.step(taken, np.arange(1, taken.size + 1) / taken.size, label="switch")
+        axes.plot(gaps, 1.0 - np.exp(-per_s * gaps), "--", label=f"between streams ({per_s:.3g} per s)")
+        axes.set_xscale("log")
     run.figure("a6-switch-time", drawn)
 
 
@@ -295,12 +301,16 @@ def _rates(run: Run, runs: Runs) -> None:
         run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), at_least(0.0))
         for name, values in success(found).items():
             curves.setdefault(name, []).append(float(values.mean()))
-    drawn, axes = new_axes(8.0, 4.2, "full-edge: success over arrival rate")
-    for name, curve in curves.items():
-        axes.plot(RATES, curve, marker="o", linewidth=2.5 if name in LEARNED else 1.0, label=name)
-    axes.set_xlabel("clients per minute and antenna", fontsize=9)
-    axes.set_ylabel("queries answered in time", fontsize=9)
-    legend_below(axes, 4)
+    with chart(
+        8.0,
+        4.2,
+        "full-edge: success over arrival rate",
+        "clients per minute and antenna",
+        ANSWERED,
+        columns=4,
+    ) as (drawn, axes):
+        for name, curve in curves.items():
+            axes.plot(RATES, curve, marker="o", linewidth=2.5 if name in LEARNED else 1.0, label=name)
     run.figure("a4-rates", drawn)
 
 
@@ -335,15 +345,15 @@ def _robustness(run: Run, runs: Runs) -> None:
 
 
 def _plateau(run: Run) -> None:
-    drawn, axes = new_axes(8.0, 4.2, "Success of training episodes, mean of ten")
     changes = []
-    for topology in ("dc-cloud", "co-dc-cloud", "full-edge"):
-        curve = np.array(card(f"aset-{topology}")["curve"])
-        changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
-        axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
-    axes.set_xlabel("episode", fontsize=9)
-    axes.set_ylabel("success", fontsize=9)
-    legend_below(axes, 3)
+    with chart(8.0, 4.2, "Success of training episodes, mean of ten", "episode", "success", columns=3) as (
+        drawn,
+        axes,
+    ):
+        for topology in ("dc-cloud", "co-dc-cloud", "full-edge"):
+            curve = np.array(card(f"aset-{topology}")["curve"])
+            changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
+            axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
     run.figure("a7-learning", drawn)
     worst = max(changes, key=abs)
     finding: Finding = exact(worst, "largest change of three topologies")
@@ -372,14 +382,11 @@ def over_time(
     found: Mapping[str, Sequence[Figures]], scenario: Scenario, bound: float | None, title: str
 ) -> Figure:
     """Success of each window, mean over seeds; the bound as a line."""
-    drawn, axes = new_axes(8.0, 4.2, title)
-    for name, each in found.items():
-        mean = np.mean([figures.windows for figures in each], axis=0)
-        start_s = scenario.window_s * np.arange(mean.size)
-        axes.plot(start_s, mean, linewidth=2.5 if name in LEARNED else 1.0, label=name)
-    if bound is not None:
-        axes.axhline(bound, color="#222222", linestyle=":", label="bound with hindsight")
-    axes.set_xlabel("time (s)", fontsize=9)
-    axes.set_ylabel("queries answered in time", fontsize=9)
-    legend_below(axes, 4)
+    with chart(8.0, 4.2, title, "time (s)", ANSWERED, columns=4) as (drawn, axes):
+        for name, each in found.items():
+            mean = np.mean([figures.windows for figures in each], axis=0)
+            start_s = scenario.window_s * np.arange(mean.size)
+            axes.plot(start_s, mean, linewidth=2.5 if name in LEARNED else 1.0, label=name)
+        if bound is not None:
+            axes.axhline(bound, color="#222222", linestyle=":", label="bound with hindsight")
     return drawn

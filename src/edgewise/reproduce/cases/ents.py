@@ -26,8 +26,8 @@ from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.otf import Otfs
-from edgewise.report.figures import legend_below, new_axes
-from edgewise.report.statistics import compare, mean_interval
+from edgewise.report.statistics import compare
+from edgewise.reproduce.charts import chart, whiskers
 from edgewise.reproduce.claims import Criterion, Finding, at_least, at_most, better_by, compared, measured
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
@@ -371,18 +371,14 @@ def curves(
     field: str,
 ) -> Figure:
     """One curve for each policy with its 95 % intervals, as in the paper's fig. 11."""
-    drawn, axes = new_axes(6.4, 4.4, f"{_WHAT[field]} over {_LABELS[axis]}")
     x = [getattr(point, axis) for point in points]
-    for policy, (colour, marker) in zip(POLICIES, _STYLE, strict=True):
-        rows = [mean_interval(values(found[point], field)[policy]) for point in points]
-        error = [0.0 if row.high is None else row.high - row.mean for row in rows]
-        axes.errorbar(
-            x, [row.mean for row in rows], error, marker=marker, color=colour, capsize=3, label=policy
-        )
-    if field == "waiting_s":
-        axes.set_yscale("symlog", linthresh=1.0)
-    axes.set_xlabel(_LABELS[axis], fontsize=9)
-    axes.set_ylabel(_WHAT[field], fontsize=9)
-    axes.grid(color="#E3E3E3", linewidth=0.8)
-    legend_below(axes, 4)
+    with chart(6.4, 4.4, f"{_WHAT[field]} over {_LABELS[axis]}", _LABELS[axis], _WHAT[field], columns=4) as (
+        drawn,
+        axes,
+    ):
+        for policy, (colour, marker) in zip(POLICIES, _STYLE, strict=True):
+            rows = [values(found[point], field)[policy] for point in points]
+            whiskers(axes, x, rows, marker=marker, color=colour, label=policy)
+        if field == "waiting_s":
+            axes.set_yscale("symlog", linthresh=1.0)
     return drawn

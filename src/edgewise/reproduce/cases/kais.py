@@ -7,12 +7,11 @@ what the paper's own networks reach is trained here in a full run, for as long a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
@@ -27,8 +26,8 @@ from edgewise.learn.orchestration.settings import (
 from edgewise.policies.cards import runner
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.learned import LearnedScaling
-from edgewise.report.figures import new_axes
 from edgewise.reproduce.cases.kais_waiting import Centralised
+from edgewise.reproduce.charts import boxes
 from edgewise.reproduce.claims import at_least, at_most, exact, measured
 from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
@@ -156,9 +155,9 @@ def _sequences(run: Run) -> None:
     )
     shown = {OURS: ours, " + ".join(rivals[0]): closest, " + ".join(rivals[1]): strong}
     run.figure(
-        "k7-rate", _figure({n: mean_frame_rate(o) for n, o in shown.items()}, "Throughput rate of a sequence")
+        "k7-rate", boxes({n: mean_frame_rate(o) for n, o in shown.items()}, "Throughput rate of a sequence")
     )
-    run.figure("k7-cost", _figure({n: cost(o) / 1e9 for n, o in shown.items()}, "Φ_c of a sequence, GB"))
+    run.figure("k7-cost", boxes({n: cost(o) / 1e9 for n, o in shown.items()}, "Φ_c of a sequence, GB"))
 
 
 def _unlimited(where: TrainingSetting) -> TrainingSetting:
@@ -267,10 +266,3 @@ def _lengths(run: Run) -> None:
     base = rates["0.25 s × 100"]
     run.claim("slot", measured(base / rates["0.5 s × 50"], detail), at_least(1.0))
     run.claim("frame", measured(base / rates["0.25 s × 200"], detail), at_least(1.0))
-
-
-def _figure(values: Mapping[str, Floats], title: str) -> Figure:
-    drawn, axes = new_axes(6.4, 3.6, title)
-    axes.boxplot(list(values.values()), tick_labels=list(values))
-    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
-    return drawn

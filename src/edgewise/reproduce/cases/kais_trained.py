@@ -20,7 +20,7 @@ from edgewise.learn.orchestration.gpg import ScaleConfig
 from edgewise.learn.orchestration.judged import Fixed, evaluate
 from edgewise.learn.orchestration.settings import setting
 from edgewise.learn.orchestration.train import Training, TrainingConfig
-from edgewise.report.figures import new_axes
+from edgewise.reproduce.charts import band, chart
 from edgewise.reproduce.claims import at_least, measured, within
 from edgewise.reproduce.run import Run
 from edgewise.workloads.requests import KINDS
@@ -119,13 +119,14 @@ def _frames(run: Run, curves: Floats, size: str) -> None:
     ratio = frames[-1] / frames[:-1].mean(axis=0)
     words = ", ".join(f"{k}: {x.mean():.0f}" for k, x in zip(KINDS, frames, strict=True))
     run.claim("frames-raw", measured(ratio, f"{size}; frames until settled, {words}"), at_least(1.2))
-    drawn, axes = new_axes(6.4, 3.6, "Throughput rate in training, with exploration")
     x = FRAMES_BOTH * BOTH.worlds * np.arange(1, curves.shape[2] + 1)
-    for kind, each in zip(KINDS, curves, strict=True):
-        (line,) = axes.plot(x, each.mean(axis=0), label=kind)
-        axes.fill_between(x, each.min(axis=0), each.max(axis=0), color=line.get_color(), alpha=0.15, lw=0)
-    axes.legend(frameon=False)
-    axes.set_xlabel("frames, of all worlds; bands: least and greatest of the trainings")
+    title, below = (
+        "Throughput rate in training, with exploration",
+        "frames, of all worlds; bands: all trainings",
+    )
+    with chart(6.4, 3.6, title, below, columns=4) as (drawn, axes):
+        for kind, each in zip(KINDS, curves, strict=True):
+            band(axes, x, each, kind)
     run.figure("k1", drawn)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from edgewise.arrays import Floats
-from edgewise.report.figures import legend_below, new_axes
-from edgewise.report.statistics import mean_interval
+from edgewise.reproduce.charts import chart, whiskers
 
 COLOURS = {
     "nona": "#0072B2", "nona-queues": "#56B4E9", "nona-free": "#D55E00", "whole-random": "#BBBBBB",
@@ -27,24 +26,23 @@ def load_figure(
     what: str = "mean",
 ) -> Figure:
     """Completion time over load, `what` of each run, with 95 % intervals; predicted dotted; log scale."""
-    figure, axes = new_axes(7.5, 5.0, f"{name}: completion time over load, {what}")
+    below, beside = (
+        "work that arrives over what the servers can do",
+        "seconds; beyond the top: the link is full",
+    )
     lowest = min(float(values.mean()) for values in means.values())
-    for policy in policies:
-        found = [mean_interval(means[policy, load]) for load in loads]
-        error = [0.0 if x.high is None else x.high - x.mean for x in found]
-        colour = COLOURS[policy]
-        middle = [x.mean for x in found]
-        axes.errorbar(
-            loads, middle, yerr=error, color=colour, marker="o", markersize=3, capsize=2, label=policy
-        )
-        if policy in ("nona", "nona-queues") and predicted:
-            axes.plot(loads, [predicted[policy, load] for load in loads], color=colour, linestyle=":")
-    axes.set_yscale("log")
-    axes.set_ylim(lowest * 0.9, lowest * 30)
-    axes.set_xlabel("work that arrives over what the servers can do", fontsize=9)
-    axes.set_ylabel("seconds; beyond the top: the link is full", fontsize=9)
-    axes.grid(color="#E3E3E3", linewidth=0.8)
-    legend_below(axes, 4)
+    with chart(7.5, 5.0, f"{name}: completion time over load, {what}", below, beside, columns=4) as (
+        figure,
+        axes,
+    ):
+        for policy in policies:
+            style = {"color": COLOURS[policy], "marker": "o", "markersize": 3, "label": policy}
+            whiskers(axes, loads, [means[policy, load] for load in loads], **style)
+            if policy in ("nona", "nona-queues") and predicted:
+                formula = [predicted[policy, load] for load in loads]
+                axes.plot(loads, formula, color=COLOURS[policy], linestyle=":")
+        axes.set_yscale("log")
+        axes.set_ylim(lowest * 0.9, lowest * 30)
     return figure
 
 
@@ -52,13 +50,16 @@ def link_figure(
     links: Floats, value: Floats, sent: Floats, chosen: Floats, simulated: Sequence[Floats]
 ) -> Figure:
     """Optimum over the time on one server and data sent, over the link's capacity; simulated ratio."""
-    figure, axes = new_axes(7.0, 4.2, "inception-v1 at load 0.1: from local to distributed")
-    axes.plot(links, value, color="#0072B2", label="predicted time / time on one server")
-    axes.plot(links, sent, color="#D55E00", linestyle="--", label="data sent / most data sent")
-    ratio = [float(values.mean()) for values in simulated]
-    axes.plot(chosen, ratio, "s", color="#009E73", label="simulated, nona-free / whole-least-loaded")
-    axes.set_xscale("log")
-    axes.set_xlabel("capacity of the link (bit/s)", fontsize=9)
-    axes.grid(color="#E3E3E3", linewidth=0.8)
-    legend_below(axes, 3)
+    with chart(
+        7.0,
+        4.2,
+        "inception-v1 at load 0.1: from local to distributed",
+        "capacity of the link (bit/s)",
+        columns=3,
+    ) as (figure, axes):
+        axes.plot(links, value, color="#0072B2", label="predicted time / time on one server")
+        axes.plot(links, sent, color="#D55E00", linestyle="--", label="data sent / most data sent")
+        ratio = [float(values.mean()) for values in simulated]
+        axes.plot(chosen, ratio, "s", color="#009E73", label="simulated, nona-free / whole-least-loaded")
+        axes.set_xscale("log")
     return figure

@@ -25,7 +25,7 @@ from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.defer.careful import Horizon
 from edgewise.policies.defer.forecast import Forecast
 from edgewise.policies.defer.program import hindsight
-from edgewise.report.figures import new_axes
+from edgewise.reproduce.charts import band, boxes, chart
 from edgewise.reproduce.claims import Finding, at_least, at_most, exact, measured, within
 from edgewise.reproduce.frozen import read_frozen
 from edgewise.reproduce.run import Run, reproduction
@@ -48,6 +48,7 @@ AHEAD = 12  # slots of the forecast: the longest job
 FITTING = TRAINING[400_000:400_200]  # worlds the forecast is fitted on; no training run draws them
 UTILISATION_ONLY = Objective(delay=0.0)
 PROGRAM_WORLDS, PROGRAM_WORLDS_QUICK = 100, 5
+TOTALS = "Total reward of a trajectory"
 
 CLAIMS = {
     "fifo-utilisation": "O1: FIFO's utilisation is the paper's 3602 (ratio; calibrated)",
@@ -108,7 +109,9 @@ def osdec(run: Run) -> None:
     _recipes(run, outcomes)
     run.step("rolling horizon and hindsight")
     _beyond(run, outcomes)
-    run.figure("totals", _totals({name: outcome.reward for name, outcome in outcomes.items()}))
+    run.figure(
+        "totals", boxes({n: found.reward for n, found in outcomes.items()}, TOTALS, "total reward", 9.0)
+    )
 
 
 def _check_frozen(run: Run) -> None:
@@ -325,33 +328,26 @@ def _joined(parts: Sequence[DeferralOutcome]) -> DeferralOutcome:
     )
 
 
-def _totals(totals: Mapping[str, Floats]) -> Figure:
-    drawn, axes = new_axes(9.0, 4.0, "Total reward of a trajectory")
-    axes.boxplot(list(totals.values()), tick_labels=list(totals))
-    axes.tick_params(axis="x", labelrotation=30)
-    axes.set_ylabel("total reward", fontsize=9)
-    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
-    return drawn
-
-
 def _run_figure(levels: Mapping[str, Sequence[float]]) -> Figure:
-    drawn, axes = new_axes(7.0, 3.6, "Total reward of each training run, mean over the worlds of this run")
-    for place, found in enumerate(levels.values()):
-        axes.plot([place] * len(found), found, "o", alpha=0.7)
-    axes.set_xticks(range(len(levels)), list(levels), rotation=30)
-    axes.set_ylabel("total reward", fontsize=9)
-    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
+    with chart(
+        7.0, 3.6, "Total reward of each training run, mean over the worlds of this run", y="total reward"
+    ) as (drawn, axes):
+        for place, found in enumerate(levels.values()):
+            axes.plot([place] * len(found), found, "o", alpha=0.7)
+        axes.set_xticks(range(len(levels)), list(levels), rotation=30)
     return drawn
 
 
 def _curve_figure(curves: Mapping[str, Floats]) -> Figure:
     """Mean over the training runs, with their range."""
-    drawn, axes = new_axes(7.0, 4.2, "Training: total reward on validation worlds, without noise")
-    for name, curve in curves.items():
-        steps, level = curve[0, :, 0], curve[:, :, 1]
-        (line,) = axes.plot(steps, level.mean(axis=0), label=name)
-        axes.fill_between(steps, level.min(axis=0), level.max(axis=0), alpha=0.15, color=line.get_color())
-    axes.set_xlabel("iteration of 2,048 slots", fontsize=9)
-    axes.legend(fontsize=8)
-    axes.grid(color="#E3E3E3", linewidth=0.8)
+    with chart(
+        7.0,
+        4.2,
+        "Training: total reward on validation worlds, without noise",
+        "iteration of 2,048 slots",
+        "total reward",
+        columns=4,
+    ) as (drawn, axes):
+        for name, curve in curves.items():
+            band(axes, curve[0, :, 0], curve[:, :, 1], name)
     return drawn

@@ -18,8 +18,7 @@ from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Candidates, DispatchView, Item
-from edgewise.report.figures import legend_below, new_axes
-from edgewise.report.statistics import mean_interval
+from edgewise.reproduce.charts import chart, whiskers
 from edgewise.reproduce.claims import measured, within
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.sim.simulate import Simulation
@@ -118,21 +117,24 @@ def little_ratio(seed: int, queries: int) -> float:
 
 def figure(waits: dict[tuple[str, float], Floats]) -> Figure:
     """Measured waits with their intervals on the curves of the formulas, over load."""
-    drawn, axes = new_axes(7.0, 4.2, "Mean wait: simulated (points) and by formula (lines)")
     curve = np.linspace(0.2, max(load for _, load in waits) + 0.02, 200)
-    for queue, colour, marker in zip(QUEUES, ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True):
-        axes.plot(curve, [queue.wait(x) for x in curve], color=colour, linewidth=1.5)
-        loads = sorted(load for name, load in waits if name == queue.name)
-        found = [mean_interval(waits[queue.name, load]) for load in loads]
-        error = [0.0 if x.high is None else x.high - x.mean for x in found]
-        axes.errorbar(
-            loads, [x.mean for x in found], yerr=error, fmt=marker, color=colour, capsize=3, label=queue.name
-        )
-    axes.set_yscale("log")
-    axes.set_xlabel("load of each server", fontsize=9)
-    axes.set_ylabel("mean wait (mean services)", fontsize=9)
-    axes.grid(color="#E3E3E3", linewidth=0.8)
-    legend_below(axes, len(QUEUES))
+    with chart(
+        7.0,
+        4.2,
+        "Mean wait: simulated (points) and by formula (lines)",
+        "load of each server",
+        "mean wait (mean services)",
+        len(QUEUES),
+    ) as (
+        drawn,
+        axes,
+    ):
+        for queue, colour, marker in zip(QUEUES, ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True):
+            axes.plot(curve, [queue.wait(x) for x in curve], color=colour, linewidth=1.5)
+            loads = sorted(load for name, load in waits if name == queue.name)
+            found = [waits[queue.name, load] for load in loads]
+            whiskers(axes, loads, found, fmt=marker, color=colour, label=queue.name)
+        axes.set_yscale("log")
     return drawn
 
 
