@@ -1,6 +1,5 @@
-"""Frames on the engine: what leaves a job agrees with the analytic throughput, under every policy."""
+"""Frames one by one: what leaves a job agrees with the analytic throughput, under every policy."""
 
-import numpy as np
 import pytest
 from streaming_example import (
     edge_network,
@@ -18,6 +17,7 @@ from edgewise.core.placement import arrays_of, throughput
 from edgewise.sim.stations.frames import simulate_frames
 
 WITHIN = 0.02
+SPREAD = 50.0  # the fastest job does at most so many frames while the slowest does one
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_the_worked_example_frame_by_frame(width, fps):
     flows = {name: (ways[name], w) for name, w in zip("bc", width, strict=True)}
     placed = place_by_hand(network, example_job(), {"a": "e4", "b": "e1", "c": "e1"}, flows)
     assert throughput(network, [placed]) == pytest.approx([fps])
-    assert simulate_frames(network, [placed]).throughput_fps == pytest.approx([fps], rel=1e-6)
+    assert simulate_frames(network, [placed]) == pytest.approx([fps], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", policies.names("place"))
@@ -46,7 +46,7 @@ def test_frames_leave_at_the_analytic_rate_within_two_percent(name, kind):
         policy.reset(network, Key(seed))
         placed = list(policy.place(view_of(network, jobs)))
         expected = throughput(network, placed)
-        measured = simulate_frames(network, placed).throughput_fps
+        measured = simulate_frames(network, placed)
         assert measured == pytest.approx(expected, rel=WITHIN)
         compared += len(placed)
     assert compared >= 6 or (name in ("lr", "br"))
@@ -56,9 +56,37 @@ def test_a_slow_flow_stops_the_tasks_before_it():
     network = example_network()
     flows = {"b": (["e4", "e2", "e1"], 0.1), "c": (["e4", "e2", "e1"], 9.0)}
     placed = place_by_hand(network, example_job(), {"a": "e4", "b": "e1", "c": "e1"}, flows)
-    run = simulate_frames(network, [placed], frames=20)
-    assert run.throughput_fps == pytest.approx([0.1], rel=1e-6)
-    assert np.diff(run.done_s[0]) == pytest.approx(np.full(19, 10.0))
+    assert simulate_frames(network, [placed], frames=20) == pytest.approx([0.1], rel=1e-6)
+
+
+def test_one_and_two_jobs_that_share_a_node():
+    network = example_network()
+    wide = {"a": (["e4", "e2", "e1"], 1000.0)}
+    placed = place_by_hand(network, example_job(), {"a": "e1", "b": "e1", "c": "e1"}, wide)
+    for jobs in (1, 2):
+        rates = simulate_frames(network, [placed] * jobs, share_cpu=True)
+        assert rates == pytest.approx([200 / jobs / 55] * jobs, rel=WITHIN)
+
+
+@pytest.mark.parametrize("name", ["tp", "otfs", "otfa", "joint"])
+@pytest.mark.parametrize("kind", ["random", "recognition"])
+def test_frames_leave_shared_nodes_at_the_fair_rate_within_two_percent(name, kind):
+    held_up = 0
+    for seed in range(2):
+        if kind == "random":
+            network, jobs = small_case(seed, 14, 8)
+        else:
+            network = edge_network(seed, 20, 20e6)
+            jobs = [arrays_of(j, i, network) for i, j in enumerate(streaming_jobs(seed, network, 6))]
+        policy = policies.load("place", name)
+        policy.reset(network, Key(seed))
+        placed = list(policy.place(view_of(network, jobs)))
+        alone = throughput(network, placed)
+        placed = [p for p, fps in zip(placed, alone, strict=True) if fps > alone.max() / SPREAD]
+        fair = throughput(network, placed, share_cpu=True)
+        held_up += int((fair < 0.98 * throughput(network, placed)).sum())
+        assert simulate_frames(network, placed, 100, share_cpu=True) == pytest.approx(fair, rel=WITHIN)
+    assert held_up >= 2  # nodes were shared in earnest
 
 
 def test_what_cannot_be_measured_is_refused():
@@ -67,6 +95,6 @@ def test_what_cannot_be_measured_is_refused():
     placed = place_by_hand(network, example_job(), {"a": "e4", "b": "e1", "c": "e1"}, flows)
     with pytest.raises(ValueError, match="edge 1 has data and no bandwidth"):
         simulate_frames(network, [placed])
-    with pytest.raises(ValueError, match="frames is 3"):
-        simulate_frames(network, [], frames=3)
-    assert simulate_frames(network, []).throughput_fps.size == 0
+    with pytest.raises(ValueError, match="frames is 7"):
+        simulate_frames(network, [], frames=7)
+    assert simulate_frames(network, []).size == 0 == simulate_frames(network, [], share_cpu=True).size
