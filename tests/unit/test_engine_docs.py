@@ -8,7 +8,7 @@ def test_examples_of_the_engine_page_run(capsys):
     page = Path(__file__).parents[2] / "docs" / "engine.md"
     code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S))
     code = code.replace("@kernel\n", "")  # a kernel needs a file; without the compiler it is a function
-    code = code.replace("placement=least_loaded).run()", "placement=None)")
+    code = code.replace("loop=deciding(least_loaded)).run()", "placement=None)")
     exec(compile(code, str(page), "exec"), {})
     printed = capsys.readouterr().out
     assert "closest 1.0" in printed  # the twin

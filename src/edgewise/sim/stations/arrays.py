@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,15 +13,6 @@ from edgewise.errors import ScenarioError
 from edgewise.sim.stations import state as k
 from edgewise.sim.stations.heap import EVENT, Records, records
 from edgewise.sim.stations.network import GraphClass, StationNetwork, station_records
-
-
-class Sizes(NamedTuple):
-    """Rows of the arrays that may have to grow."""
-
-    events: int
-    items: int
-    flights: int
-    log: int
 
 
 def free_list(rows: Records, start: int, head: int) -> None:
@@ -37,38 +28,16 @@ def longer(rows: Any, size: int) -> Any:
     return out.view(type(rows))
 
 
-def sizes_of(w: k.StationWorld) -> Sizes:
-    """The present sizes of a world."""
-    return Sizes(w.events.shape[-1], w.items.shape[-1], w.flights.shape[-1], w.log.shape[-1])
-
-
-def sizes_wanted(w: k.StationWorld, slack: int) -> Sizes:
-    """Twice the size of whatever has no room for one more step."""
-    c, now = w.clock[0], sizes_of(w)
-    used = Sizes(c.events + slack, c.items + slack, c.flights + 1, (c.logged + slack) * (c.logging != 0))
-    return Sizes(*(have if need <= have else 2 * int(need) for need, have in zip(used, now, strict=True)))
-
-
-def enlarged(w: k.StationWorld, to: Sizes) -> k.StationWorld:
-    """The same world in larger arrays; what is large enough is kept."""
-    c, now = w.clock[0], sizes_of(w)
-    if to.events > now.events:
-        w = w._replace(events=longer(w.events, to.events))
-    if to.log > now.log:
-        w = w._replace(log=longer(w.log, to.log))
-    if to.items > now.items:
-        w = w._replace(items=longer(w.items, to.items))
-        free_list(w.items, now.items, int(c.item_free) if c.items < now.items else -1)
-        c.item_free = now.items
-    if to.flights > now.flights:
-        w = w._replace(
-            flights=longer(w.flights, to.flights),
-            placement=longer(w.placement, to.flights),
-            missing=longer(w.missing, to.flights),
-        )
-        free_list(w.flights, now.flights, int(c.flight_free) if c.flights < now.flights else -1)
-        c.flight_free = now.flights
-    return w
+def enlarged(w: k.StationWorld) -> k.StationWorld:
+    """The same world in arrays with twice the rows, where rows are taken as they are needed."""
+    c = w.clock[0]
+    growing = ("events", "items", "flights", "placement", "missing", "log")
+    more = w._replace(**{name: longer(getattr(w, name), 2 * len(getattr(w, name))) for name in growing})
+    for name, used in (("item", c.items), ("flight", c.flights)):
+        rows, head = getattr(more, f"{name}s"), f"{name}_free"
+        free_list(rows, rows.size // 2, int(c[head]) if used < rows.size // 2 else -1)
+        c[head] = rows.size // 2
+    return more
 
 
 def copied(w: k.StationWorld) -> k.StationWorld:
@@ -77,7 +46,11 @@ def copied(w: k.StationWorld) -> k.StationWorld:
 
 
 def query_records(
-    sent_s: ArrayLike, graph: ArrayLike, source: ArrayLike, deadline_s: ArrayLike, scale: ArrayLike
+    sent_s: ArrayLike,
+    graph: ArrayLike,
+    source: ArrayLike = -1,
+    deadline_s: ArrayLike = np.inf,
+    scale: ArrayLike = 1.0,
 ) -> Records:
     """(Q,) QUERY records, not yet placed."""
     times = np.atleast_1d(np.asarray(sent_s, dtype=np.float64))

@@ -27,13 +27,23 @@ from edgewise.sim.stations.arrays import (
     new_world,
     placement_rows,
     query_records,
-    sizes_wanted,
 )
 from edgewise.sim.stations.heap import Records, records
 from edgewise.sim.stations.loop import advance, advance_deciding
 from edgewise.sim.stations.network import GraphClass, StationNetwork, compile_plan
 
 OUTCOMES = ("open", "done", "dropped", "reneged", "lost", "rejected")
+
+
+def deciding(
+    decide: Callable[..., None], memory: Any = 0
+) -> Callable[[k.GraphTables, k.StationWorld, float], int]:
+    """A loop in which a compiled `decide(plan, world, flight, memory)` writes `world.placement[flight]`.
+
+    Args:
+        memory: what it may read and write, such as a NamedTuple of arrays.
+    """
+    return lambda plan, world, until_s: advance_deciding(plan, world, until_s, decide, memory)
 
 
 class GraphEngine:
@@ -45,14 +55,10 @@ class GraphEngine:
         sent_s: (Q,) when queries are sent, ascending.
         graph: (Q,) class of each query; a number for all.
         placement: station index of every task: (graphs, tasks), the same for all queries of a class;
-            (Q, tasks); a compiled or plain function decide(plan, world, flight, memory) that writes
-            `world.placement[flight]`; or None: `advance` stops at every query, see `pending`.
-        loop: a compiled loop(plan, world, until_s, memory) in place of `advance_deciding`, with its decide
-            function built in: unlike a function given as `placement` it is cached between processes.
-        memory: what a decide function may read and write, such as a NamedTuple of arrays.
-        source: (Q,) index in `network.place_names` of where queries come from; -1 for nowhere.
-        deadline_s: (Q,) after `sent_s`.
-        scale: (Q,) factor on the work of all tasks.
+            (Q, tasks); or None: `advance` stops at every query, see `pending`, unless a loop decides.
+        loop: of plan, world and until_s, in place of `advance`, see `deciding`.
+        fields: source, (Q,) index in `network.place_names` of where queries come from, -1 for nowhere;
+            deadline_s, (Q,) after `sent_s`; scale, (Q,) factor on the work of all tasks.
         seed: of all noise.
         log: keep every service in `log`.
 
@@ -66,27 +72,21 @@ class GraphEngine:
         graphs: Sequence[GraphClass | TaskGraph],
         sent_s: ArrayLike,
         graph: ArrayLike = 0,
-        placement: ArrayLike | Callable[..., None] | None = None,
+        placement: ArrayLike | None = None,
         *,
-        loop: Callable[..., int] | None = None,
-        memory: Any = 0,
-        source: ArrayLike = -1,
-        deadline_s: ArrayLike = math.inf,
-        scale: ArrayLike = 1.0,
+        loop: Callable[[k.GraphTables, k.StationWorld, float], int] = advance,
         seed: int = 0,
         log: bool = False,
+        **fields: ArrayLike,
     ) -> None:
         classes = [c if isinstance(c, GraphClass) else GraphClass(c) for c in graphs]
         self.network = network
         self.plan = compile_plan(network, classes)
-        self.memory = memory
         self._loop = loop
-        self._decide = placement if callable(placement) else None
-        queries = query_records(sent_s, graph, source, deadline_s, scale)
+        queries = query_records(sent_s, graph, **fields)
         check_queries(queries, len(classes), len(network.place_names))
         tasks = max(len(c.graph.tasks) for c in classes)
-        rows = None if callable(placement) else placement
-        mapped = placement_rows(rows, queries, classes, len(network.stations))
+        mapped = placement_rows(placement, queries, classes, len(network.stations))
         self.world = new_world(network, self.plan, queries, mapped, tasks, seed, log)
 
     def advance(self, until_s: float) -> bool:
@@ -96,14 +96,9 @@ class GraphEngine:
             ScenarioError: a placement names no station, or there is no route between two places.
         """
         while True:
-            if self._loop is not None:
-                status = self._loop(self.plan, self.world, float(until_s), self.memory)
-            elif self._decide is None:
-                status = advance(self.plan, self.world, float(until_s))
-            else:
-                status = advance_deciding(self.plan, self.world, float(until_s), self._decide, self.memory)
+            status = self._loop(self.plan, self.world, float(until_s))
             if status == k.GROW:
-                self.world = enlarged(self.world, sizes_wanted(self.world, self.plan.slack))
+                self.world = enlarged(self.world)
             elif status in (k.NO_ROUTE, k.NO_STATION):
                 raise ScenarioError(
                     "a placement needs a route between two places that have none; add it to Network.routes"
@@ -152,8 +147,7 @@ class GraphEngine:
         `fields` are source, deadline_s and scale as for the engine.
         """
         w = self.world
-        more = query_records(sent_s, graph, fields.get("source", -1), fields.get("deadline_s", math.inf),
-                        fields.get("scale", 1.0))  # fmt: skip
+        more = query_records(sent_s, graph, **fields)
         check_queries(more, self.plan.graphs.size, len(self.network.place_names))
         next_query = int(w.clock[0].query)
         if more.size and (more.sent_s[0] < self.now_s):

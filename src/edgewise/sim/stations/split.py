@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from edgewise.policies.split.schedule import Ledger, SplitRule, lay_out, new_led
 from edgewise.policies.split.subgraphs import closed
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
-from edgewise.sim.stations.loop import advance_held
+from edgewise.sim.stations.loop import advance, advance_held
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
 from edgewise.sim.stations.state import DECISION, GraphTables, StationWorld
 
@@ -55,29 +56,29 @@ def follow(world: StationWorld, ledger: Ledger, seen_s: Floats, seen: Ints) -> N
 
 
 @kernel
-def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, m: SplitMemory) -> int:
+def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
     """`advance_deciding` with the policy built in, so that its code is kept on disk."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
         status = advance_held(p, w, until_s)
         if status != DECISION:
             return status
-        follow(w, m.ledger, m.seen_s, m.seen)
+        follow(w, memory.ledger, memory.seen_s, memory.seen)
         flight = w.flights[w.clock[0].pending]
-        place_query(m.rule, m.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
+        place_query(memory.rule, memory.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
 
 
 @kernel
-def advance_laid_out(plan: GraphTables, world: StationWorld, until_s: float, m: SplitMemory) -> int:
+def advance_laid_out(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
     """The same on a layout."""
     p, w = HeldPlan(*plan), HeldWorld(*world)
     while True:
         status = advance_held(p, w, until_s)
         if status != DECISION:
             return status
-        follow(w, m.ledger, m.seen_s, m.seen)
+        follow(w, memory.ledger, memory.seen_s, memory.seen)
         flight = w.flights[w.clock[0].pending]
-        lay_out(m.rule, m.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
+        lay_out(memory.rule, memory.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +134,11 @@ def simulate_split(
     ]
     sent_s, job = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
     ledger, seen_s, seen = new_ledger(power), np.zeros(nodes), np.zeros(nodes, np.int64)
-    rule: SplitRule | None = getattr(policy, "compiled", None)
-    engine = GraphEngine(
-        network_of(layout),
-        classes,
-        sent_s,
-        job,
-        loop=None
-        if rule is None
-        else advance_splitting
-        if isinstance(program, SplitProgram)
-        else advance_laid_out,
-        memory=SplitMemory(rule, ledger, seen_s, seen) if rule is not None else 0,
-        seed=seed,
-    )
+    loop = advance
+    if (rule := getattr(policy, "compiled", None)) is not None:
+        compiled = advance_splitting if isinstance(program, SplitProgram) else advance_laid_out
+        loop = partial(compiled, memory=SplitMemory(rule, ledger, seen_s, seen))
+    engine = GraphEngine(network_of(layout), classes, sent_s, job, loop=loop, seed=seed)
     work = [np.array([task.work_ops for task in graph.tasks]) for graph in graphs]
     while not engine.advance(math.inf):
         follow(engine.world, ledger, seen_s, seen)

@@ -7,19 +7,18 @@ results do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel, numba
 from edgewise.errors import ScenarioError
 from edgewise.sim.stations import state as k
-from edgewise.sim.stations.arrays import copied, enlarged, longer, sizes_of, sizes_wanted
+from edgewise.sim.stations.arrays import copied, enlarged, longer
 from edgewise.sim.stations.engine import GraphEngine
-from edgewise.sim.stations.loop import advance, advance_deciding
+from edgewise.sim.stations.loop import advance
 from edgewise.sim.stations.state import GraphTables, StationWorld
 
 
@@ -49,29 +48,16 @@ def advance_all(plan: GraphTables, batch: StationWorld, until_s: float, status: 
         status[b] = advance(plan, world_of(batch, b), until_s)
 
 
-@kernel(parallel=True)
-def advance_all_deciding(
-    plan: GraphTables,
-    batch: StationWorld,
-    until_s: float,
-    status: Ints,
-    decide: Callable[..., None],
-    memory: Any,
-) -> None:
-    """`advance_deciding` every world; world b's decisions see `memory[b]`."""
-    for b in numba.prange(status.size):
-        status[b] = advance_deciding(plan, world_of(batch, b), until_s, decide, memory[b])
-
-
 def stacked(worlds: Sequence[StationWorld]) -> StationWorld:
     """Stack worlds along a new leading axis; shorter arrays are padded with what never happens."""
-    sizes = type(sizes_of(worlds[0]))(*np.max([sizes_of(w) for w in worlds], axis=0).tolist())
-    alike = [_padded(enlarged(copied(w), sizes), worlds) for w in worlds]
+    alike = [_padded(copied(w), worlds) for w in worlds]
     parts = zip(*alike, strict=True)
     return StationWorld(*(np.stack(part).view(type(part[0])) for part in parts))
 
 
 def _padded(w: StationWorld, worlds: Sequence[StationWorld]) -> StationWorld:
+    while len(w.events) < max(len(other.events) for other in worlds):
+        w = enlarged(w)  # all began with the same size
     queries = longer(w.queries, max(other.queries.size for other in worlds))
     queries.sent_s[w.queries.size :] = np.inf
     changes = longer(w.changes, max(other.changes.size for other in worlds))
@@ -85,21 +71,13 @@ class Worlds:
 
     Args:
         engines: same network and graphs; queries, seeds and changes may differ.
-        decide: compiled decide(plan, world, flight, memory[b]), or None: worlds stop at decisions.
-        memory: (B, ...) array.
         threads: how many to use; None for all that numba has.
 
     Raises:
         ScenarioError: the engines do not have one network and one set of graphs.
     """
 
-    def __init__(
-        self,
-        engines: Sequence[GraphEngine],
-        decide: Callable[..., None] | None = None,
-        memory: NDArray[Any] | None = None,
-        threads: int | None = 1,
-    ) -> None:
+    def __init__(self, engines: Sequence[GraphEngine], threads: int | None = 1) -> None:
         self._first = engines[0]
         self.plan = engines[0].plan
         for b, engine in enumerate(engines):
@@ -109,8 +87,6 @@ class Worlds:
                 )
         self.world = stacked([engine.world for engine in engines])
         self.threads = threads
-        self._decide = decide
-        self._memory = np.zeros((len(engines), 1)) if memory is None else memory
 
     def __len__(self) -> int:
         return len(self.world.clock)
@@ -125,12 +101,7 @@ class Worlds:
         if self.threads is not None:
             numba.set_num_threads(self.threads)
         while True:
-            if self._decide is None:
-                advance_all(self.plan, self.world, float(until_s), status)
-            else:
-                advance_all_deciding(
-                    self.plan, self.world, float(until_s), status, self._decide, self._memory
-                )
+            advance_all(self.plan, self.world, float(until_s), status)
             if np.any(status >= k.NO_ROUTE):
                 b = int(np.flatnonzero(status >= k.NO_ROUTE)[0])
                 raise ScenarioError(
@@ -144,8 +115,7 @@ class Worlds:
         return StationWorld(*(part[b] for part in self.world))
 
     def _grow(self) -> None:
-        worlds = [self._view(b) for b in range(len(self))]
-        self.world = stacked([enlarged(w, sizes_wanted(w, self.plan.slack)) for w in worlds])
+        self.world = stacked([enlarged(self._view(b)) for b in range(len(self))])
 
     @property
     def pending(self) -> Ints:
