@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from edgewise import policies
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import (
     HOLD,
     LAYER,
@@ -262,15 +263,17 @@ def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) 
         policies.load("dispatch", str(card), "requests"),
         policies.load("orchestrate", str(card)),
     )
-    dispatch.reset(system())
-    scale.reset(system())
+    dispatch.reset(system(), Key(0))
+    scale.reset(system(), Key(0))
     for seed in range(5):
         view = a_view(seed)
         with torch.no_grad():
             chances = agent.chances([agent.see(view)]).numpy().reshape(6, B, N + 1)
         drawn = (chances + gumbel(draws(view, N + 1))).argmax(axis=2)
         assert np.array_equal(dispatch.dispatch(view), np.where(view.head >= 0, drawn, HOLD))
-        assert np.array_equal(scale.scale(view), scaler.best(view) if scored else drawn_changes(scaler, view))
+        assert np.array_equal(
+            scale.scale(view).numbers(), scaler.best(view) if scored else drawn_changes(scaler, view)
+        )
 
 
 def drawn_changes(scaler: Scaler, view: Any) -> Any:

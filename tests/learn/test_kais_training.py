@@ -67,9 +67,9 @@ def test_imitation_comes_close_to_the_rule(small: TrainingSetting) -> None:
     agent = training.dispatcher
 
     class Imitator:
-        name = "imitator"
+        name, batched = "imitator", True
 
-        def reset(self, system: object) -> None:
+        def reset(self, world: object, key: object) -> None:
             """Nothing to forget."""
 
         def dispatch(self, view: object) -> np.ndarray:

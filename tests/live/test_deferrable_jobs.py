@@ -422,7 +422,7 @@ class CannotBegin(ScoreDeferral):
 
     name = "cannot-begin"
 
-    def reset(self, key):
+    def reset(self, world, key):
         raise ValueError("no file")
 
 

@@ -7,6 +7,7 @@ import pytest
 from replica_scenarios import a_system, some_commands, some_requests
 
 from edgewise import policies
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import Requests
 from edgewise.policies.dispatch.requests.bound import hindsight_bound
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
@@ -72,7 +73,7 @@ def test_commands_of_any_kind_stay_below() -> None:
         ReplicaWorlds(system, drawn, SLOTS, [3]),
         policies.load("dispatch", "deadline-queue", "requests"),
     )
-    policy.reset(system)
+    policy.reset(system, Key(0))
     while not worlds.done:
         if worlds.frame_begins:
             worlds.scale(some_commands(rng, system, 1))

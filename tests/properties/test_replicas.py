@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from edgewise import policies
 from edgewise.core.compiled import kernel
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.policies.dispatch import requests as request_policies
 from edgewise.policies.dispatch.requests import KernelDispatch
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
@@ -106,7 +106,7 @@ def test_runs_do_not_depend_on_threads_nor_on_the_other_worlds(name: str) -> Non
     assert np.array_equal(alone.state.truth.request["end_s"][0], many[3], equal_nan=True)
 
 
-@pytest.mark.parametrize("name", request_policies.names("dispatch"))
+@pytest.mark.parametrize("name", policies.names("dispatch", "requests"))
 def test_a_kernel_decides_as_it_does_on_a_view(name: str) -> None:
     rng = np.random.default_rng(5)
     system = a_system(rng)
@@ -114,7 +114,7 @@ def test_a_kernel_decides_as_it_does_on_a_view(name: str) -> None:
     worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
     compiled = simulate(worlds, policies.load("dispatch", name, "requests"))
     policy = policies.load("dispatch", name, "requests")
-    policy.reset(system)
+    policy.reset(system, Key(0))
     worlds.reset()
     while not worlds.done:
         stations = policy.dispatch(worlds.view)
@@ -176,7 +176,7 @@ def test_a_kernel_of_ones_own_is_built_into_the_engine() -> None:
     worlds = ReplicaWorlds(system, some_requests(rng, system, 2, SLOTS, 50), SLOTS, range(2))
     compiled = simulate(worlds, _LastHost())
     policy, view = _LastHost(), worlds.reset()
-    policy.reset(system)
+    policy.reset(system, Key(0))
     while not worlds.done:
         could = hosts(view)
         last = could.shape[2] - 1 - could[:, :, ::-1].argmax(axis=2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView, hosts
 from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.settings import SETTINGS, TrainingSetting, setting
@@ -34,7 +35,7 @@ def worlds_of(where: TrainingSetting) -> ReplicaWorlds:
 def views(where: TrainingSetting, slots: int = 60) -> list[tuple[System, ReplicaView]]:
     """The live view after each of some slots under greedy dispatch; compare at once, arrays are reused."""
     worlds, greedy = worlds_of(where), policies.load("dispatch", "greedy", "requests")
-    greedy.reset(where.system)
+    greedy.reset(where.system, Key(0))
     for _ in range(slots):
         yield where.system, worlds.view
         worlds.step(greedy.dispatch(worlds.view))

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from edgewise import config, policies
 from edgewise.cli import app
+from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.learn.orchestration.settings import setting
 from edgewise.model.orchestration import System
@@ -181,7 +182,7 @@ def test_the_demo_without_returned_cores_does_worse() -> None:
 def test_the_autoscaler_follows_its_rule() -> None:
     system, worlds = _demo()
     scaler = Autoscaler(target=0.5, tolerance=0.1, stabilisation=2, least=1, most=10)
-    scaler.reset(system)
+    scaler.reset(system, Key(0))
     view = worlds.view
     current = np.full((2, system.services), 4)
     view.waiting[:] = 0
@@ -198,12 +199,12 @@ def test_the_autoscaler_follows_its_rule() -> None:
 def test_scaling_down_waits_for_the_stabilisation() -> None:
     system, worlds = _demo()
     scaler = Autoscaler(target=0.5, stabilisation=2)
-    scaler.reset(system)
+    scaler.reset(system, Key(0))
     worlds.view.busy[:, 1] = 1
     worlds.view.ready[:, 1:] += 3
     scaler.scale(worlds.view)  # wants 2 of each
     worlds.view.busy[:] = 0
-    commands = scaler.scale(worlds.view)
+    commands = scaler.scale(worlds.view).numbers()
     removed = np.bincount(-commands[0, :, 1][commands[0, :, 1] < 0] - 1, minlength=system.services)
     alive = worlds.view.ready[0, 1:].sum(axis=0)
     assert np.array_equal(alive - removed, np.full(system.services, 2))
@@ -212,7 +213,7 @@ def test_scaling_down_waits_for_the_stabilisation() -> None:
 def test_greedy_placement_serves_the_load_and_moves_nothing_without_need() -> None:
     system, worlds = _demo()
     policy = GreedyShadow(headroom=1.0)
-    policy.reset(system)
+    policy.reset(system, Key(0))
     now = worlds.view.ready[0, 1:]
     load = np.zeros(system.services)
     load[0] = 1.5

@@ -14,6 +14,7 @@ from rich.table import Table
 from edgewise import config, policies
 from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
+from edgewise.core.keyed import Key
 from edgewise.model.sections import not_run
 from edgewise.reproduce import seeds as splits
 
@@ -80,10 +81,10 @@ def orchestrate(
 def _decision_s(worlds: ReplicaWorlds, one: RequestPolicy, two: ReplicaPolicy) -> tuple[float, float]:
     """Φ_d: seconds per dispatch of a site, and per orchestration of a world, over one frame."""
     view = worlds.reset()
-    one.reset(worlds.system)
-    two.reset(worlds.system)
+    one.reset(worlds.system, Key(0))
+    two.reset(worlds.system, Key(0))
     started = time.perf_counter()
-    worlds.scale(two.scale(view))
+    worlds.scale(two.scale(view).numbers())
     scale_s = (time.perf_counter() - started) / view.worlds
     used_s, heads = 0.0, 0
     for _ in range(worlds.system.frame_slots):

@@ -131,26 +131,48 @@ class CapacityView(NamedTuple):
     @property
     def left_over(self) -> Floats:
         """(W, R) capacity C_t of this slot, of which running deferrable jobs hold a part."""
-        return self.past[:, -1]
+        return self.past[..., -1, :]
 
     def used(self, ahead: int = 1) -> Floats:
         """(W, ahead, R) what the jobs that run now hold in this slot and the next ones."""
-        runs = self.ends[:, None, :] > self.now + np.arange(ahead)[:, None]
+        runs = self.ends[..., None, :] > self.now + np.arange(ahead)[:, None]
         found: Floats = np.matmul(runs.astype(np.float64), self.demand)
         return found
 
     @property
     def free(self) -> Floats:
         """(W, R) capacity not held by running jobs; negative while capacity is violated."""
-        return self.left_over - self.used()[:, 0]
+        return self.left_over - self.used()[..., 0, :]
+
+    def of_world(self, w: int) -> CapacityView:
+        """What a policy of one world sees: arrays without their first dimension."""
+        shared = ("now", "total", "slot_s")
+        own = {name: part[w] for name, part in self._asdict().items() if name not in shared}
+        return self._replace(**own)
+
+
+class Slots(NamedTuple):
+    """The world of deferral: what holds for a whole run.
+
+    Attributes:
+        slot_s: length of a slot.
+        resources: R, kinds of resources that count; the first one is cores.
+    """
+
+    slot_s: float
+    resources: int
 
 
 class DeferralPolicy(Protocol):
-    """Deferrable jobs → start slots in left-over capacity, in minutes to hours."""
+    """Deferrable jobs → start slots in left-over capacity, in minutes to hours.
+
+    This is what drivers ask. A policy without `batched = True` sees one world: arrays without their first
+    dimension, and gives (P,) jobs; see `core.one_world`.
+    """
 
     name: str
 
-    def reset(self, key: Key) -> None:
+    def reset(self, world: Slots, key: Key) -> None:
         """Start anew; all randomness comes from `key`."""
 
     def start(self, view: CapacityView) -> Bools:

@@ -253,7 +253,9 @@ class DispatchCore:
     @_on.register
     def _ticked(self, event: Tick) -> list[Command]:
         self._guard.suspended = False
-        self._guard.tell(self.policy.tick, self.view(with_bound=True))
+        tick = getattr(self.policy, "tick", None)
+        if tick is not None:
+            self._guard.tell(tick, self.view(with_bound=True))
         self._score = _score_of(self.policy)
         if not self._retry:
             return []

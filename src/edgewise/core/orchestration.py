@@ -8,12 +8,15 @@ fill the same `ReplicaView` and carry out the same two kinds of command.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Ints
+from edgewise.core.keyed import Key
 from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import System
 
@@ -114,6 +117,10 @@ class ReplicaView(NamedTuple):
         """W."""
         return int(self.world.size)
 
+    def of_world(self, w: int) -> ReplicaView:
+        """What a policy of one world sees: arrays without their first dimension."""
+        return ReplicaView(*(part[w] for part in self))
+
     def __getattr__(self, field: str) -> NDArray[Any]:
         """A field of the records as an array of its own: `view.ready` is (W, N + 1, S)."""
         for rows in (self.world, self.site, self.replicas, self.machine):
@@ -160,32 +167,102 @@ def new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaV
     return view
 
 
+class AddReplica(NamedTuple):
+    """One more replica of a service on a node, as far as memory and disk allow."""
+
+    node: int
+    service: int
+
+
+class RemoveReplica(NamedTuple):
+    """One replica of a service less on a node, where there is one."""
+
+    node: int
+    service: int
+
+
+class Change(IntEnum):
+    """What a command does."""
+
+    REMOVE = -1
+    NOTHING = 0
+    ADD = 1
+
+
+class ReplicaCommands(NamedTuple):
+    """Commands of W worlds, carried out in order; each world has the same number, filled up with NOTHING.
+
+    Attributes:
+        node, service: (W, C) of each command.
+        change: (W, C) a `Change`.
+    """
+
+    node: Ints
+    service: Ints
+    change: Ints
+
+    @classmethod
+    def of_numbers(cls, numbers: Ints) -> ReplicaCommands:
+        """From (W, C, 2) numbers, as kernels write them: a node, and s + 1, -(s + 1), or 0 for nothing."""
+        node, number = numbers[..., 0], numbers[..., 1]
+        return cls(node, np.maximum(np.abs(number) - 1, 0), np.sign(number))
+
+    @classmethod
+    def of_worlds(cls, worlds: Sequence[Sequence[AddReplica | RemoveReplica]]) -> ReplicaCommands:
+        """From the commands of each world."""
+        shape = (len(worlds), max((len(commands) for commands in worlds), default=0))
+        made = cls(*(np.zeros(shape, dtype=np.int64) for _ in range(3)))
+        for w, commands in enumerate(worlds):
+            for i, (node, service) in enumerate(commands):
+                made.node[w, i], made.service[w, i] = node, service
+                made.change[w, i] = Change.ADD if isinstance(commands[i], AddReplica) else Change.REMOVE
+        return made
+
+    def numbers(self) -> Ints:
+        """(W, C, 2) as `of_numbers` takes them."""
+        found: Ints = np.stack([self.node, self.change * (self.service + 1)], axis=2)
+        return found
+
+    def of_world(self, w: int) -> list[AddReplica | RemoveReplica]:
+        """The commands of one world."""
+        rows = zip(self.node[w].tolist(), self.service[w].tolist(), self.change[w].tolist(), strict=True)
+        return [
+            AddReplica(n, s) if change == Change.ADD else RemoveReplica(n, s)
+            for n, s, change in rows
+            if change != Change.NOTHING
+        ]
+
+
 class RequestPolicy(Protocol):
-    """Request at the head of each site's queue → station, in every slot."""
+    """Request at the head of each site's queue → station, in every slot.
+
+    This is what drivers ask. A policy without `batched = True` sees one world: arrays without their first
+    dimension, and gives (B,) stations; see `core.one_world`.
+    """
 
     name: str
 
-    def reset(self, system: System) -> None:
-        """Start anew on a system; all randomness comes from `view.seed`."""
+    def reset(self, world: System, key: Key) -> None:
+        """Start anew on a system; all randomness comes from `key` and `view.seed`."""
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) station of each site's head; HOLD keeps it, and is what sites without a head give."""
 
 
 class ReplicaPolicy(Protocol):
-    """Replicas → nodes, in every frame."""
+    """Replicas → nodes, in every frame.
+
+    This is what drivers ask. A policy without `batched = True` sees one world and gives a list of
+    `AddReplica` and `RemoveReplica`; see `core.one_world`.
+    """
 
     name: str
 
-    def reset(self, system: System) -> None:
-        """Start anew on a system; all randomness comes from `view.seed`."""
+    def reset(self, world: System, key: Key) -> None:
+        """Start anew on a system; all randomness comes from `key` and `view.seed`."""
 
-    def scale(self, view: ReplicaView) -> Ints:
-        """(W, K, 2) commands, carried out in order: node n, and l in -S … S.
-
-        l = s + 1 adds a replica of service s, l = -(s + 1) removes one, l = 0 does nothing. What does not
-        fit (memory, disk) or is not there becomes l = 0.
-        """
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """Commands; what does not fit (memory, disk) or is not there is left out."""
 
 
 class SlotResult(NamedTuple):
@@ -203,22 +280,24 @@ class SlotResult(NamedTuple):
 
 
 def hosts(view: ReplicaView) -> Bools:
-    """(W, B, N + 1) stations with a replica of the head's service that stays; the cloud always."""
+    """(W, B, N + 1), or (B, N + 1) of one world: stations with a replica of the head's service that stays;
+    the cloud always.
+    """
     service = np.maximum(view.head_service, 0)
-    stays = (view.ready > view.removing).transpose(0, 2, 1)  # (W, S, N + 1)
-    found: Bools = np.take_along_axis(stays, service[:, :, None], axis=1)
-    found = found & (view.head >= 0)[:, :, None]
-    found[:, :, 0] = True
+    stays = (view.ready > view.removing).swapaxes(-1, -2)  # (W, S, N + 1)
+    found: Bools = np.take_along_axis(stays, service[..., None], axis=-2)
+    found = found & (view.head >= 0)[..., None]
+    found[..., 0] = True
     return found
 
 
 def context_mask(view: ReplicaView) -> Bools:
-    """(W, B, N + 1) F of the paper: `hosts`, and cores and memory are free now; the cloud always."""
-    nodes = view.waiting.shape[1] - 1
-    cpu, memory = view.free_cpu_cores[:, None, -nodes:], view.free_memory_bytes[:, None, -nodes:]
+    """As `hosts`, F of the paper: where cores and memory are free now, too; the cloud always."""
+    nodes = view.waiting.shape[-2] - 1
+    cpu, memory = view.free_cpu_cores[..., None, -nodes:], view.free_memory_bytes[..., None, -nodes:]
     mask = hosts(view)
-    mask[:, :, 1:] &= cpu >= view.head_cpu_cores[:, :, None] * (1 - 1e-9)
-    mask[:, :, 1:] &= memory >= view.head_memory_bytes[:, :, None] * (1 - 1e-9)
+    mask[..., 1:] &= cpu >= view.head_cpu_cores[..., None] * (1 - 1e-9)
+    mask[..., 1:] &= memory >= view.head_memory_bytes[..., None] * (1 - 1e-9)
     return mask
 
 

@@ -35,6 +35,7 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 from edgewise import config, policies
 from edgewise.arrays import Floats, Floats32, Ints
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
@@ -204,7 +205,7 @@ class ScaleEnv(gymnasium.Env[Floats32, Ints]):
         """A new world; the same seed gives the same one."""
         super().reset(seed=seed)
         self._worlds = self._setting.world(int(self.np_random.integers(500_000)))  # training seeds
-        self._dispatch.reset(self._setting.system)
+        self._dispatch.reset(self._setting.system, Key(0))
         return self._observe(), {}
 
     def step(self, action: Ints) -> tuple[Floats32, SupportsFloat, bool, bool, dict[str, Any]]:

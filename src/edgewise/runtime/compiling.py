@@ -25,6 +25,8 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.core.compiled import JIT, numba
+from edgewise.core.keyed import Key
+from edgewise.core.one_world import batched
 from edgewise.core.orchestration import new_view
 from edgewise.core.policy import begin
 from edgewise.core.views import frozen
@@ -59,8 +61,8 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     elif kind == REQUESTS:
         dispatching.rehearse(services, policies.load("dispatch", name, "requests", live=True))
     else:
-        policy = policies.load("orchestrate", name, live=True)
-        begin(policy, services.system)
+        policy = batched(policies.load("orchestrate", name, live=True))
+        begin(policy, services.system, Key(0))
         policy.scale(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
 
 

@@ -298,6 +298,4 @@ def evaluate(
     objective: Objective = Objective(),  # noqa: B008
 ) -> DeferralOutcome:
     """Mean scores, without exploration noise, on each seed."""
-    policy = agent.policy("learned")
-    policy.reset(Key(0))
-    return simulate(generate(pattern, seeds), policy, objective)
+    return simulate(generate(pattern, seeds), agent.policy("learned"), objective)

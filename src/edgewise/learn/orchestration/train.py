@@ -21,6 +21,7 @@ import torch
 
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import ReplicaView
 from edgewise.errors import RunError
 from edgewise.learn.harness import Figures
@@ -119,7 +120,7 @@ class Training(HalvesTrainer):
         setting, seeds = self.setting, np.repeat(self.seeds(episode), self.config.copies).tolist()
         worlds = ReplicaWorlds(setting.system, setting.draw(seeds), setting.slots, seeds)
         for policy in self.fixed:
-            policy.reset(setting.system)
+            policy.reset(setting.system, Key(0))
         worlds.reset()
         learning = self.scaler if episode >= self.config.warm_episodes else None
         while not worlds.done:
@@ -169,7 +170,7 @@ class Training(HalvesTrainer):
         dispatcher.memory.earn(reward_of(dispatcher.config, result, away, requests.system.sites / 2.0))
 
     def _imitated_scale(self, view: ReplicaView) -> Ints:
-        commands = self.fixed.scale.scale(view)
+        commands = self.fixed.scale.scale(view).numbers()
         if self.scaler is not None and self.scaler.config.body == "pairs":
             for _ in range(IMITATIONS):
                 self.scaler.imitate(*self.scaler.inputs(view), commands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Bools
-from edgewise.core.deferral import CapacityView, Objective
+from edgewise.core.deferral import CapacityView, Objective, Slots
 from edgewise.core.keyed import Key
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.forecast import Forecast
@@ -36,9 +36,9 @@ class Safe:
         self.name = f"safe-{policy.name}"
         self._policy, self._forecast, self._chance = policy, forecast, chance
 
-    def reset(self, key: Key) -> None:
+    def reset(self, world: Slots, key: Key) -> None:
         """Start the inner policy anew."""
-        self._policy.reset(key)
+        self._policy.reset(world, key)
 
     def start(self, view: CapacityView) -> Bools:
         """Jobs to start now."""
@@ -74,7 +74,7 @@ class Horizon:
         self._forecast, self._objective, self._chance = forecast, objective, chance
         self._most_nodes, self._gap, self._most_jobs = most_nodes, gap, most_jobs
 
-    def reset(self, key: Key) -> None:
+    def reset(self, world: Slots, key: Key) -> None:
         """Nothing to forget."""
 
     def start(self, view: CapacityView) -> Bools:

@@ -12,7 +12,7 @@ import json
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.deferral import CapacityView
+from edgewise.core.deferral import CapacityView, Slots
 from edgewise.core.keyed import Key
 from edgewise.policies.cards import Card, Run
 from edgewise.policies.defer.features import (
@@ -62,9 +62,9 @@ class LearnedDeferral(ScoreDeferral):
     def __init__(self, name: str, infer: Run, memory: int, skip: bool = False, slot_s: float = 0.0) -> None:
         self.name, self.skip, self.slot_s = name, skip, slot_s
         self._infer, self._size = infer, memory
-        self.reset(Key(0))
+        self.reset(Slots(slot_s, 1), Key(0))
 
-    def reset(self, key: Key) -> None:
+    def reset(self, world: Slots, key: Key) -> None:
         """Forget the past; without noise nothing is drawn."""
         self._slot = -1
         self._before = self._after = np.zeros((0, self._size), dtype=np.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.deferral import CapacityView
+from edgewise.core.deferral import CapacityView, Slots
 from edgewise.core.keyed import Key
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.registry import policy
@@ -26,7 +26,7 @@ class ScoreDeferral:
     name: str = ""
     skip: bool = False
 
-    def reset(self, key: Key) -> None:
+    def reset(self, world: Slots, key: Key) -> None:
         """Nothing to forget: a score depends on the view alone."""
 
     def score(self, view: CapacityView) -> Floats:
@@ -111,7 +111,7 @@ class RandomOrder(ScoreDeferral):
     def __init__(self) -> None:
         self._key = Key(0)
 
-    def reset(self, key: Key) -> None:
+    def reset(self, world: Slots, key: Key) -> None:
         """Draw from `key`."""
         self._key = key
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.keyed import Key
+from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import Orchestration, alive, stacked
+from edgewise.policies.orchestrate.base import Orchestration, alive
 from edgewise.policies.registry import policy
 
 
@@ -42,18 +43,20 @@ class Autoscaler(Orchestration):
     name: str = "autoscaler"
     _past: list[Ints] = field(default_factory=list)
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Forget earlier desires."""
-        self.system, self._past = system, []
+        self.system, self._past = world, []
 
-    def scale(self, view: ReplicaView) -> Ints:
-        """(W, C, 2) commands towards the desired numbers, as far as memory and disk allow."""
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """Commands towards the desired numbers, as far as memory and disk allow."""
         now = alive(view)
         current = now.sum(axis=1)
         want = self.desired(view, current)
         self._past = [*self._past, want][-self.stabilisation :]
         want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
-        return stacked([self._commands(view, w, now[w].copy(), want[w]) for w in range(view.worlds)])
+        return ReplicaCommands.of_worlds(
+            [self._commands(view, w, now[w].copy(), want[w]) for w in range(view.worlds)]
+        )
 
     def desired(self, view: ReplicaView, current: Ints) -> Ints:
         """(W, S) replicas by the autoscaler's rule, before stabilisation."""
@@ -64,23 +67,23 @@ class Autoscaler(Orchestration):
         want = np.minimum(want, np.maximum(2 * current, current + 4))
         return np.clip(want, self.least, self.most).astype(np.int64)
 
-    def _commands(self, view: ReplicaView, w: int, now: Ints, want: Ints) -> list[tuple[int, int]]:
+    def _commands(self, view: ReplicaView, w: int, now: Ints, want: Ints) -> list[AddReplica | RemoveReplica]:
         room = view.free_memory_bytes[w, self.system.first_machine[1] :].copy()
-        commands = []
+        commands: list[AddReplica | RemoveReplica] = []
         for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
             for _ in range(int(now[:, s].sum() - want[s])):
                 idle = (view.ready - view.busy)[w, 1:, s]
                 n = int(np.lexsort((-idle, -now[:, s]))[0])
                 now[n, s] -= 1
                 room[n] += self.system.service_memory_bytes[s] * (idle[n] > 0)
-                commands.append((n, -(s + 1)))
+                commands.append(RemoveReplica(n, s))
             for _ in range(int(want[s] - now[:, s].sum())):
                 n = self._node_for(view, w, room, now[:, s], s)
                 if n < 0:
                     break
                 now[n, s] += 1
                 room[n] -= self.system.service_memory_bytes[s]
-                commands.append((n, s + 1))
+                commands.append(AddReplica(n, s))
         return commands
 
     def _node_for(self, view: ReplicaView, w: int, room: Floats, hosted: Ints, s: int) -> int:

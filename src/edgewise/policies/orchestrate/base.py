@@ -1,13 +1,10 @@
-"""The base of replica policies, and how a wanted number of replicas becomes commands."""
+"""The base of replica policies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from edgewise.arrays import Ints
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.keyed import Key
+from edgewise.core.orchestration import ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.registry import policy
 
@@ -18,9 +15,9 @@ class Orchestration:
     decision, batched = "orchestrate", True
     name = ""
 
-    def reset(self, system: System) -> None:
-        """Remember the system."""
-        self.system = system
+    def reset(self, world: System, key: Key) -> None:
+        """Remember the system; draws come from `view.seed`."""
+        self.system = world
 
 
 def alive(view: ReplicaView) -> Ints:
@@ -29,20 +26,10 @@ def alive(view: ReplicaView) -> Ints:
     return counts
 
 
-def stacked(worlds: Sequence[Sequence[tuple[int, int]]]) -> Ints:
-    """(W, C, 2) commands of each world, filled up with "none"."""
-    most = max((len(commands) for commands in worlds), default=0)
-    out = np.zeros((len(worlds), most, 2), dtype=np.int64)
-    for w, commands in enumerate(worlds):
-        if commands:
-            out[w, : len(commands)] = commands
-    return out
-
-
 @policy("none")
 class Unchanged(Orchestration):
     """No replica is added or removed."""
 
-    def scale(self, view: ReplicaView) -> Ints:
-        """(W, 0, 2) no commands."""
-        return np.zeros((view.worlds, 0, 2), dtype=np.int64)
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """No commands."""
+        return ReplicaCommands.of_worlds([[]] * view.worlds)

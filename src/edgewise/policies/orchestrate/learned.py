@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.arrays import Ints
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.keyed import Key
+from edgewise.core.orchestration import ReplicaCommands, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import Card, Run
@@ -57,21 +57,21 @@ class LearnedScaling(Orchestration):
         self._infer, self._pairs, self._masked, self._shape = infer, pairs, masked, shape
         self._system: System | None = None
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Nothing is drawn.
 
         Raises:
             PolicyError: the network was trained on a system of another shape.
         """
-        if not self._pairs and (system.nodes, system.services) != self._shape:
+        if not self._pairs and (world.nodes, world.services) != self._shape:
             raise PolicyError(
                 f"{self.name}: was trained on {self._shape[0]} nodes and {self._shape[1]} services, this "
-                f"system has {system.nodes} and {system.services}; train it on this scenario"
+                f"system has {world.nodes} and {world.services}; train it on this scenario"
             )
-        self._system = system
+        self._system = world
 
-    def scale(self, view: ReplicaView) -> Ints:
-        """(W, H, 2) nodes and their changes, drawn from π; of `pairs`, each node's most likely change."""
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """Nodes and their changes, drawn from π; of `pairs`, each node's most likely change."""
         assert self._system is not None, "reset comes first"
         system, possible = self._system, changes_possible(self._system, view)
         if self._pairs:
@@ -86,4 +86,4 @@ class LearnedScaling(Orchestration):
             here = np.take_along_axis(possible, nodes[:, :, None], axis=1)
             values = np.where(here, values, -np.inf)
         change = values.argmax(axis=2) - system.services
-        return np.stack([nodes, change], axis=2).astype(np.int64)
+        return ReplicaCommands.of_numbers(np.stack([nodes, change], axis=2).astype(np.int64))

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Floats
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.keyed import Key
+from edgewise.core.orchestration import ReplicaCommands, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration
@@ -83,23 +84,23 @@ class MarginalValue(Orchestration):
         self.name, self._terms = name, terms.vector()
         self._known, self._time_s = rate_qps, time_s
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Forget what arrived.
 
         Raises:
             PolicyError: what is known is of another number of services.
         """
         for known in (self._known, self._time_s):
-            if known is not None and known.shape != (system.services,):
+            if known is not None and known.shape != (world.services,):
                 raise PolicyError(
-                    f"{self.name}: knows {known.size} services, this system has {system.services}; train it "
+                    f"{self.name}: knows {known.size} services, this system has {world.services}; train it "
                     "on this scenario, or use marginal"
                 )
-        self.system, self._frames = system, 0
+        self.system, self._frames = world, 0
         self._arrived: Floats | None = None
 
-    def scale(self, view: ReplicaView) -> Ints:
-        """(W, C, 2) removals and additions of each world, the most valuable first."""
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """Removals and additions of each world, the most valuable first."""
         services = self.system.services
         time_s = np.ones(services) if self._time_s is None else self._time_s
         load = self._rate_qps(view) * time_s
@@ -107,7 +108,7 @@ class MarginalValue(Orchestration):
         most, x = 0, self._empty(time_s)
         for w in range(view.worlds):
             most = max(most, plan(self.system, view, w, x._replace(load=load[w]), commands[w]))
-        return commands[:, :most]
+        return ReplicaCommands.of_numbers(commands[:, :most])
 
     def _empty(self, time_s: Floats) -> Draft:
         """Made here, since a kernel that makes arrays of four kinds compiles for a second longer."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestration import ReplicaView, Requests
+from edgewise.core.keyed import Key
+from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import Orchestration, alive, stacked
+from edgewise.policies.orchestrate.base import Orchestration, alive
 from edgewise.policies.registry import policy
 
 
@@ -44,15 +45,17 @@ class GreedyShadow(Orchestration):
         """Take the load of these requests as known, as the paper does."""
         self._load = known_load(requests, system, horizon_s)
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Remember the system; a known load stays."""
-        self.system = system
+        self.system = world
         self._seen = np.zeros(0)
 
-    def scale(self, view: ReplicaView) -> Ints:
-        """(W, C, 2) removals, then additions, towards the placement."""
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """Removals, then additions, towards the placement."""
         load, now = self._estimate(view), alive(view)
-        return stacked([self._towards(now[w], self.place(load[w], now[w])) for w in range(view.worlds)])
+        return ReplicaCommands.of_worlds(
+            [self._towards(now[w], self.place(load[w], now[w])) for w in range(view.worlds)]
+        )
 
     def _estimate(self, view: ReplicaView) -> Floats:
         if self._load is not None:
@@ -84,9 +87,9 @@ class GreedyShadow(Orchestration):
             cores[n] -= gain[n, s] * need[s]
             memory[n] -= system.service_memory_bytes[s]
 
-    def _towards(self, now: Ints, want: Ints) -> list[tuple[int, int]]:
+    def _towards(self, now: Ints, want: Ints) -> list[AddReplica | RemoveReplica]:
         """Additions, each with the removals on its node that make room; nothing else is removed."""
-        commands: list[tuple[int, int]] = []
+        commands: list[AddReplica | RemoveReplica] = []
         size = self.system.service_memory_bytes
         room = self.system.memory_bytes[self.system.first_machine[1] :] * 0.9 - now @ size
         lack, spare = np.maximum(want - now, 0), np.maximum(now - want, 0)
@@ -96,8 +99,8 @@ class GreedyShadow(Orchestration):
                     other = int((spare[n] * size).argmax())
                     spare[n, other] -= 1
                     room[n] += size[other]
-                    commands.append((n, -(other + 1)))
+                    commands.append(RemoveReplica(n, other))
                 if room[n] >= size[s] and len(commands) < self._changes:
                     room[n] -= size[s]
-                    commands.append((n, s + 1))
+                    commands.append(AddReplica(n, s))
         return commands[: self._changes]

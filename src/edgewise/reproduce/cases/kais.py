@@ -15,6 +15,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
 from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
@@ -185,7 +186,7 @@ def _delays(run: Run) -> None:
     where = setting("scarce-complex", frames=1)
     worlds = ReplicaWorlds(where.system, where.draw(run.seeds[:1]), where.slots, run.seeds[:1])
     dispatch = dispatch_named("evolved")
-    dispatch.reset(where.system)
+    dispatch.reset(where.system, Key(0))
     _graph_delay(run, worlds)
     sent = []
     while not worlds.done:
@@ -209,8 +210,8 @@ def _graph_delay(run: Run, worlds: ReplicaWorlds) -> None:
         network = LearnedScaling(
             "gpg", runner(Path(folder) / "gpg.scale.onnx"), False, True, (system.nodes, system.services)
         )
-    network.reset(system)
-    took = [_timed(lambda: network.scale(worlds.view))[0] for _ in range(50)]
+    network.reset(system, Key(0))
+    took = [_timed(lambda: network.scale(worlds.view).change)[0] for _ in range(50)]
     words = f"ms; median of {len(took)}, {worlds.system.nodes} nodes, the paper's network, fresh weights"
     run.claim("orchestration-delay", exact(1e3 * float(np.median(took)), words), at_most(10.0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Ints
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView, RequestPolicy, hosts
 from edgewise.model.orchestration import System
 
@@ -23,9 +24,9 @@ class Centralised:
     def __init__(self, policy: RequestPolicy, lag: int) -> None:
         self.name, self._policy, self._lag = f"{policy.name} in the cloud", policy, lag
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Forget what is on its way."""
-        self._policy.reset(system)
+        self._policy.reset(world, key)
         self._head: Ints = np.zeros(0, dtype=np.int64)
 
     def dispatch(self, view: ReplicaView) -> Ints:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.deferral import CapacityView, DeferralPolicy, left_over_of, view_of
+from edgewise.core.deferral import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger
+from edgewise.core.one_world import batched
 from edgewise.core.policy import begin
 from edgewise.errors import PolicyError
 from edgewise.model.holds import INFERENCE
@@ -33,14 +34,17 @@ WARM_S = 60.0  # most that a policy may take to compile before a system starts
 Held = Mapping[str, Sequence[Job]]
 
 
-def begun(name: str) -> DeferralPolicy:
+def begun(name: str, slot_s: float) -> DeferralPolicy:
     """A policy that has begun.
+
+    Args:
+        slot_s: how often it is asked.
 
     Raises:
         PolicyError: there is none of that name, or it cannot begin.
     """
-    policy: DeferralPolicy = policies.load("defer", name)
-    begin(policy, Key(0))
+    policy: DeferralPolicy = batched(policies.load("defer", name))
+    begin(policy, Slots(slot_s, 1), Key(0))
     return policy
 
 
@@ -48,8 +52,8 @@ def warm(name: str = POLICY) -> None:
     """Compile what a policy needs on a small view, so that forks of this process decide at once."""
     job = DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
     view = view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0)
-    start(begun(FALLBACK), view)
-    Guarded[set[int]](WARM_S).ask(lambda: start(begun(name), view), set)  # who decides says its faults
+    start(begun(FALLBACK, 1.0), view)
+    Guarded[set[int]](WARM_S).ask(lambda: start(begun(name, 1.0), view), set)  # who decides says its faults
 
 
 def start(policy: DeferralPolicy, view: CapacityView) -> set[int]:
@@ -72,15 +76,16 @@ class Starts:
         slot_s: how often it is asked.
     Attributes:
         policy: the one that was asked for.
+        slot_s: as given.
     """
 
     def __init__(self, name: str, slot_s: float) -> None:
-        self._slot_s = slot_s
+        self.slot_s = slot_s
         self._past: deque[np.ndarray] = deque(maxlen=PAST_SLOTS)
-        self._fallback, self._told = begun(FALLBACK), ""
+        self._fallback, self._told = begun(FALLBACK, slot_s), ""
         self._guarded: Guarded[set[int]]
         try:
-            self.use(begun(name))
+            self.use(begun(name, slot_s))
         except PolicyError as error:
             self.use(self._fallback)
             self._guarded.fault = str(error)
@@ -126,7 +131,7 @@ class Starts:
         """What the policy chooses; suspended jobs hold no cores, so it does not see them."""
         known = [job.deferrable() for job in jobs if job.state not in ("suspended", "evicted")]
         since = {job.id: at for job in jobs if (at := job.since_s()) is not None}
-        view = view_of(known, since, np.array(self._past), total, slot_s, self._slot_s)
+        view = view_of(known, since, np.array(self._past), total, slot_s, self.slot_s)
         chosen = self._guarded.ask(lambda: start(self.policy, view), lambda: start(self._fallback, view))
         if self.fault != self._told:
             self._told = self.fault

@@ -63,7 +63,7 @@ class LiveJobs:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        self.starts.use(begun(name))
+        self.starts.use(begun(name, self.starts.slot_s))
         self.store.put("job_policy", name)
 
     @property

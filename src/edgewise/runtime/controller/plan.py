@@ -15,6 +15,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.config import dump_scenario
+from edgewise.core.keyed import Key
 from edgewise.core.policy import begin
 from edgewise.core.world import World
 from edgewise.errors import PolicyError, RunError, ScenarioError
@@ -192,8 +193,10 @@ def _check(world: World, services: Services | None, gateways: int) -> None:
             "use a smaller scenario, or --gateways 1"
         )
     if services is not None:
-        begin(policies.load("dispatch", services.spec.dispatch, "requests", live=True), services.system)
-        begin(policies.load("orchestrate", services.spec.orchestrate, live=True), services.system)
+        begin(
+            policies.load("dispatch", services.spec.dispatch, "requests", live=True), services.system, Key(0)
+        )
+        begin(policies.load("orchestrate", services.spec.orchestrate, live=True), services.system, Key(0))
 
 
 def replica(
@@ -225,7 +228,7 @@ def _choose(store: Store, services: Services, runs: bool) -> None:
 def _fits(decision: str, name: str, of: str | None, services: Services) -> bool:
     """Whether a policy can be used with services."""
     try:
-        begin(policies.load(decision, name, of, live=True), services.system)
+        begin(policies.load(decision, name, of, live=True), services.system, Key(0))
     except PolicyError:
         return False
     return True

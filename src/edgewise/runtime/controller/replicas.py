@@ -22,7 +22,9 @@ from edgewise import policies
 from edgewise.arrays import Ints
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
-from edgewise.core.orchestration import ReplicaPolicy, ReplicaView, new_view
+from edgewise.core.keyed import Key
+from edgewise.core.one_world import batched
+from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.policy import begin
 from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario
@@ -37,7 +39,7 @@ from edgewise.runtime.store import Running, Store
 log = logging.getLogger("edgewise.replicas")
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
 Ask = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
-Commands = list[tuple[int, int]]
+Commands = list[AddReplica | RemoveReplica]
 PATIENCE_S = 5.0  # nothing but replicas waits for their policy
 
 
@@ -52,10 +54,10 @@ class _Chosen:
     def scale(self, services: Services, view: ReplicaView) -> Commands:
         """Its commands for the one world of a view."""
         if self.policy is None:
-            loaded = policies.load("orchestrate", self.name, live=True)
-            begin(loaded, services.system)
+            loaded = batched(policies.load("orchestrate", self.name, live=True))
+            begin(loaded, services.system, Key(0))
             self.policy = loaded
-        return [(int(n), int(change)) for n, change in self.policy.scale(view)[0]]
+        return self.policy.scale(view).of_world(0)
 
 
 class Replicas:
@@ -142,7 +144,7 @@ class Replicas:
             self._policy = _Chosen(name)
         chosen, told = self._policy, self._policy.guarded.fault
         found = await asyncio.to_thread(
-            chosen.guarded.ask, lambda: chosen.scale(services, view), list[tuple[int, int]]
+            chosen.guarded.ask, lambda: chosen.scale(services, view), list[AddReplica | RemoveReplica]
         )
         if chosen.guarded.fault not in ("", told):
             log.error("replica policy failed", extra={"policy": name, "why": chosen.guarded.fault})
@@ -184,11 +186,11 @@ class Replicas:
     def carry_out(self, services: Services, commands: Commands) -> None:
         """Add and remove replicas, in order; what is not possible is left out."""
         most, nodes = services.spec.nodes_per_frame or len(services.nodes), set[int]()
-        for n, change in commands:
-            s = abs(change) - 1
-            if change == 0 or not 0 <= n < len(services.nodes) or s >= len(services.names):
+        for command in commands:
+            n, s = command
+            if not 0 <= n < len(services.nodes) or not 0 <= s < len(services.names):
                 continue
-            act = self.add if change > 0 else self.remove
+            act = self.add if isinstance(command, AddReplica) else self.remove
             if (n in nodes or len(nodes) < most) and act(services, n, s):
                 nodes.add(n)
 

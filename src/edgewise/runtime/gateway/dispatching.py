@@ -17,6 +17,8 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
 from edgewise.core.guard import Caller, at_once
+from edgewise.core.keyed import Key
+from edgewise.core.one_world import batched
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
 from edgewise.core.policy import begin
 from edgewise.errors import ProtocolError
@@ -81,7 +83,7 @@ class Dispatching:
         clock: Callable[[], float],
         asking: Caller = at_once,
     ) -> None:
-        self._asking = asking
+        self._asking, self._seed = asking, seed
         self.services, self.site, self.clock = services, site, clock
         self.replicas = {
             name: Replica(name, s, 0) for s, names in enumerate(services.cloud) for name in names
@@ -99,7 +101,8 @@ class Dispatching:
         Raises:
             PolicyError: it does not fit these services.
         """
-        begin(policy, self.services.system)
+        asked = batched(policy)
+        begin(asked, self.services.system, Key(self._seed))
         self.policy, self._asking, self.fault = policy, asking or self._asking, ""
 
     def decide(self, service: int, left_s: float, size_bytes: float, queue: int = 1) -> Replica | None:

@@ -13,8 +13,17 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.deferral import CapacityView, DeferralPolicy, JobState, Objective, Trajectories, check
+from edgewise.core.deferral import (
+    CapacityView,
+    DeferralPolicy,
+    JobState,
+    Objective,
+    Slots,
+    Trajectories,
+    check,
+)
 from edgewise.core.keyed import Key
+from edgewise.core.one_world import batched
 from edgewise.errors import PolicyError
 
 FUTURE, STARTABLE, RUNNING = int(JobState.FUTURE), int(JobState.STARTABLE), int(JobState.RUNNING)
@@ -158,9 +167,10 @@ def simulate(
         PolicyError: the policy starts a job that is not startable.
     """
     loop = DeferralWorlds(worlds, objective)
-    policy.reset(Key(seed))
+    asked = batched(policy)
+    asked.reset(Slots(worlds.slot_s, worlds.total.size), Key(seed))
     while not loop.done:
-        loop.step(policy.start(loop.view()))
+        loop.step(asked.start(loop.view()))
     return loop.outcome()
 
 

@@ -23,6 +23,8 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import numba
+from edgewise.core.keyed import Key
+from edgewise.core.one_world import batched
 from edgewise.core.orchestration import (
     ReplicaPolicy,
     ReplicaView,
@@ -144,7 +146,7 @@ class ReplicaWorlds:
         return self.slot % self.system.frame_slots == 0
 
     def scale(self, commands: Ints) -> Bools:
-        """Carry out (W, C, 2) commands of a `ReplicaPolicy`; (W, C) which were valid.
+        """Carry out (W, C, 2) `ReplicaCommands.numbers`; (W, C) which were valid.
 
         Raises:
             PolicyError: they do not have this shape.
@@ -246,13 +248,15 @@ def simulate(
         PolicyError: a policy breaks its contract.
     """
     worlds.reset()
-    dispatch.reset(worlds.system)
+    key = Key(0)  # draws come from the views, which hold a key of each world
+    dispatch, orchestrate = batched(dispatch), orchestrate and batched(orchestrate)
+    dispatch.reset(worlds.system, key)
     if orchestrate is not None:
-        orchestrate.reset(worlds.system)
+        orchestrate.reset(worlds.system, key)
     decide = getattr(dispatch, "decide", None)
     while not worlds.done:
         if orchestrate is not None:
-            worlds.scale(orchestrate.scale(worlds.view))
+            worlds.scale(orchestrate.scale(worlds.view).numbers())
         frame_end = worlds.slot + worlds.system.frame_slots
         if decide is not None:
             worlds.run(decide, dispatch.memory, frame_end)  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 
@@ -25,9 +26,9 @@ class RequestDispatch:
     decision, of, batched = "dispatch", "requests", True
     name = ""
 
-    def reset(self, system: System) -> None:
-        """Remember the system."""
-        self.system = system
+    def reset(self, world: System, key: Key) -> None:
+        """Remember the system; draws come from `view.seed`."""
+        self.system = world
 
 
 class KernelDispatch(RequestDispatch):

@@ -12,6 +12,7 @@ import json
 import numpy as np
 
 from edgewise.arrays import Floats32, Ints
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView, context_mask, hosts
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
@@ -87,19 +88,19 @@ class LearnedDispatch(RequestDispatch):
         self._mask = context_mask if context == "resources" else hosts
         self._system: System | None = None
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Nothing is drawn.
 
         Raises:
             PolicyError: the networks were trained on a system of another shape.
         """
-        state = system.services + 5 + 5 * int(np.bincount(system.site_of).max()) + system.sites
+        state = world.services + 5 + 5 * int(np.bincount(world.site_of).max()) + world.sites
         if not self._scored and state != self._inputs:
             raise PolicyError(
                 f"{self.name}: its network reads {self._inputs} numbers, this system's sites have {state}; "
                 "train it on this scenario, or use a policy that scores stations"
             )
-        self._system = system
+        self._system = world
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """A station for each site's head, drawn from π: argmax of log π + Gumbel noise."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, ReplicaView, Requests, hosts
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import RequestDispatch
@@ -49,9 +50,9 @@ class ShadowDispatch(RequestDispatch):
             time_s[w] = np.where(number > 0, total_s / np.maximum(number, 1), 1.0)
         self._known = (rate, time_s, float(requests.payload_bytes[real].mean()))
 
-    def reset(self, system: System) -> None:
+    def reset(self, world: System, key: Key) -> None:
         """Forget the schedule."""
-        self.system = system
+        self.system = world
         self._shares: Floats = np.zeros((0, 0, 0))
         self._from = -1
 

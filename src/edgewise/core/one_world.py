@@ -1,0 +1,76 @@
+"""Policies that see one world, where a driver has many: each world has a copy of its own.
+
+Policies of requests, replicas and jobs that say `batched = True` see all worlds of a driver at once. All
+others see one, live and in simulation: its arrays lack the first dimension, and so does what is decided.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from edgewise.arrays import Bools, Ints
+from edgewise.core.deferral import CapacityView
+from edgewise.core.keyed import Key
+from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.errors import EdgewiseError, PolicyError
+
+
+def batched(policy: Any) -> Any:
+    """The policy as drivers ask it: with views of many worlds."""
+    return policy if getattr(policy, "batched", False) else OneByOne(policy)
+
+
+class OneByOne:
+    """Asks a policy for one world after the other.
+
+    Raises:
+        PolicyError: from its methods: the policy raised something, or gave an array of a wrong shape.
+    """
+
+    batched = True
+
+    def __init__(self, policy: Any) -> None:
+        self.policy, self.name = policy, policy.name
+
+    def reset(self, world: Any, key: Key) -> None:
+        """Start anew; copies are made when it is known how many worlds there are."""
+        self.policy.reset(world, key)
+        self._world, self._key, self._each = world, key, list[Any]()
+
+    def start(self, view: CapacityView) -> Bools:
+        """(W, P) jobs to start."""
+        starts: Bools = self._stacked("start", view, view.job)
+        return starts
+
+    def dispatch(self, view: ReplicaView) -> Ints:
+        """(W, B) stations."""
+        stations: Ints = self._stacked("dispatch", view, view.head)
+        return stations
+
+    def scale(self, view: ReplicaView) -> ReplicaCommands:
+        """Commands of each world."""
+        return ReplicaCommands.of_worlds([self._ask("scale", view, w) for w in range(view.worlds)])
+
+    def _ask(self, method: str, view: Any, w: int) -> Any:
+        try:
+            while len(self._each) <= w:
+                mine = deepcopy(self.policy)
+                mine.reset(self._world, Key(self._key.seed + len(self._each), self._key.purpose))
+                self._each.append(mine)
+            return getattr(self._each[w], method)(view.of_world(w))
+        except EdgewiseError:
+            raise
+        except Exception as error:  # foreign code
+            raise PolicyError(f"policy {self.name!r}: {type(error).__name__} in {method}: {error}") from error
+
+    def _stacked(self, method: str, view: Any, like: Ints) -> Any:
+        found = [self._ask(method, view, w) for w in range(len(like))]
+        for each in found:
+            if np.shape(each) != like.shape[1:]:
+                raise PolicyError(
+                    f"policy {self.name!r} gives an array of shape {np.shape(each)}, needs {like.shape[1:]}"
+                )
+        return np.array(found).reshape(like.shape)
