@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from edgewise import policies
-from edgewise.core.deferral import Objective
+from edgewise.core.deferral import Objective, Slots
+from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, RunError
 from edgewise.learn import methods
 from edgewise.learn.card import write_card
@@ -93,7 +94,7 @@ def test_features_do_not_see_the_future():
     for policy in (agent.policy("osdec"), policies.load("defer", "tetris")):
         loops = [DeferralWorlds(w) for w in (worlds, worlds._replace(left_over=later))]
         for loop in loops:
-            policy.reset((0, 7))
+            policy.reset(Slots(900.0, 1), Key(7))
             for _ in range(11):
                 loop.step(policy.start(loop.view()))
         np.testing.assert_array_equal(loops[0].start, loops[1].start)

@@ -18,7 +18,6 @@ from torch import Tensor
 from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.deferral import CapacityView, DeferralPolicy, Objective
-from edgewise.core.keyed import Key
 from edgewise.learn.card import write_network
 from edgewise.learn.defer.agent import Agent, ExportedAgent, PpoConfig, golden_examples
 from edgewise.learn.defer.networks import Auxiliary
@@ -233,7 +232,6 @@ class PpoTrainer(Trainer):
 
     def score(self, rival: DeferralPolicy, seeds: Sequence[int]) -> float:
         """Mean reward of a world."""
-        rival.reset(Key(0))
         worlds = generate(self.pattern, seeds)
         return round(float(simulate(worlds, rival, self.objective).reward.mean()), 2)
 
