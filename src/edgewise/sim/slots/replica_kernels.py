@@ -1,6 +1,6 @@
 """The rules of requests and replicas, compiled.
 
-Index w is the world, k the station, b the site, r the request, m the machine. A station works through a slot
+Index k is the station, b the site, r the request, m the machine. A station works through a slot
 event by event: requests end, replicas become ready, requests reach it; after each event it drops what cannot
 end in time and begins, by deadline, whatever has an idle replica and the cores and memory it needs. A request
 that lacks one of these does not stop those behind it.
@@ -43,46 +43,46 @@ def too_late(system: System, request: Any, begin_s: float) -> bool:
 
 
 @inner
-def drop(x: ReplicaBatch, w: int, request: Any, now_s: float, frame: int) -> None:
+def drop(x: ReplicaBatch, world: int, request: Any, now_s: float, frame: int) -> None:
     """A request ends without being served."""
     request.state = DROPPED
     request.end_s = now_s
-    x.truth.tally[w, frame, LOST] += 1
-    x.truth.ended[w, 1] += 1
+    x.truth.tally[world, frame, LOST] += 1
+    x.truth.ended[world, 1] += 1
 
 
 @inner
-def arrive(system: System, x: ReplicaBatch, w: int, now_s: float, frame: int) -> None:
+def arrive(system: System, x: ReplicaBatch, world: int, now_s: float, frame: int) -> None:
     """Requests that arrived until now join their site; those that cannot end in time leave it."""
     requests = x.truth.request
     fastest_bps = max(system.lan_bps, system.wan_bps)
     for b in range(x.truth.waiting.shape[1]):
-        site = x.truth.waiting[w, b]
+        site = x.truth.waiting[world, b]
         while site.end < site.last:
-            request = requests[w, requests[w, site.end].order]
+            request = requests[world, requests[world, site.end].order]
             if request.arrival_s > now_s:
                 break
             site.end += 1
             request.state = AT_SITE
-            x.truth.tally[w, frame, ARRIVED] += 1
-            x.seen.arrived[w, request.service] += 1
+            x.truth.tally[world, frame, ARRIVED] += 1
+            x.seen.arrived[world, request.service] += 1
         kept = site.end
         for i in range(site.end - 1, site.begin - 1, -1):
-            r = requests[w, i].order
-            sent_s = site.least_delay_s + 8.0 * requests[w, r].payload_bytes / fastest_bps
-            if too_late(system, requests[w, r], now_s + sent_s):
-                drop(x, w, requests[w, r], now_s, frame)
+            r = requests[world, i].order
+            sent_s = site.least_delay_s + 8.0 * requests[world, r].payload_bytes / fastest_bps
+            if too_late(system, requests[world, r], now_s + sent_s):
+                drop(x, world, requests[world, r], now_s, frame)
             else:
                 kept -= 1
-                requests[w, kept].order = r
+                requests[world, kept].order = r
         site.begin = kept
-        show_head(x, w, b)
+        show_head(x, world, b)
 
 
 @inner
-def show_head(x: ReplicaBatch, w: int, b: int) -> None:
+def show_head(x: ReplicaBatch, world: int, b: int) -> None:
     """Put the head of site b into the view."""
-    seen, site = x.seen.site[w, b], x.truth.waiting[w, b]
+    seen, site = x.seen.site[world, b], x.truth.waiting[world, b]
     seen.site_queue = site.end - site.begin
     if seen.site_queue == 0:
         seen.head = -1
@@ -93,8 +93,8 @@ def show_head(x: ReplicaBatch, w: int, b: int) -> None:
         seen.head_memory_bytes = 0.0
         seen.head_payload_bytes = 0.0
         return
-    seen.head = x.truth.request[w, site.begin].order
-    request = x.truth.request[w, seen.head]
+    seen.head = x.truth.request[world, site.begin].order
+    request = x.truth.request[world, seen.head]
     seen.head_service = request.service
     seen.head_deadline_s = request.deadline_s
     seen.head_service_s = request.service_s
@@ -104,52 +104,52 @@ def show_head(x: ReplicaBatch, w: int, b: int) -> None:
 
 
 @inner
-def cloud_noise_s(system: System, x: ReplicaBatch, w: int, slot: int) -> float:
+def cloud_noise_s(system: System, x: ReplicaBatch, world: int, slot: int) -> float:
     """What this slot's delay to the cloud differs from its mean."""
     if system.wan_deviation_s == 0.0:
         return 0.0
-    return system.wan_deviation_s * normal_of(x.truth.links[w].seed, NETWORK, 0, slot)
+    return system.wan_deviation_s * normal_of(x.truth.links[world].seed, NETWORK, 0, slot)
 
 
 @inner
-def send(system: System, x: ReplicaBatch, w: int, b: int, k: int, slot: int) -> None:
+def send(system: System, x: ReplicaBatch, world: int, b: int, k: int, slot: int) -> None:
     """Site b sends its head to station k: link queue (bandwidth), then delay, then the station's queue."""
-    site, links, now_s = x.truth.waiting[w, b], x.truth.links[w], slot * system.slot_s
-    r = x.truth.request[w, site.begin].order
-    request = x.truth.request[w, r]
+    site, links, now_s = x.truth.waiting[world, b], x.truth.links[world], slot * system.slot_s
+    r = x.truth.request[world, site.begin].order
+    request = x.truth.request[world, r]
     site.begin += 1
     delay_s = system.delay_s[b, k]
     if k == 0:
         sent_s = max(now_s, links.up_free_s) + 8.0 * request.payload_bytes / system.wan_bps
         links.up_free_s = sent_s
-        delay_s = max(0.0, delay_s + cloud_noise_s(system, x, w, slot))
+        delay_s = max(0.0, delay_s + cloud_noise_s(system, x, world, slot))
     else:
         sent_s = max(now_s, site.lan_free_s) + 8.0 * request.payload_bytes / system.lan_bps
         site.lan_free_s = sent_s
     own = k > 0 and system.site_of[k - 1] == b
     column = LOCAL_BYTES if own else FORWARDED_BYTES
-    x.truth.tally[w, slot // system.frame_slots, column] += request.payload_bytes
+    x.truth.tally[world, slot // system.frame_slots, column] += request.payload_bytes
     request.state = SENT
     request.station = k
     request.ready_s = sent_s + delay_s
-    enqueue(x, w, k, r)
+    enqueue(x, world, k, r)
 
 
 @inner
-def enqueue(x: ReplicaBatch, w: int, k: int, r: int) -> None:
+def enqueue(x: ReplicaBatch, world: int, k: int, r: int) -> None:
     """Insert request r by deadline; the lower id first among equal deadlines."""
-    request, places, station = x.truth.request[w, r], x.truth.place[w, k], x.truth.station[w, k]
+    request, places, station = x.truth.request[world, r], x.truth.place[world, k], x.truth.station[world, k]
     at = station.queued
     while at > 0:
         other = places[at - 1].queue
-        other_s = x.truth.request[w, other].deadline_s
+        other_s = x.truth.request[world, other].deadline_s
         if other_s < request.deadline_s or (other_s == request.deadline_s and other < r):
             break
         places[at].queue = other
         at -= 1
     places[at].queue = r
     station.queued += 1
-    replicas = x.seen.replicas[w, k, request.service]
+    replicas = x.seen.replicas[world, k, request.service]
     replicas.waiting += 1
     replicas.waiting_s += request.service_s
 
@@ -171,17 +171,17 @@ def hold_replica(system: System, machine: Any, service: int, number: float) -> N
 
 
 @inner
-def machine_for(system: System, x: ReplicaBatch, w: int, k: int, request: Any) -> int:
+def machine_for(system: System, x: ReplicaBatch, world: int, k: int, request: Any) -> int:
     """The first machine of station k on which a request can begin now, or -1."""
     cpu_cores, memory_bytes = request.cpu_cores, request.memory_bytes
-    replicas = x.seen.replicas[w, k, request.service]
+    replicas = x.seen.replicas[world, k, request.service]
     if k == 0:
         cpu_cores += system.replica_cpu_cores[request.service]  # a replica of its own meanwhile
         memory_bytes += system.service_memory_bytes[request.service]
     elif replicas.ready <= replicas.busy:
         return -1
     for m in range(system.first_machine[k], system.first_machine[k + 1]):
-        machine = x.seen.machine[w, m]
+        machine = x.seen.machine[world, m]
         lacks_cores = machine.free_cpu_cores < cpu_cores - SLACK * system.cpu_cores[m]
         if not lacks_cores and machine.free_memory_bytes >= memory_bytes - SLACK * system.memory_bytes[m]:
             return m
@@ -189,10 +189,10 @@ def machine_for(system: System, x: ReplicaBatch, w: int, k: int, request: Any) -
 
 
 @inner
-def begin(system: System, x: ReplicaBatch, w: int, k: int, r: int, m: int, now_s: float) -> None:
+def begin(system: System, x: ReplicaBatch, world: int, k: int, r: int, m: int, now_s: float) -> None:
     """Work on request r on machine m from now on."""
-    request, station, machine = x.truth.request[w, r], x.truth.station[w, k], x.seen.machine[w, m]
-    replicas = x.seen.replicas[w, k, request.service]
+    request, station, machine = x.truth.request[world, r], x.truth.station[world, k], x.seen.machine[world, m]
+    replicas = x.seen.replicas[world, k, request.service]
     replicas.busy += 1
     machine.free_cpu_cores -= request.cpu_cores
     machine.free_memory_bytes -= request.memory_bytes
@@ -202,9 +202,9 @@ def begin(system: System, x: ReplicaBatch, w: int, k: int, r: int, m: int, now_s
     took_s = request.service_s
     if system.service_deviation > 0.0:
         variance = math.log(1.0 + system.service_deviation**2)
-        normal = normal_of(x.truth.links[w].seed, SERVICE, r, 0)
+        normal = normal_of(x.truth.links[world].seed, SERVICE, r, 0)
         took_s *= math.exp(math.sqrt(variance) * normal - variance / 2.0)
-    place = x.truth.place[w, k, station.running]
+    place = x.truth.place[world, k, station.running]
     place.run = r
     place.end_s = now_s + took_s
     place.machine = m
@@ -213,21 +213,21 @@ def begin(system: System, x: ReplicaBatch, w: int, k: int, r: int, m: int, now_s
 
 
 @inner
-def begin_all(system: System, x: ReplicaBatch, w: int, k: int, now_s: float, frame: int) -> None:
+def begin_all(system: System, x: ReplicaBatch, world: int, k: int, now_s: float, frame: int) -> None:
     """Drop what cannot end in time; begin what can begin, by deadline."""
-    places, station, kept = x.truth.place[w, k], x.truth.station[w, k], 0
+    places, station, kept = x.truth.place[world, k], x.truth.station[world, k], 0
     for i in range(station.queued):
         r = places[i].queue
-        request = x.truth.request[w, r]
+        request = x.truth.request[world, r]
         if request.ready_s <= now_s:
             late = too_late(system, request, now_s)
-            m = -1 if late else machine_for(system, x, w, k, request)
+            m = -1 if late else machine_for(system, x, world, k, request)
             if late or m >= 0:
-                leave_queue(x.seen.replicas[w, k, request.service], request)
+                leave_queue(x.seen.replicas[world, k, request.service], request)
                 if late:
-                    drop(x, w, request, now_s, frame)
+                    drop(x, world, request, now_s, frame)
                 else:
-                    begin(system, x, w, k, r, m, now_s)
+                    begin(system, x, world, k, r, m, now_s)
                 continue
         places[kept].queue = r
         kept += 1
@@ -235,11 +235,11 @@ def begin_all(system: System, x: ReplicaBatch, w: int, k: int, now_s: float, fra
 
 
 @inner
-def finish(system: System, x: ReplicaBatch, w: int, k: int, at: int, frame: int) -> None:
+def finish(system: System, x: ReplicaBatch, world: int, k: int, at: int, frame: int) -> None:
     """The request in a place ends; its replica is idle, or goes if it was to be removed."""
-    place, station = x.truth.place[w, k, at], x.truth.station[w, k]
-    request, machine = x.truth.request[w, place.run], x.seen.machine[w, place.machine]
-    replicas = x.seen.replicas[w, k, request.service]
+    place, station = x.truth.place[world, k, at], x.truth.station[world, k]
+    request, machine = x.truth.request[world, place.run], x.seen.machine[world, place.machine]
+    replicas = x.seen.replicas[world, k, request.service]
     replicas.busy -= 1
     if system.returns_cpu or k == 0:
         machine.free_cpu_cores += request.cpu_cores
@@ -252,69 +252,71 @@ def finish(system: System, x: ReplicaBatch, w: int, k: int, at: int, frame: int)
     in_time = place.end_s <= request.deadline_s + SLACK
     request.state = IN_TIME if in_time else LATE
     request.end_s = place.end_s
-    x.truth.tally[w, frame, DONE_IN_TIME if in_time else DONE_LATE] += 1
-    x.truth.ended[w, 0 if in_time else 1] += 1
+    x.truth.tally[world, frame, DONE_IN_TIME if in_time else DONE_LATE] += 1
+    x.truth.ended[world, 0 if in_time else 1] += 1
     station.running -= 1
-    last = x.truth.place[w, k, station.running]
+    last = x.truth.place[world, k, station.running]
     place.run = last.run
     place.end_s = last.end_s
     place.machine = last.machine
 
 
 @inner
-def wake(system: System, x: ReplicaBatch, w: int, k: int, at: int) -> None:
+def wake(system: System, x: ReplicaBatch, world: int, k: int, at: int) -> None:
     """A starting replica is ready, or goes at once if it was to be removed."""
-    start, station = x.truth.start[w, k, at], x.truth.station[w, k]
-    replicas = x.seen.replicas[w, k, start.service]
+    start, station = x.truth.start[world, k, at], x.truth.station[world, k]
+    replicas = x.seen.replicas[world, k, start.service]
     replicas.starting -= 1
     if replicas.removing > 0:
         replicas.removing -= 1
-        hold_replica(system, x.seen.machine[w, system.first_machine[k]], start.service, -1.0)
+        hold_replica(system, x.seen.machine[world, system.first_machine[k]], start.service, -1.0)
     else:
         replicas.ready += 1
     station.starts -= 1
-    last = x.truth.start[w, k, station.starts]
+    last = x.truth.start[world, k, station.starts]
     start.service = last.service
     start.ready_s = last.ready_s
 
 
 @inner
-def next_event_s(x: ReplicaBatch, w: int, k: int, now_s: float) -> float:
+def next_event_s(x: ReplicaBatch, world: int, k: int, now_s: float) -> float:
     """When something happens next at station k by itself; inf for never."""
-    station, soonest_s = x.truth.station[w, k], np.inf
+    station, soonest_s = x.truth.station[world, k], np.inf
     for i in range(station.running):
-        soonest_s = min(soonest_s, x.truth.place[w, k, i].end_s)
+        soonest_s = min(soonest_s, x.truth.place[world, k, i].end_s)
     for i in range(station.starts):
-        soonest_s = min(soonest_s, x.truth.start[w, k, i].ready_s)
+        soonest_s = min(soonest_s, x.truth.start[world, k, i].ready_s)
     for i in range(station.queued):
-        ready_s = x.truth.request[w, x.truth.place[w, k, i].queue].ready_s
+        ready_s = x.truth.request[world, x.truth.place[world, k, i].queue].ready_s
         if now_s < ready_s < soonest_s:
             soonest_s = ready_s
     return soonest_s
 
 
 @inner
-def work(system: System, x: ReplicaBatch, w: int, k: int, begin_s: float, end_s: float, frame: int) -> None:
+def work(
+    system: System, x: ReplicaBatch, world: int, k: int, begin_s: float, end_s: float, frame: int
+) -> None:
     """Station k works through [begin_s, end_s)."""
-    now_s, station = begin_s, x.truth.station[w, k]
+    now_s, station = begin_s, x.truth.station[world, k]
     while now_s < end_s:
         for at in range(station.running - 1, -1, -1):
-            if x.truth.place[w, k, at].end_s <= now_s:
-                finish(system, x, w, k, at, frame)
+            if x.truth.place[world, k, at].end_s <= now_s:
+                finish(system, x, world, k, at, frame)
         for at in range(station.starts - 1, -1, -1):
-            if x.truth.start[w, k, at].ready_s <= now_s:
-                wake(system, x, w, k, at)
-        begin_all(system, x, w, k, now_s, frame)
-        now_s = next_event_s(x, w, k, now_s)
+            if x.truth.start[world, k, at].ready_s <= now_s:
+                wake(system, x, world, k, at)
+        begin_all(system, x, world, k, now_s, frame)
+        now_s = next_event_s(x, world, k, now_s)
 
 
 @inner
-def imbalance(system: System, x: ReplicaBatch, w: int) -> float:
+def imbalance(system: System, x: ReplicaBatch, world: int) -> float:
     """ξ: standard deviation of CPU and memory use of all nodes, as fractions, pooled."""
     begin_m, total, squares = system.first_machine[1], 0.0, 0.0
     for m in range(begin_m, system.cpu_cores.size):
-        cpu = 1.0 - x.seen.machine[w, m].free_cpu_cores / system.cpu_cores[m]
-        memory = 1.0 - x.seen.machine[w, m].free_memory_bytes / system.memory_bytes[m]
+        cpu = 1.0 - x.seen.machine[world, m].free_cpu_cores / system.cpu_cores[m]
+        memory = 1.0 - x.seen.machine[world, m].free_memory_bytes / system.memory_bytes[m]
         total += cpu + memory
         squares += cpu * cpu + memory * memory
     count = 2.0 * (system.cpu_cores.size - begin_m)

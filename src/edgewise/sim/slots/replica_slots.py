@@ -23,57 +23,57 @@ from edgewise.sim.slots.replica_state import ReplicaBatch, Truth
 
 
 @inner
-def possible(seen: ReplicaView, w: int, b: int, k: int) -> bool:
+def possible(seen: ReplicaView, world: int, b: int, k: int) -> bool:
     """Whether site b may send its head to station k (or hold it, k = -1)."""
     if k == -1:
         return True
-    if seen.site[w, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
+    if seen.site[world, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
         return False
-    replicas = seen.replicas[w, k, seen.site[w, b].head_service]
+    replicas = seen.replicas[world, k, seen.site[world, b].head_service]
     return bool(k == 0 or replicas.ready > replicas.removing)
 
 
 @inner
-def has_room(truth: Truth, w: int) -> bool:
-    """Whether no queue of world w can overflow in one slot."""
+def has_room(truth: Truth, world: int) -> bool:
+    """Whether no queue of a world can overflow in one slot."""
     for k in range(truth.station.shape[1]):
-        station = truth.station[w, k]
+        station = truth.station[world, k]
         if station.queued + station.running + truth.waiting.shape[1] > truth.place.shape[2]:
             return False
     return True
 
 
 @inner
-def begin_slot(system: System, x: ReplicaBatch, w: int, slot: int) -> None:
+def begin_slot(system: System, x: ReplicaBatch, world: int, slot: int) -> None:
     """What is seen at the start of a slot: arrivals, drops at sites, the measured delay to the cloud."""
-    now_s, world = slot * system.slot_s, x.seen.world[w]
+    now_s, clock = slot * system.slot_s, x.seen.world[world]
     frame = min(slot // system.frame_slots, x.truth.tally.shape[1] - 1)
-    arrive(system, x, w, now_s, frame)
-    world.clock_s = now_s
+    arrive(system, x, world, now_s, frame)
+    clock.clock_s = now_s
     mean_s = 0.0
     for b in range(system.delay_s.shape[0]):
         mean_s += system.delay_s[b, 0] / system.delay_s.shape[0]
-    noise_s = cloud_noise_s(system, x, w, slot - 1) if slot > 0 else 0.0
-    world.cloud_delay_s = max(0.0, mean_s + noise_s) + max(0.0, x.truth.links[w].up_free_s - now_s)
+    noise_s = cloud_noise_s(system, x, world, slot - 1) if slot > 0 else 0.0
+    clock.cloud_delay_s = max(0.0, mean_s + noise_s) + max(0.0, x.truth.links[world].up_free_s - now_s)
 
 
 @inner
-def pass_slot(system: System, x: ReplicaBatch, w: int, stations: Ints, slot: int) -> None:
-    """Dispatch (B,) `stations` of world w, work through the slot, and begin the next one."""
+def pass_slot(system: System, x: ReplicaBatch, world: int, stations: Ints, slot: int) -> None:
+    """Dispatch (B,) `stations` of a world, work through the slot, and begin the next one."""
     if slot % system.frame_slots == 0:
-        x.seen.arrived[w, :] = 0  # orchestration has seen the last frame's
-    x.truth.ended[w, 0] = 0
-    x.truth.ended[w, 1] = 0
+        x.seen.arrived[world, :] = 0  # orchestration has seen the last frame's
+    x.truth.ended[world, 0] = 0
+    x.truth.ended[world, 1] = 0
     for b in range(stations.size):
         if stations[b] >= 0:
-            send(system, x, w, b, stations[b], slot)
+            send(system, x, world, b, stations[b], slot)
     begin_s, end_s, frame = slot * system.slot_s, (slot + 1) * system.slot_s, slot // system.frame_slots
     for k in range(x.truth.station.shape[1]):
-        station = x.truth.station[w, k]
+        station = x.truth.station[world, k]
         if station.queued + station.running + station.starts > 0:
-            work(system, x, w, k, begin_s, end_s, frame)
-    begin_slot(system, x, w, slot + 1)
-    x.truth.links[w].imbalance = imbalance(system, x, w)
+            work(system, x, world, k, begin_s, end_s, frame)
+    begin_slot(system, x, world, slot + 1)
+    x.truth.links[world].imbalance = imbalance(system, x, world)
 
 
 @kernel(allocates=False)
@@ -81,30 +81,30 @@ def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, sl
     """One slot of every world under (W, B) stations; slot -1 only begins the first.
 
     Returns:
-        w * B + b of the first decision that cannot be carried out, when nothing has changed; or -1.
+        world * B + b of the first decision that cannot be carried out, when nothing has changed; or -1.
     """
     p, x = held(system), held(ReplicaBatch(seen, truth))
-    for w in range(stations.shape[0]):
+    for world in range(stations.shape[0]):
         for b in range(stations.shape[1]):
-            if slot >= 0 and not possible(x.seen, w, b, stations[w, b]):
-                return int(w * stations.shape[1] + b)
-    for w in range(stations.shape[0]):
+            if slot >= 0 and not possible(x.seen, world, b, stations[world, b]):
+                return int(world * stations.shape[1] + b)
+    for world in range(stations.shape[0]):
         if slot < 0:
-            begin_slot(p, x, w, 0)
+            begin_slot(p, x, world, 0)
         else:
-            pass_slot(p, x, w, stations[w], slot)
+            pass_slot(p, x, world, stations[world], slot)
     return -1
 
 
 @inner
-def goes_on(system: System, x: ReplicaBatch, w: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
-    """Pass one slot of world w under (B,) stations; False, and `wrong` 1, where they are not possible."""
+def goes_on(system: System, x: ReplicaBatch, world: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
+    """Pass one slot of a world under (B,) stations; False, and `wrong` 1, where they are not possible."""
     for b in range(stations.size):
-        if not possible(x.seen, w, b, stations[b]):
-            wrong[w] = 1
+        if not possible(x.seen, world, b, stations[b]):
+            wrong[world] = 1
             return False
-    pass_slot(system, x, w, stations, slots[w])
-    slots[w] += 1
+    pass_slot(system, x, world, stations, slots[world])
+    slots[world] += 1
     return True
 
 
@@ -132,10 +132,10 @@ def pass_by_rule(
         wrong: (W,) 1 where a decision was not possible; that world stops.
     """
     p, x = held(system), held(ReplicaBatch(seen, truth))
-    for w in range(first, end):
-        while slots[w] < until and has_room(x.truth, w):
-            rule_at_sites(p, x.seen, w, memory, stations[w])
-            if not goes_on(p, x, w, stations[w], slots, wrong):
+    for world in range(first, end):
+        while slots[world] < until and has_room(x.truth, world):
+            rule_at_sites(p, x.seen, world, memory, stations[world])
+            if not goes_on(p, x, world, stations[world], slots, wrong):
                 break
 
 
@@ -154,10 +154,10 @@ def pass_by_weights(
 ) -> None:
     """`passing` for weights, cached on disk; see `pass_by_rule`."""
     p, x = held(system), held(ReplicaBatch(seen, truth))
-    for w in range(first, end):
-        while slots[w] < until and has_room(x.truth, w):
-            weights_at_sites(p, x.seen, w, memory, stations[w])
-            if not goes_on(p, x, w, stations[w], slots, wrong):
+    for world in range(first, end):
+        while slots[world] < until and has_room(x.truth, world):
+            weights_at_sites(p, x.seen, world, memory, stations[world])
+            if not goes_on(p, x, world, stations[world], slots, wrong):
                 break
 
 
@@ -189,10 +189,10 @@ def _passing(decide: Callable[..., int]) -> Callable[..., None]:
         wrong: Ints,
     ) -> None:
         p, x = held(system), held(ReplicaBatch(seen, truth))
-        for w in range(first, end):
-            while slots[w] < until and has_room(x.truth, w):
-                decide_at_sites(p, x.seen, w, memory, stations[w])
-                if not goes_on(p, x, w, stations[w], slots, wrong):
+        for world in range(first, end):
+            while slots[world] < until and has_room(x.truth, world):
+                decide_at_sites(p, x.seen, world, memory, stations[world])
+                if not goes_on(p, x, world, stations[world], slots, wrong):
                     break
 
     return pass_deciding
@@ -204,6 +204,6 @@ def scale_all(
 ) -> None:
     """(W, K, 2) commands in order; (W, K) `valid` receives which were carried out."""
     p, x = held(system), held(ReplicaBatch(seen, truth))
-    for w in range(commands.shape[0]):
+    for world in range(commands.shape[0]):
         for i in range(commands.shape[1]):
-            valid[w, i] = scale_one(p, x, w, commands[w, i, 0], commands[w, i, 1], slot)
+            valid[world, i] = scale_one(p, x, world, commands[world, i, 0], commands[world, i, 1], slot)

@@ -31,18 +31,18 @@ from edgewise.model.orchestration import System
 
 
 def hindsight_bound(
-    system: System, requests: Requests, w: int, slots: int, seed: int = 0, bin_s: float = 1.0
+    system: System, requests: Requests, world: int, slots: int, seed: int = 0, bin_s: float = 1.0
 ) -> float:
-    """No policy ends more requests of world w in time within `slots` slots.
+    """No policy ends more requests of a world in time within `slots` slots.
 
     Args:
         seed: of the world, which draws its service times.
         bin_s: length of a bin; shorter ones give a tighter bound and a larger program.
     """
-    count = int(requests.count[w])
+    count = int(requests.count[world])
     if count == 0:
         return 0.0
-    program = _Program(system, requests, w, slots, seed, bin_s)
+    program = _Program(system, requests, world, slots, seed, bin_s)
     for group, cores in enumerate(program.cores):
         program.add_work(group, cores)
     program.add_dispatch()
@@ -54,11 +54,11 @@ class _Program:
     """Columns and rows of the program; columns 0 … 2R - 1 are y_re, then y_rc."""
 
     def __init__(
-        self, system: System, requests: Requests, w: int, slots: int, seed: int, bin_s: float
+        self, system: System, requests: Requests, world: int, slots: int, seed: int, bin_s: float
     ) -> None:
-        self.system, self.count = system, int(requests.count[w])
+        self.system, self.count = system, int(requests.count[world])
         self.q = {
-            name: getattr(requests, name)[w, : self.count] for name in Requests._fields if name != "count"
+            name: getattr(requests, name)[world, : self.count] for name in Requests._fields if name != "count"
         }
         self.took_s = _actual_s(system, self.q["work_core_s"] / self.q["cpu_cores"], seed)
         first = system.first_machine[1]

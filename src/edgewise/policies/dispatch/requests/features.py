@@ -108,8 +108,8 @@ def local_state(system: System, view: ReplicaView) -> Floats32:
     Service (one-hot), time until the deadline and service time of the head; queue of the site; per own node
     queue length and time, and free resources; number of nodes; measured delay to the cloud.
     """
-    w, b, table = view.worlds, system.sites, own_nodes(system)
-    service = np.zeros((w, b, system.services))
+    worlds, b, table = view.worlds, system.sites, own_nodes(system)
+    service = np.zeros((worlds, b, system.services))
     cells = np.nonzero(view.head >= 0)
     service[(*cells, view.head_service[cells])] = 1.0
     left = np.where(view.head >= 0, view.head_deadline_s - view.clock_s[:, None], 0.0)
@@ -127,12 +127,12 @@ def local_state(system: System, view: ReplicaView) -> Floats32:
             squash(left),
             squash(view.head_service_s),
             squash(view.site_queue),
-            np.broadcast_to(np.log1p((table >= 0).sum(axis=1)), (w, b)),
-            np.broadcast_to(squash(10.0 * view.cloud_delay_s)[:, None], (w, b)),
+            np.broadcast_to(np.log1p((table >= 0).sum(axis=1)), (worlds, b)),
+            np.broadcast_to(squash(10.0 * view.cloud_delay_s)[:, None], (worlds, b)),
         ],
         axis=2,
     )
-    return np.concatenate([service, own, mine.reshape(w, b, -1)], axis=2).astype(np.float32)
+    return np.concatenate([service, own, mine.reshape(worlds, b, -1)], axis=2).astype(np.float32)
 
 
 def station_rows(system: System, view: ReplicaView, allowed: Bools) -> StationRows:

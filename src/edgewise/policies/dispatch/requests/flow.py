@@ -56,39 +56,39 @@ class MinCostFlow(RequestDispatch):
 @kernel
 def assign_worlds(system: System, view: ReplicaView, stations: Ints) -> None:
     """Fill (W, B) stations."""
-    for w in range(stations.shape[0]):
-        heads = count_heads(view, w)
+    for world in range(stations.shape[0]):
+        heads = count_heads(view, world)
         if heads > 0:
-            arcs = arcs_of(system, view, w, heads)
-            ends = cheapest(system, view, w, arcs)
+            arcs = arcs_of(system, view, world, heads)
+            ends = cheapest(system, view, world, arcs)
             for h in range(heads):
                 if ends[h] < arcs.cost.shape[1] - 1:
-                    stations[w, arcs.site[h]] = ends[h] // 2
+                    stations[world, arcs.site[h]] = ends[h] // 2
 
 
 @inner
-def count_heads(view: ReplicaView, w: int) -> int:
-    """Sites of world w with a request to send."""
+def count_heads(view: ReplicaView, world: int) -> int:
+    """Sites of a world with a request to send."""
     count = 0
     for b in range(view.site.shape[1]):
-        count += view.site[w, b].head >= 0
+        count += view.site[world, b].head >= 0
     return count
 
 
 @inner(allocates=True)
-def arcs_of(system: System, view: ReplicaView, w: int, heads: int) -> Arcs:
-    """Costs of all arcs in world w; end 2k are idle replicas of station k, 2k + 1 its queue."""
+def arcs_of(system: System, view: ReplicaView, world: int, heads: int) -> Arcs:
+    """Costs of all arcs in a world; end 2k are idle replicas of station k, 2k + 1 its queue."""
     ends = 2 * view.replicas.shape[1] + 1
     site, cost = np.zeros(heads, dtype=np.int64), np.full((heads, ends), np.inf)
     order, least = np.zeros((heads, ends), dtype=np.int64), np.zeros(heads + 1)
     h = 0
     for b in range(view.site.shape[1]):
-        if view.site[w, b].head >= 0:
+        if view.site[world, b].head >= 0:
             site[h] = b
             for k in range(view.replicas.shape[1]):
-                if k == 0 or hosted(view, w, k, view.site[w, b].head_service):
-                    cost[h, 2 * k] = with_deadline(view, w, b, travel_s(system, view, w, b, k))
-                    cost[h, 2 * k + 1] = with_deadline(view, w, b, queue_s(system, view, w, b, k))
+                if k == 0 or hosted(view, world, k, view.site[world, b].head_service):
+                    cost[h, 2 * k] = with_deadline(view, world, b, travel_s(system, view, world, b, k))
+                    cost[h, 2 * k + 1] = with_deadline(view, world, b, queue_s(system, view, world, b, k))
             cost[h, ends - 1] = 2.0 * MISSED
             ends_of = argsort(cost[h])
             for i in range(ends):  # an assignment of slices would take two seconds to compile
@@ -100,44 +100,44 @@ def arcs_of(system: System, view: ReplicaView, w: int, heads: int) -> Arcs:
 
 
 @inner
-def with_deadline(view: ReplicaView, w: int, b: int, begin_s: float) -> float:
+def with_deadline(view: ReplicaView, world: int, b: int, begin_s: float) -> float:
     """Cost of beginning the head of site b then."""
-    head = view.site[w, b]
-    left_s = head.head_deadline_s - view.world[w].clock_s - head.head_service_s
+    head = view.site[world, b]
+    left_s = head.head_deadline_s - view.world[world].clock_s - head.head_service_s
     return begin_s + MISSED if begin_s > left_s else begin_s
 
 
 @inner
-def queue_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
+def queue_s(system: System, view: ReplicaView, world: int, b: int, k: int) -> float:
     """Travel and expected wait, at least a slot; half of the work under way is left."""
-    head = view.site[w, b]
-    replicas, wait_s = view.replicas[w, k, head.head_service], 0.0
+    head = view.site[world, b]
+    replicas, wait_s = view.replicas[world, k, head.head_service], 0.0
     if k > 0:
         ahead_s = replicas.waiting_s + 0.5 * replicas.busy * head.head_service_s
         wait_s = ahead_s / max(replicas.ready - replicas.removing, 1)
-    return travel_s(system, view, w, b, k) + max(wait_s, system.slot_s)
+    return travel_s(system, view, world, b, k) + max(wait_s, system.slot_s)
 
 
 @inner
-def takes(system: System, view: ReplicaView, w: int, arcs: Arcs, ends: Ints, h: int, end: int) -> bool:
+def takes(system: System, view: ReplicaView, world: int, arcs: Arcs, ends: Ints, h: int, end: int) -> bool:
     """Whether `end` can take head h besides the heads before it."""
     k = end // 2
     if k == 0 or end == arcs.cost.shape[1] - 1:
         return True
-    head = view.site[w, arcs.site[h]]
-    replicas = view.replicas[w, k, head.head_service]
+    head = view.site[world, arcs.site[h]]
+    replicas = view.replicas[world, k, head.head_service]
     idle = 1 if end % 2 else replicas.ready - replicas.busy - replicas.waiting
-    cores = view.machine[w, system.first_machine[k]].free_cpu_cores * (1 + 1e-9) - head.head_cpu_cores
+    cores = view.machine[world, system.first_machine[k]].free_cpu_cores * (1 + 1e-9) - head.head_cpu_cores
     for other in range(h):
         if ends[other] == end:
-            before = view.site[w, arcs.site[other]]
+            before = view.site[world, arcs.site[other]]
             idle -= before.head_service == head.head_service
             cores -= before.head_cpu_cores
     return idle > 0 and (end % 2 == 1 or cores >= 0.0)
 
 
 @inner(allocates=True)
-def cheapest(system: System, view: ReplicaView, w: int, arcs: Arcs) -> Any:
+def cheapest(system: System, view: ReplicaView, world: int, arcs: Arcs) -> Any:
     """(H,) ends of least total cost, depth first."""
     heads, count = arcs.cost.shape
     ends, best = np.zeros(heads, dtype=np.int64), np.full(heads, count - 1)
@@ -155,7 +155,7 @@ def cheapest(system: System, view: ReplicaView, w: int, arcs: Arcs) -> Any:
             h -= 1
             continue
         tried[h] += 1
-        if not takes(system, view, w, arcs, ends, h, end):
+        if not takes(system, view, world, arcs, ends, h, end):
             continue
         ends[h], spent[h + 1] = end, total
         if h == heads - 1:

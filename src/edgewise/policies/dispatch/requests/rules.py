@@ -1,6 +1,6 @@
 """Rules for requests, each one kernel: the same in thousands of simulated worlds and at a live gateway.
 
-Index w is the world, b the site, k the station (0 the cloud), s the service of the head.
+Index b is the site, k the station (0 the cloud), s the service of the head.
 """
 
 from __future__ import annotations
@@ -24,90 +24,90 @@ POLICY = int(Purpose.POLICY)
 
 
 @inner
-def hosted(view: ReplicaView, w: int, k: int, s: int) -> bool:
+def hosted(view: ReplicaView, world: int, k: int, s: int) -> bool:
     """Whether node k has a replica of service s that stays."""
-    replicas = view.replicas[w, k, s]
+    replicas = view.replicas[world, k, s]
     return bool(replicas.ready > replicas.removing)
 
 
 @inner
-def fits(system: System, view: ReplicaView, w: int, b: int, k: int) -> bool:
+def fits(system: System, view: ReplicaView, world: int, b: int, k: int) -> bool:
     """Whether node k has the cores and memory for the head of site b now."""
-    head, m = view.site[w, b], system.first_machine[k]
-    machine = view.machine[w, m]
+    head, m = view.site[world, b], system.first_machine[k]
+    machine = view.machine[world, m]
     cores = machine.free_cpu_cores >= head.head_cpu_cores * (1 - 1e-9)
     return bool(cores and machine.free_memory_bytes >= head.head_memory_bytes * (1 - 1e-9))
 
 
 @inner
-def use(system: System, view: ReplicaView, w: int, k: int) -> float:
+def use(system: System, view: ReplicaView, world: int, k: int) -> float:
     """Mean of the shares of cores and memory in use on node k."""
     m = system.first_machine[k]
-    cpu = 1.0 - view.machine[w, m].free_cpu_cores / system.cpu_cores[m]
-    memory = 1.0 - view.machine[w, m].free_memory_bytes / system.memory_bytes[m]
+    cpu = 1.0 - view.machine[world, m].free_cpu_cores / system.cpu_cores[m]
+    memory = 1.0 - view.machine[world, m].free_memory_bytes / system.memory_bytes[m]
     return float(0.5 * (cpu + memory))
 
 
 @inner
-def travel_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
+def travel_s(system: System, view: ReplicaView, world: int, b: int, k: int) -> float:
     """Time for the head of site b to reach station k, the wait for the WAN as last measured."""
-    size_bits = 8.0 * view.site[w, b].head_payload_bytes
+    size_bits = 8.0 * view.site[world, b].head_payload_bytes
     if k == 0:
-        return float(view.world[w].cloud_delay_s + size_bits / system.wan_bps)
+        return float(view.world[world].cloud_delay_s + size_bits / system.wan_bps)
     return float(system.delay_s[b, k] + size_bits / system.lan_bps)
 
 
 @inner
-def wait_s(system: System, view: ReplicaView, w: int, b: int, k: int) -> float:
+def wait_s(system: System, view: ReplicaView, world: int, b: int, k: int) -> float:
     """Expected time until the head of site b begins on node k.
 
     Requests of its service before it share the replicas, all requests share the cores; the longer wait
     counts. A request that is worked on has, in the mean, half of its time left.
     """
-    head = view.site[w, b]
-    replicas = view.replicas[w, k, head.head_service]
+    head = view.site[world, b]
+    replicas = view.replicas[world, k, head.head_service]
     stays = replicas.ready - replicas.removing
     ahead_s = replicas.waiting_s + 0.5 * replicas.busy * head.head_service_s
     by_replica_s = 0.0 if replicas.busy + replicas.waiting < stays else ahead_s / stays
-    if fits(system, view, w, b, k):
+    if fits(system, view, world, b, k):
         return float(by_replica_s)
     core_s = 0.0
     for s in range(view.replicas.shape[2]):
-        other = view.replicas[w, k, s]
+        other = view.replicas[world, k, s]
         core_s += system.service_cpu_cores[s] * (other.waiting_s + 0.5 * other.busy * head.head_service_s)
     return float(max(by_replica_s, core_s / system.cpu_cores[system.first_machine[k]]))
 
 
 @inner
-def nearest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+def nearest(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """The nearest node that hosts the service and has room; of equal ones the least used; else the cloud."""
-    best, best_s, least, s = 0, np.inf, np.inf, view.site[w, b].head_service
+    best, best_s, least, s = 0, np.inf, np.inf, view.site[world, b].head_service
     for k in range(1, view.replicas.shape[1]):
-        if system.delay_s[b, k] <= best_s and hosted(view, w, k, s) and fits(system, view, w, b, k):
-            used = use(system, view, w, k)
+        if system.delay_s[b, k] <= best_s and hosted(view, world, k, s) and fits(system, view, world, b, k):
+            used = use(system, view, world, k)
             if system.delay_s[b, k] < best_s or used < least:
                 best, best_s, least = k, system.delay_s[b, k], used
     return best
 
 
 @inner
-def least_used(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+def least_used(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """The least used node that hosts the service and has room, else the cloud."""
-    best, least, s = 0, np.inf, view.site[w, b].head_service
+    best, least, s = 0, np.inf, view.site[world, b].head_service
     for k in range(1, view.replicas.shape[1]):
-        if hosted(view, w, k, s) and fits(system, view, w, b, k):
-            used = use(system, view, w, k)
+        if hosted(view, world, k, s) and fits(system, view, world, b, k):
+            used = use(system, view, world, k)
             if used < least:
                 best, least = k, used
     return best
 
 
 @inner
-def draw_hosted(view: ReplicaView, w: int, s: int, count: int, draw: float) -> int:
+def draw_hosted(view: ReplicaView, world: int, s: int, count: int, draw: float) -> int:
     """The node at `draw` in (0, 1) among `count` that host service s."""
     left = int(draw * count)
     for k in range(1, view.replicas.shape[1]):
-        if hosted(view, w, k, s):
+        if hosted(view, world, k, s):
             if left == 0:
                 return k
             left -= 1
@@ -115,42 +115,42 @@ def draw_hosted(view: ReplicaView, w: int, s: int, count: int, draw: float) -> i
 
 
 @inner
-def count_hosted(view: ReplicaView, w: int, s: int) -> int:
+def count_hosted(view: ReplicaView, world: int, s: int) -> int:
     """Nodes that host service s."""
     count = 0
     for k in range(1, view.replicas.shape[1]):
-        count += hosted(view, w, k, s)
+        count += hosted(view, world, k, s)
     return count
 
 
 @inner
-def slot_of(system: System, view: ReplicaView, w: int) -> int:
+def slot_of(system: System, view: ReplicaView, world: int) -> int:
     """Number of the slot."""
-    return int(view.world[w].clock_s / system.slot_s + 0.5)
+    return int(view.world[world].clock_s / system.slot_s + 0.5)
 
 
 @inner
-def better_of_two(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+def better_of_two(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """Of two random nodes that host the service, where it begins first; the cloud where none does."""
-    s, slot, seed = view.site[w, b].head_service, slot_of(system, view, w), view.world[w].seed
-    count = count_hosted(view, w, s)
+    s, slot, seed = view.site[world, b].head_service, slot_of(system, view, world), view.world[world].seed
+    count = count_hosted(view, world, s)
     if count == 0:
         return 0
-    one = draw_hosted(view, w, s, count, uniform_of(seed, POLICY, b, 2 * slot))
-    two = draw_hosted(view, w, s, count, uniform_of(seed, POLICY, b, 2 * slot + 1))
-    return two if wait_s(system, view, w, b, two) < wait_s(system, view, w, b, one) else one
+    one = draw_hosted(view, world, s, count, uniform_of(seed, POLICY, b, 2 * slot))
+    two = draw_hosted(view, world, s, count, uniform_of(seed, POLICY, b, 2 * slot + 1))
+    return two if wait_s(system, view, world, b, two) < wait_s(system, view, world, b, one) else one
 
 
 @inner
-def anywhere(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+def anywhere(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """A random node that hosts the service and has room, or the cloud, all as likely (the context mask)."""
-    s, count = view.site[w, b].head_service, 1
+    s, count = view.site[world, b].head_service, 1
     for k in range(1, view.replicas.shape[1]):
-        count += hosted(view, w, k, s) and fits(system, view, w, b, k)
-    left = int(count * uniform_of(view.world[w].seed, POLICY, b, slot_of(system, view, w)))
+        count += hosted(view, world, k, s) and fits(system, view, world, b, k)
+    left = int(count * uniform_of(view.world[world].seed, POLICY, b, slot_of(system, view, world)))
     if left > 0:
         for k in range(1, view.replicas.shape[1]):
-            if hosted(view, w, k, s) and fits(system, view, w, b, k):
+            if hosted(view, world, k, s) and fits(system, view, world, b, k):
                 left -= 1
                 if left == 0:
                     return k
@@ -158,20 +158,20 @@ def anywhere(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> 
 
 
 @inner
-def soonest(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+def soonest(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """The nearest station where it ends in time: own nodes, other nodes, the cloud; else where it ends first.
 
     Among nodes that are as near, the one where it begins first.
     """
-    head = view.site[w, b]
-    left_s = head.head_deadline_s - view.world[w].clock_s - head.head_service_s
+    head = view.site[world, b]
+    left_s = head.head_deadline_s - view.world[world].clock_s - head.head_service_s
     best, best_s, first, first_s = -1, np.inf, 0, np.inf
     for k in range(view.replicas.shape[1]):
-        if k > 0 and not hosted(view, w, k, head.head_service):
+        if k > 0 and not hosted(view, world, k, head.head_service):
             continue
-        begin_s, rank_s = travel_s(system, view, w, b, k), 1e6
+        begin_s, rank_s = travel_s(system, view, world, b, k), 1e6
         if k > 0:
-            begin_s += wait_s(system, view, w, b, k)
+            begin_s += wait_s(system, view, world, b, k)
             rank_s = begin_s if system.site_of[k - 1] == b else begin_s + 1e3
         if begin_s <= left_s and rank_s < best_s:
             best, best_s = k, rank_s
@@ -184,49 +184,49 @@ RULES = ("cloud-only", "closest", "greedy", "two-choices", "random", "deadline-q
 
 
 @inner
-def by_rule(system: System, view: ReplicaView, w: int, b: int, memory: Any) -> int:
+def by_rule(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """The rule that `memory[0]` numbers; one kernel for all, so that the engine is compiled once.
 
     Without `by_weights`, which compiles for as long as all of them.
     """
     rule = int(memory[0])
     if rule == 1:
-        return nearest(system, view, w, b, memory)
+        return nearest(system, view, world, b, memory)
     if rule == 2:
-        return least_used(system, view, w, b, memory)
+        return least_used(system, view, world, b, memory)
     if rule == 3:
-        return better_of_two(system, view, w, b, memory)
+        return better_of_two(system, view, world, b, memory)
     if rule == 4:
-        return anywhere(system, view, w, b, memory)
+        return anywhere(system, view, world, b, memory)
     if rule == 5:
-        return soonest(system, view, w, b, memory)
+        return soonest(system, view, world, b, memory)
     return 0
 
 
 @inner
-def rule_at_sites(system: System, view: ReplicaView, w: int, memory: Any, stations: Ints) -> None:
-    """Fill (B,) with the rule's decisions for all sites of world w, HOLD without a head."""
+def rule_at_sites(system: System, view: ReplicaView, world: int, memory: Any, stations: Ints) -> None:
+    """Fill (B,) with the rule's decisions for all sites of a world, HOLD without a head."""
     for b in range(stations.size):
-        stations[b] = by_rule(system, view, w, b, memory) if view.site[w, b].head >= 0 else HOLD
+        stations[b] = by_rule(system, view, world, b, memory) if view.site[world, b].head >= 0 else HOLD
 
 
 @kernel(allocates=False)
 def _rule_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
-    for w in range(stations.shape[0]):
-        rule_at_sites(held(system), held(view), w, memory, stations[w])
+    for world in range(stations.shape[0]):
+        rule_at_sites(held(system), held(view), world, memory, stations[world])
 
 
 @inner
-def weights_at_sites(system: System, view: ReplicaView, w: int, memory: Any, stations: Ints) -> None:
+def weights_at_sites(system: System, view: ReplicaView, world: int, memory: Any, stations: Ints) -> None:
     """`rule_at_sites` of `by_weights`."""
     for b in range(stations.size):
-        stations[b] = by_weights(system, view, w, b, memory) if view.site[w, b].head >= 0 else HOLD
+        stations[b] = by_weights(system, view, world, b, memory) if view.site[world, b].head >= 0 else HOLD
 
 
 @kernel(allocates=False)
 def _weights_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
-    for w in range(stations.shape[0]):
-        weights_at_sites(held(system), held(view), w, memory, stations[w])
+    for world in range(stations.shape[0]):
+        weights_at_sites(held(system), held(view), world, memory, stations[world])
 
 
 class RequestRule(KernelDispatch):

@@ -1,6 +1,6 @@
 """What a site knows of a station, compiled: one row of features, and the linear score of it.
 
-The same kernel fills the rows that networks read and the score inside the engine. Index w is the world, b the
+The same kernel fills the rows that networks read and the score inside the engine. Index b is the
 site, k the station (0 the cloud). Times in seconds and counts x enter as log(1 + x), with their sign;
 resources as fractions of the largest machine's.
 """
@@ -63,30 +63,30 @@ def largest(values: Floats) -> float:
 
 
 @inner
-def stays(view: ReplicaView, w: int, k: int, s: int) -> bool:
+def stays(view: ReplicaView, world: int, k: int, s: int) -> bool:
     """Whether station k has a replica of service s that stays; the cloud always."""
-    replicas = view.replicas[w, k, s]
+    replicas = view.replicas[world, k, s]
     return bool(k == 0 or replicas.ready > replicas.removing)
 
 
 @inner
-def fill_row(system: System, view: ReplicaView, w: int, b: int, k: int, row: Floats) -> None:
+def fill_row(system: System, view: ReplicaView, world: int, b: int, k: int, row: Floats) -> None:
     """(F,) features of station k for the head of site b; see STATION_FEATURES."""
-    head, m, s = view.site[w, b], system.first_machine[k], view.site[w, b].head_service
-    replicas, machine, cores = view.replicas[w, k, s], view.machine[w, m], 0.0
+    head, m, s = view.site[world, b], system.first_machine[k], view.site[world, b].head_service
+    replicas, machine, cores = view.replicas[world, k, s], view.machine[world, m], 0.0
     for i in range(m, system.first_machine[k + 1]):
         cores += system.cpu_cores[i]
     waiting, core_s = 0, 0.0
     for other in range(view.replicas.shape[2]):
-        waiting += view.replicas[w, k, other].waiting
-        core_s += view.replicas[w, k, other].waiting_s * system.service_cpu_cores[other]
+        waiting += view.replicas[world, k, other].waiting
+        core_s += view.replicas[world, k, other].waiting_s * system.service_cpu_cores[other]
     cloud, own = k == 0, k > 0 and system.site_of[max(k - 1, 0)] == b
     rate_bps = system.wan_bps if cloud else system.lan_bps
-    way_s = view.world[w].cloud_delay_s if cloud else system.delay_s[b, k]
+    way_s = view.world[world].cloud_delay_s if cloud else system.delay_s[b, k]
     way_s += 8.0 * head.head_payload_bytes / rate_bps
     idle = max(replicas.ready - replicas.busy, 0)
     replica_wait_s = 0.0 if cloud else replicas.waiting_s / max(replicas.ready, 1)
-    left_s, took_s = head.head_deadline_s - view.world[w].clock_s, head.head_service_s
+    left_s, took_s = head.head_deadline_s - view.world[world].clock_s, head.head_service_s
     room_s = left_s - way_s - took_s - max(core_s / cores, replica_wait_s)
     fits = machine.free_cpu_cores >= head.head_cpu_cores and idle > replicas.waiting
     fits = cloud or (fits and machine.free_memory_bytes >= head.head_memory_bytes)
@@ -100,38 +100,38 @@ def fill_row(system: System, view: ReplicaView, w: int, b: int, k: int, row: Flo
     row[13], row[14], row[15] = squashed(room_s), room_s < 0.0, head.head_cpu_cores
     row[16], row[17] = squashed(head.site_queue), fits
     row[18], row[19] = (way_s, squashed(took_s)) if cloud else (0.0, 0.0)
-    row[20] = _hosting(view, w, s) if cloud else 0.0
+    row[20] = _hosting(view, world, s) if cloud else 0.0
     row[21] = fits and own
 
 
 @inner
-def _hosting(view: ReplicaView, w: int, s: int) -> float:
+def _hosting(view: ReplicaView, world: int, s: int) -> float:
     count = 0
     for k in range(1, view.replicas.shape[1]):
-        count += stays(view, w, k, s)
+        count += stays(view, world, k, s)
     return float(count / (view.replicas.shape[1] - 1))
 
 
 @inner
-def draw_of(view: ReplicaView, w: int, b: int, k: int) -> float:
+def draw_of(view: ReplicaView, world: int, b: int, k: int) -> float:
     """Uniform draw of site b for station k, new in every slot; live, the seed is the gateway's.
 
     Sites that see the same would else all choose the same station.
     """
     cell = b * view.replicas.shape[1] + k
-    return float(uniform_of(view.world[w].seed, POLICY, cell, int(1e3 * view.world[w].clock_s + 0.5)))
+    return float(uniform_of(view.world[world].seed, POLICY, cell, int(1e3 * view.world[world].clock_s + 0.5)))
 
 
 @inner(allocates=True)
-def by_weights(system: System, view: ReplicaView, w: int, b: int, weights: Any) -> int:
+def by_weights(system: System, view: ReplicaView, world: int, b: int, weights: Any) -> int:
     """The station with most weights · features + width · Gumbel draw; the width's log is the last weight."""
     row, best, most = np.zeros(weights.size - 1), HOLD, -np.inf
     width = math.exp(weights[-1])
     for k in range(view.replicas.shape[1]):
-        if not stays(view, w, k, view.site[w, b].head_service):
+        if not stays(view, world, k, view.site[world, b].head_service):
             continue
-        fill_row(system, view, w, b, k, row)
-        value = -width * math.log(-math.log(draw_of(view, w, b, k)))
+        fill_row(system, view, world, b, k, row)
+        value = -width * math.log(-math.log(draw_of(view, world, b, k)))
         for i in range(row.size):
             value += weights[i] * row[i]
         if value > most:
@@ -143,18 +143,18 @@ def by_weights(system: System, view: ReplicaView, w: int, b: int, weights: Any) 
 def fill_rows(system: System, view: ReplicaView, allowed: Bools, rows: Floats) -> None:
     """`fill_row` for every allowed (W, B, N + 1) station of a head, in their order."""
     at = 0
-    for w in range(allowed.shape[0]):
+    for world in range(allowed.shape[0]):
         for b in range(allowed.shape[1]):
             for k in range(allowed.shape[2]):
-                if allowed[w, b, k]:
-                    fill_row(system, view, w, b, k, rows[at])
+                if allowed[world, b, k]:
+                    fill_row(system, view, world, b, k, rows[at])
                     at += 1
 
 
 @kernel(allocates=False)
 def fill_draws(view: ReplicaView, first: int, found: Floats) -> None:
     """`draw_of` for every (W, R, N + 1), of rows first, first + 1, …; the first B rows are the sites'."""
-    for w in range(found.shape[0]):
+    for world in range(found.shape[0]):
         for b in range(found.shape[1]):
             for k in range(found.shape[2]):
-                found[w, b, k] = draw_of(view, w, first + b, k)
+                found[world, b, k] = draw_of(view, world, first + b, k)
