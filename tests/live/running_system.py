@@ -14,10 +14,9 @@ import numpy as np
 
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime import http
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.reaching import operator
+from edgewise.runtime.reaching import ask, operator
 
 
 def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):

@@ -10,10 +10,10 @@ import pytest
 from connections import LOOPS
 
 from edgewise.runtime import http
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.gateway.forwarding import LiveQuery, Upstream, forward
 from edgewise.runtime.http.client import GivenUp, _Call
 from edgewise.runtime.later import Later
+from edgewise.runtime.reaching import ask
 from edgewise.runtime.tracing import Tracing
 
 pytestmark = pytest.mark.live

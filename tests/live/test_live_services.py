@@ -15,9 +15,9 @@ from running_system import started
 
 from edgewise.config import load_scenario
 from edgewise.runtime.backends import LocalBackend
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from edgewise.runtime.reaching import ask
 
 pytestmark = pytest.mark.live
 LONG_S = 150.0  # nothing is measured here: the machine may be busy with other things

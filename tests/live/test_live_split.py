@@ -18,13 +18,13 @@ from edgewise.policies.split import contract
 from edgewise.profiling.cut import cut
 from edgewise.profiling.dags import task_graph
 from edgewise.runtime import http
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.clients.split_trial import TASK, VARIANT, draw_inputs, live_scenario, running, try_split
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.headers import AGE
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
+from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Store
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel

@@ -15,10 +15,10 @@ from running_system import System, open_stream, small_scenario
 from edgewise import policies
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from edgewise.runtime.reaching import ask
 from edgewise.runtime.tracing import OFF, tracing_to
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 

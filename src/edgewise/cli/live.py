@@ -361,7 +361,7 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
         RunError: there is no controller, or it refuses.
         UnansweredError: it does not answer.
     """
-    reaching, asking = _import("reaching"), _import("clients.asking")
+    reaching = _import("reaching")
     store = reaching.store_of(folder)
     client = reaching.operator(store)
     store.close()
@@ -369,7 +369,7 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
 
     async def send() -> Any:
         try:
-            return await asking.ask(client, method, path, body=data, patience_s=patience_s)
+            return await reaching.ask(client, method, path, body=data, patience_s=patience_s)
         finally:
             client.close()
 

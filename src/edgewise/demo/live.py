@@ -29,12 +29,11 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.report.figures import new_axes, png
 from edgewise.runtime import http
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
-from edgewise.runtime.reaching import operator, store_of
+from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.runtime.starving import numbers_of, watched
 from edgewise.sim.simulate import Simulation
 

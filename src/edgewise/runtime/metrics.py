@@ -6,10 +6,10 @@ No label takes a value of a client's choice, so that their number is bounded by 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
-import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -21,6 +21,7 @@ from edgewise.runtime.http import Response
 from edgewise.runtime.protocol.triton import Statistics
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+Family = CounterMetricFamily | GaugeMetricFamily
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -131,48 +132,31 @@ class GatewayMetrics(Collector):
         self._retries.inc()
 
     def collect(self) -> Iterable[Metric]:
-        """Every family, filled from the session."""
-        yield from self._queries()
-        yield from self._workers()
-        session = self._session
-        families = {name: GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.")
-                    for name in ("bound", "refused")}  # fmt: skip
-        families["bound"].add_metric([], len(session.core.bindings))
-        families["refused"].add_metric([], len(session.core.refused))
-        yield from families.values()
-        policy = GaugeMetricFamily("edgewise_policy", "1 for the policy in use.", labels=["policy"])
-        policy.add_metric([session.core.policy.name], 1)
-        yield policy
-
-    def _queries(self) -> Iterable[Metric]:
-        """By task, not by stream: streams come and go, and what they are called is their clients' choice."""
-        names, totals = [*dict.fromkeys(self._session.world.task_names), UNKNOWN], self._session.totals
-        family = CounterMetricFamily(
-            "edgewise_queries", "Queries of all streams.", labels=["task", "outcome"]
+        """Every family, filled from the session; by task, for streams have names of their clients' choice."""
+        session, world, view = self._session, self._session.world, self._session.core.view()
+        tasks = [*dict.fromkeys(world.task_names), UNKNOWN]
+        yield _filled(
+            CounterMetricFamily("edgewise_queries", "Queries of all streams.", labels=["task", "outcome"]),
+            [((task, outcome), session.totals[task, outcome]) for task in tasks for outcome in OUTCOMES],
         )
-        for task in names:
-            for outcome in OUTCOMES:
-                family.add_metric([task, outcome], totals[task, outcome])
-        yield family
-
-    def _workers(self) -> Iterable[Metric]:
-        world, view = self._session.world, self._session.core.view()
-        figures = {
+        figures: dict[str, tuple[str, Iterable[float]]] = {
             "up": ("1 when the worker is up.", view.up),
             "refuses_token": (
                 "1 when it answers, and does not take our token.",
-                np.array([target.refuses for target in self._upstreams]),
+                [target.refuses for target in self._upstreams],
             ),
             "load_qps": ("Normalised load that is reserved.", view.load_qps),
             "capacity_qps": ("Normalised load that it can take.", world.capacity_qps),
             "streams": ("Streams bound to it.", view.streams),
-            "in_flight": ("Queries sent to it and not answered.", self._session.in_flight),
+            "in_flight": ("Queries sent to it and not answered.", session.in_flight),
         }
+        workers = list(zip(world.worker_names, world.variant_names, strict=True))
         for name, (what, values) in figures.items():
             family = GaugeMetricFamily(f"edgewise_gateway_worker_{name}", what, labels=["worker", "variant"])
-            for who, variant, value in zip(world.worker_names, world.variant_names, values, strict=True):
-                family.add_metric([who, variant], float(value))
-            yield family
+            yield _filled(family, zip(workers, values, strict=True))
+        for name, now in (("bound", session.core.bindings), ("refused", session.core.refused)):
+            yield GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.", value=len(now))
+        yield _in_use("edgewise_policy", session.core.policy.name)
 
 
 class ServiceMetrics(Collector):
@@ -204,35 +188,45 @@ class ServiceMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Every family, filled from the counts."""
         core, services = self._core, self._core.services
-        requests = CounterMetricFamily(
-            "edgewise_requests", "Requests of services that ended.", labels=["service", "outcome"]
-        )
-        for s, service in enumerate(services.names):
-            for outcome, ended in core.ended.items():
-                requests.add_metric([service, outcome], float(ended[s]))
-        yield requests
-        yield from self._replicas()
-        policy = GaugeMetricFamily("edgewise_request_policy", "1 for the policy in use.", labels=["policy"])
-        policy.add_metric([core.policy.name], 1)
-        yield policy
-
-    def _replicas(self) -> Iterable[Metric]:
-        core, services = self._core, self._core.services
         places = (services.spec.cloud, *services.nodes)
-        number = GaugeMetricFamily("edgewise_replicas", "Replicas.", labels=["service", "node", "state"])
-        held = GaugeMetricFamily(
-            "edgewise_replica_requests", "Requests sent and not ended.", labels=["replica", "service", "node"]
+        replicas = [(r, services.names[r.service], places[r.station]) for r in core.replicas.values()]
+        states = Counts(
+            (name, node, ("ready" if r.up else "starting") if r.wanted else "removing")
+            for r, name, node in replicas
         )
-        found: dict[tuple[str, str, str], int] = {}
-        for r in core.replicas.values():
-            name, node = services.names[r.service], places[r.station]
-            state = ("ready" if r.up else "starting") if r.wanted else "removing"
-            found[name, node, state] = found.get((name, node, state), 0) + 1
-            held.add_metric([r.name, name, node], r.mine)
-        for labels, value in found.items():
-            number.add_metric(list(labels), value)
-        yield number
-        yield held
+        yield _filled(
+            CounterMetricFamily(
+                "edgewise_requests", "Requests of services that ended.", labels=["service", "outcome"]
+            ),
+            [
+                ((name, outcome), ended[s])
+                for s, name in enumerate(services.names)
+                for outcome, ended in core.ended.items()
+            ],
+        )
+        yield _filled(
+            GaugeMetricFamily("edgewise_replicas", "Replicas.", labels=["service", "node", "state"]),
+            states.items(),
+        )
+        yield _filled(
+            GaugeMetricFamily(
+                "edgewise_replica_requests", "Requests sent and not ended.",
+                labels=["replica", "service", "node"],
+            ),
+            [((r.name, name, node), r.mine) for r, name, node in replicas],
+        )  # fmt: skip
+        yield _in_use("edgewise_request_policy", core.policy.name)
+
+
+def _filled(family: Family, samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+    """A family with a value for each tuple of labels."""
+    for labels, value in samples:
+        family.add_metric(list(labels), float(value))
+    return family
+
+
+def _in_use(name: str, policy: str) -> Metric:
+    return _filled(GaugeMetricFamily(name, "1 for the policy in use.", labels=["policy"]), [((policy,), 1.0)])
 
 
 def page(registry: CollectorRegistry) -> Response:

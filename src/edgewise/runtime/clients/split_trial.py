@@ -30,12 +30,12 @@ from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.policies.split import Contraction, split_policy
 from edgewise.profiling.cut import cut
 from edgewise.runtime import http
-from edgewise.runtime.clients.asking import ask
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.gateway.split import program_of
 from edgewise.runtime.protocol.headers import SENT, SERVERS
 from edgewise.runtime.protocol.messages import DTYPES, InferRequest, decode_response, encode_request
 from edgewise.runtime.protocol.tensors import Array
+from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Process
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel

@@ -16,13 +16,13 @@ from typing import Any, cast
 import httptools
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime.http.coding import coded
 from edgewise.runtime.http.messages import (
     LOCALHOST,
     MAX_BODY_BYTES,
     Handler,
     HttpRequest,
     Response,
+    coded,
     failure,
     use_large_buffers,
     write_response,

@@ -37,8 +37,7 @@ from edgewise.runtime.pipelines.live import (
     process_key,
     rates_of,
 )
-from edgewise.runtime.pipelines.meta import ENDED, RUNNING, MetaStore
-from edgewise.runtime.pipelines.monitor import Monitor, link_status
+from edgewise.runtime.pipelines.meta import ENDED, RUNNING, MetaStore, Monitor, link_status
 from edgewise.runtime.pipelines.process import StartedTask
 from edgewise.runtime.pipelines.task import PERIOD_S, FlowTarget, TaskSetting
 from edgewise.runtime.testbeds.base import Flow, LocalTestbed, Testbed

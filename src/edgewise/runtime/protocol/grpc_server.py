@@ -7,12 +7,13 @@ becomes a message. So worker and gateway speak gRPC alike, with the same checks 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import grpc  # type: ignore[import-untyped]
+from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
@@ -108,7 +109,7 @@ class _Calls:
 
     def rpcs(self) -> Any:
         """Method handlers for grpc."""
-        table = {name: self._unary(name, getattr(self, f"_{_snake(name)}")) for name in METHODS}
+        table = {name: self._unary(name) for name in METHODS}
         table["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
             self._stream,
             request_deserializer=MESSAGES["ModelInferRequest"].FromString,
@@ -116,10 +117,10 @@ class _Calls:
         )
         return grpc.method_handlers_generic_handler(SERVICE, table)
 
-    def _unary(self, name: str, call: Callable[[Any, dict[str, str]], Any]) -> Any:
+    def _unary(self, name: str) -> Any:
         async def answer(message: Any, context: Any) -> Any:
             try:
-                return await call(message, _headers(context))
+                return await self._answer(name, message, _headers(context))
             except (_Refused, ProtocolError) as error:
                 code = CODES.get(error.status, grpc.StatusCode.INTERNAL)
                 said = getattr(error, "headers", {})
@@ -136,47 +137,43 @@ class _Calls:
         headers = _headers(context)
         async for message in messages:
             try:
-                answer = await self._model_infer(message, headers)
+                answer = await self._infer(message, headers)
                 yield MESSAGES["ModelStreamInferResponse"](infer_response=answer)
             except (_Refused, ProtocolError) as error:
                 yield MESSAGES["ModelStreamInferResponse"](error_message=str(error))
 
-    async def _server_live(self, message: Any, headers: dict[str, str]) -> Any:
-        return MESSAGES["ServerLiveResponse"](live=await self._ok("/v2/health/live", headers))
+    async def _answer(self, name: str, message: Any, headers: dict[str, str]) -> Any:
+        """The reply to a call; what JSON has beyond the reply's fields is passed over."""
+        reply = MESSAGES[f"{name}Response"]
+        match name:
+            case "ServerLive":
+                return reply(live=await self._ok("/v2/health/live", headers))
+            case "ServerReady":
+                return reply(ready=await self._ok("/v2/health/ready", headers))
+            case "ModelReady":
+                return reply(ready=await self._ok(f"{_path(message.name, message.version)}/ready", headers))
+            case "ModelInfer":
+                return await self._infer(message, headers)
+            case "ServerMetadata":
+                found = await self._json("/v2", headers)
+            case "ModelMetadata":
+                found = await self._json(_path(message.name, message.version), headers)
+            case "ModelConfig":
+                found = {
+                    "config": await self._json(f"{_path(message.name, message.version)}/config", headers)
+                }
+                for tensor in (*found["config"]["input"], *found["config"]["output"]):
+                    tensor["data_type"] = DATA_TYPES.index(tensor["data_type"].removeprefix("TYPE_")) + 1
+            case "ModelStatistics":
+                base = _path(message.name, message.version) if message.name else "/v2/models"
+                found = await self._json(f"{base}/stats", headers)
+            case "RepositoryIndex":
+                body = json.dumps({"ready": message.ready}).encode()
+                answer = await self._call("POST", "/v2/repository/index", headers, body)
+                found = {"models": json.loads(answer.body)}
+        return ParseDict(found, reply(), ignore_unknown_fields=True)
 
-    async def _server_ready(self, message: Any, headers: dict[str, str]) -> Any:
-        return MESSAGES["ServerReadyResponse"](ready=await self._ok("/v2/health/ready", headers))
-
-    async def _model_ready(self, message: Any, headers: dict[str, str]) -> Any:
-        path = _path(message.name, message.version)
-        return MESSAGES["ModelReadyResponse"](ready=await self._ok(f"{path}/ready", headers))
-
-    async def _server_metadata(self, message: Any, headers: dict[str, str]) -> Any:
-        return MESSAGES["ServerMetadataResponse"](**await self._json("/v2", headers))
-
-    async def _model_metadata(self, message: Any, headers: dict[str, str]) -> Any:
-        found = await self._json(_path(message.name, message.version), headers)
-        known = ("name", "versions", "platform", "inputs", "outputs")
-        return MESSAGES["ModelMetadataResponse"](**{key: found[key] for key in known if found.get(key)})
-
-    async def _model_config(self, message: Any, headers: dict[str, str]) -> Any:
-        found = await self._json(f"{_path(message.name, message.version)}/config", headers)
-        known = MESSAGES["ModelConfig"].DESCRIPTOR.fields_by_name
-        for tensor in (*found["input"], *found["output"]):
-            tensor["data_type"] = DATA_TYPES.index(tensor["data_type"].removeprefix("TYPE_")) + 1
-        config = {key: value for key, value in found.items() if key in known}
-        return MESSAGES["ModelConfigResponse"](config=config)
-
-    async def _model_statistics(self, message: Any, headers: dict[str, str]) -> Any:
-        base = _path(message.name, message.version) if message.name else "/v2/models"
-        return MESSAGES["ModelStatisticsResponse"](**await self._json(f"{base}/stats", headers))
-
-    async def _repository_index(self, message: Any, headers: dict[str, str]) -> Any:
-        body = json.dumps({"ready": message.ready}).encode()
-        answer = await self._call("POST", "/v2/repository/index", headers, body)
-        return MESSAGES["RepositoryIndexResponse"](models=json.loads(answer.body))
-
-    async def _model_infer(self, message: Any, headers: dict[str, str]) -> Any:
+    async def _infer(self, message: Any, headers: dict[str, str]) -> Any:
         more, body = encode_request(_to_request(message))
         path = f"{_path(message.model_name, message.model_version)}/infer"
         answer = await self._call("POST", path, {**headers, **more}, body)
@@ -220,10 +217,6 @@ def _headers(context: Any) -> dict[str, str]:
 def _path(model: str, version: str) -> str:
     base = f"/v2/models/{quote(model, safe='')}"
     return f"{base}/versions/{quote(version, safe='')}" if version else base
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def _to_request(message: Any) -> InferRequest:
