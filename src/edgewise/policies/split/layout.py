@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
@@ -92,6 +91,8 @@ def joined(
     Raises:
         PolicyError: a link names an unknown group, or no path joins two groups.
     """
+    import networkx as nx  # type: ignore[import-untyped]  # slow to import
+
     graph = nx.Graph()
     graph.add_nodes_from(group.name for group in groups)
     graph.add_edges_from((a, b, {"name": f"{a}-{b}"}) for a, b in links if a != b)

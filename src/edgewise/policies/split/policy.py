@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from edgewise.errors import PolicyError
 from edgewise.policies.registry import load, policy
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
 from edgewise.policies.split.layout import LayoutProgram
-from edgewise.policies.split.layout_optimum import LayoutPlan, optimise_layout
 from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
 from edgewise.policies.split.program import ServerChoice, SplitProgram
 from edgewise.policies.split.schedule import Choice, Ledger, Method, SplitRule, lay_out, place_query
 from edgewise.policies.split.tables import make_graphs, make_table
+
+if TYPE_CHECKING:
+    from edgewise.policies.split.layout_optimum import LayoutPlan
 
 LAYOUT_GAP = 0.05
 
@@ -243,6 +245,8 @@ class LayoutSplit:
                 f"{self.name} splits over groups of servers; for equal ones: {', '.join(NAMES)}"
             )
         if program is not self._program:
+            from edgewise.policies.split.layout_optimum import optimise_layout  # its solver is slow to import
+
             self._program, self.plan = program, self.given or optimise_layout(program, self.gap)
         self.compiled = SplitRule(
             make_table(program, self.plan.theta),
