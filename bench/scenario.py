@@ -31,14 +31,14 @@ def run(antennas: int, rounds: int) -> dict[str, Any]:
         result = ew.simulate(ew.load_scenario("full-edge", {"topology.antennas": antennas}), POLICY)
         cpu_s.append(time.process_time() - cpu)
         wall_s.append(time.perf_counter() - wall)
-    queries = sum(result.streams["queries"].to_pylist())
+    queries = sum(result.items["queries"].to_pylist())
     return {
         "antennas": antennas,
         "simulated_s": scenario.duration_s,
         "workers": len(scenario.topology.workers),
-        "streams": result.streams.num_rows,
+        "streams": result.items.num_rows,
         "queries": queries,
-        "success": sum(result.streams["ok"].to_pylist()) / max(queries, 1),
+        "success": sum(result.items["ok"].to_pylist()) / max(queries, 1),
         "wall_s": wall_s,
         "cpu_s": cpu_s,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

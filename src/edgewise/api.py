@@ -1,4 +1,4 @@
-"""The Python API: load a scenario, simulate a policy, compare policies.
+"""The Python API: load a scenario, simulate policies of any decision, compare them, replay recordings.
 
 Everything the command line does goes through here.
 """
@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from edgewise import policies
+from edgewise import runs
 from edgewise.config import dump_scenario
 from edgewise.config import load_scenario as load_scenario
-from edgewise.core.policy import DispatchPolicy
-from edgewise.errors import PolicyError, ScenarioError
+from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
-from edgewise.model.sections import SIMULATED, not_run
 from edgewise.report import records
 from edgewise.report.links import crowded, with_links
-from edgewise.report.schema import STREAMS, WINDOWS
-from edgewise.report.summary import by_seed
-from edgewise.sim import simulate as sim
-from edgewise.workloads import read_streams_csv
+from edgewise.report.schema import WORK, Measure
+from edgewise.report.summary import by_seed, summary_of
+from edgewise.runs import Policy as Policy
 
 if TYPE_CHECKING:
+    import pandas
+
     from edgewise.report import statistics
 
-Policy = str | type | Callable[[], DispatchPolicy]
+Policies = Policy | Mapping[str, Policy]
+"""One policy, which is for the first decision of the scenario's work, or policies by decision."""
 Progress = Callable[[], None]
 
 
@@ -42,29 +42,57 @@ class Result:
 
     Attributes:
         scenario: what was run.
+        work: which kind of its work: streams, services, pipelines, graphs or jobs.
         policies, seeds: which runs.
-        streams, windows: record tables (`edgewise.report.schema` explains each column).
+        items, windows: record tables (`edgewise.report.schema` explains each column).
+        fixed: the policies of decisions that are the same in all runs, by decision.
         command: how to repeat it.
         rival: the policy that the others are compared with, if any.
         faults: of each policy that had any: why the fallback decided for it, and how often over all seeds.
+        decision_s: of each policy the mean time of a decision on this machine, where it is measured.
     """
 
     scenario: Scenario
+    work: str
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
-    streams: pa.Table
+    items: pa.Table
     windows: pa.Table
+    fixed: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     rival: str | None = None
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What the summary says of each run; policies are compared by the first."""
+        return WORK[self.work].measures
 
     def summary(self) -> list[dict[str, Any]]:
-        """Success, failed and rejected shares for each policy and seed, and the links over 100 %."""
-        return with_links(records.summarise(self.streams), crowded(self.scenario, self.streams))
+        """The measures of each policy and seed; of streams with the links over 100 %."""
+        rows = summary_of(self.work, self.items, self.windows)
+        return with_links(rows, crowded(self.scenario, self.items)) if self.work == "streams" else rows
 
-    def success(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-        """(seeds,) share of queries answered in time, for each policy; seeds without queries left out."""
-        return by_seed(records.summarise(self.streams), "success", self.policies)
+    def values(self, measure: str = "") -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+        """(seeds,) values of a measure, or of the first, for each policy; seeds without a value left out."""
+        rows = summary_of(self.work, self.items, self.windows)
+        return by_seed(rows, measure or self.measures[0].key, self.policies)
+
+    def to_pandas(self, table: str = "items") -> pandas.DataFrame:
+        """The "items", "windows" or "summary" of the runs as a data frame.
+
+        Raises:
+            EdgewiseError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise EdgewiseError("to_pandas needs pandas: pip install pandas") from error
+        if table == "summary":
+            return pandas.DataFrame(self.summary())
+        frame: pandas.DataFrame = {"items": self.items, "windows": self.windows}[table].to_pandas()
+        return frame
 
     def save(self, folder: str | Path) -> Path:
         """Write scenario, manifest, Parquet records, summary, figures and report.html.
@@ -74,29 +102,27 @@ class Result:
         Raises:
             RunError: it cannot be written.
         """
-        from edgewise.report import figures, html  # slow to import, and only needed here
-
         folder = Path(folder)
         records.write_run(
             folder,
             scenario_yaml=dump_scenario(self.scenario),
             manifest={
                 "scenario": self.scenario.name,
+                "work": self.work,
                 "policies": list(self.policies),
+                "fixed": dict(self.fixed),
                 "seeds": list(self.seeds),
                 "version": version("edgewise"),
                 "command": self.command,
                 "rival": self.rival,
                 "faults": {policy: dict(found) for policy, found in self.faults.items()},
+                "decision_s": {policy: dict(found) for policy, found in self.decision_s.items()},
             },
-            streams=self.streams,
+            items=self.items,
             windows=self.windows,
             summary=self.summary(),
         )
-        run = records.read_run(folder)
-        images = figures.drawn(run)
-        figures.save_all(run, folder, images=images)
-        html.write_html(run, folder / "report.html", images=images)
+        report(folder)
         return folder
 
 
@@ -113,73 +139,96 @@ class Comparison:
     rows: tuple[statistics.PairedComparison, ...]
 
     def __str__(self) -> str:
+        measure = self.result.measures[0]
+        unit = "points" if measure.share else "%"
         lines = []
         for row in self.rows:
-            interval = (
-                ""
-                if row.low is None or row.high is None
-                else f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
-            )
+            ends = [] if row.low is None or row.high is None else [row.low, row.high]
+            interval = f" [{', '.join(f'{100 * end:+.2f}' for end in ends)}]" if ends else ""
+            mean, difference = measure.shown(row.mean), f"{100 * row.difference:+.2f}{interval} {unit}"
             lines.append(
-                f"{row.policy}: success {100 * row.mean:.2f} %, {100 * row.difference:+.2f}{interval}"
-                f" points against {row.rival}: {row.verdict}"
+                f"{row.policy}: {measure.heading} {mean}, {difference} against {row.rival}: {row.verdict}"
             )
         return "\n".join(lines)
 
 
 def simulate(
     scenario: Scenario | str | Path,
-    policy: Policy,
+    policy: Policies | None = None,
     seeds: Iterable[int] = (0,),
     *,
     progress: Progress = lambda: None,
     command: str = "",
 ) -> Result:
-    """Simulate a scenario under one policy.
+    """Simulate one kind of a scenario's work under the policies that decide in it.
 
     Args:
         scenario: a loaded scenario, a file, or the name of a shipped one.
-        policy: a name, `file.py:Class`, or a class or function that makes a policy.
+        policy: a name, `file.py:Class`, the path of a card, or a class or function that makes a policy; or
+            these by decision, as {"orchestrate": "marginal"}, which also says which work is run. Decisions
+            that are not named have the scenario's policy, or a default.
         seeds: one run each.
         progress: called after each run.
     Raises:
         ScenarioError, PolicyError: they cannot be loaded.
     """
-    return _simulate(scenario, [policy], seeds, progress, command)
+    loaded = _loaded(scenario)
+    work, chosen = runs.assigned(loaded, _by_decision(policy))
+    made = {decision: runs.maker(work, decision, each) for decision, each in chosen.items()}
+    label = "+".join(name for name, _ in made.values())
+    makers = {label: {decision: make for decision, (_, make) in made.items()}}
+    fixed = {decision: name for decision, (name, _) in made.items()}
+    return _simulated(loaded, work, makers, fixed, seeds, progress, command)
 
 
 def compare(
     scenario: Scenario | str | Path,
-    policies: Sequence[Policy],
+    policies: Sequence[Policy] | Mapping[str, Sequence[Policy]],
     seeds: Iterable[int] = range(10),
     *,
+    fixed: Mapping[str, Policy] | None = None,
     rival: str | None = None,
     progress: Progress = lambda: None,
     command: str = "",
 ) -> Comparison:
-    """Compare policies on the same arrivals and noise.
+    """Compare policies of one decision on the same arrivals and noise.
 
     Args:
+        policies: of the first decision of the scenario's work; of another one as {"defer": ["fifo", …]}.
+        fixed: policies of the other decisions.
         rival: the policy that the others are compared with; the first by default.
     Returns:
-        Mean differences in success with 95 % intervals, Holm-corrected over the family.
+        Mean differences with 95 % intervals, Holm-corrected over the family: of streams and services in the
+        share that was answered in time, of other work in the first of its measures (`report.schema.WORK`).
     Raises:
         ScenarioError, PolicyError: they cannot be loaded, or there are fewer than two policies.
     """
     from edgewise.report import statistics  # slow to import, and only needed here
 
-    if len(policies) < 2:
-        raise PolicyError(f"policies: compare needs at least two, got {len(policies)}")
-    names = list(_makers(policies))
-    if rival is not None and rival not in names:
-        raise PolicyError(f"rival: {rival!r} is not among {', '.join(names)}")
-    result = _simulate(scenario, policies, seeds, progress, command)
+    if isinstance(policies, Mapping) and len(policies) != 1:
+        raise PolicyError(f"policies: compare those of one decision, got {', '.join(policies) or 'none'}")
+    ((decision, listed),) = policies.items() if isinstance(policies, Mapping) else ((None, policies),)
+    if len(listed) < 2:
+        raise PolicyError(f"policies: compare needs at least two, got {len(listed)}")
+    loaded = _loaded(scenario)
+    given: dict[str | None, Policy] = {decision: listed[0]}
+    work, chosen = runs.assigned(loaded, {**dict(fixed or {}), **given}, "compare")
+    varied = decision or next(iter(chosen))
+    others = {name: runs.maker(work, name, each) for name, each in chosen.items() if name != varied}
+    found = _makers(work, varied, listed)
+    if rival is not None and rival not in found:
+        raise PolicyError(f"rival: {rival!r} is not among {', '.join(found)}")
+    held = {name: make for name, (_, make) in others.items()}
+    makers = {name: {**held, varied: make} for name, make in found.items()}
+    held_names = {name: label for name, (label, _) in others.items()}
+    result = _simulated(loaded, work, makers, held_names, seeds, progress, command)
     result = replace(result, rival=rival or result.policies[0])
-    return Comparison(result, tuple(statistics.compare(result.success(), result.rival)))
+    rows = statistics.judged(work, result.summary(), result.policies, result.rival)
+    return Comparison(result, tuple(rows))
 
 
 def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, command: str = "") -> Result:
-    """Simulate recorded traffic under each policy.
+    """Simulate recorded streams under each dispatch policy.
 
     Args:
         folder: has scenario.yaml and streams.csv, as `edgewise record` writes them.
@@ -187,90 +236,92 @@ def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, com
     Raises:
         ScenarioError, PolicyError: something cannot be read or loaded.
     """
+    from edgewise.workloads import read_streams_csv
+
     folder = Path(folder)
     if not (folder / "scenario.yaml").is_file():
         raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
     trace = read_streams_csv(folder / "streams.csv", scenario, seed)
-    names, streams, windows = [], [], []
-    faults: dict[str, Mapping[str, int]] = {}
-    for make in _makers(policies).values():
-        outcome = sim.Simulation(scenario, make(), seed, streams=trace).run()
-        names.append(outcome.core.policy.name)
-        if outcome.core.faults:
-            faults[names[-1]] = outcome.core.faults
-        streams.append(pa.table(outcome.streams, schema=STREAMS))
-        windows.append(pa.table(outcome.windows, schema=WINDOWS))
-    return Result(
-        scenario,
-        tuple(names),
-        (seed,),
-        pa.concat_tables(streams),
-        pa.concat_tables(windows),
-        command,
-        faults=faults,
-    )
+    makers = {name: {"dispatch": make} for name, make in _makers("streams", "dispatch", policies).items()}
+    return _simulated(scenario, "streams", makers, {}, (seed,), lambda: None, command, trace)
 
 
-def maker(policy: Policy) -> Callable[[], DispatchPolicy]:
-    """A function that makes a new policy for each run."""
-    if isinstance(policy, str):
-        policies.load("dispatch", policy)  # fail now, with a clear message, rather than in the first run
-        return lambda: policies.load("dispatch", policy)
+def report(folder: str | Path) -> Path:
+    """Write figures and report.html of a run folder anew from its records, and return the page.
 
-    def make() -> DispatchPolicy:
-        made: DispatchPolicy = policy()
-        if not made.name:
-            made.name = type(made).__name__
-        return made
+    Raises:
+        RunError: it is no run folder, or cannot be written.
+    """
+    from edgewise.report import figures, html  # slow to import, and only needed here
 
-    return make
+    run = records.read_run(folder)
+    images = figures.drawn(run)
+    figures.save_all(run, folder, images=images)
+    page = Path(folder) / "report.html"
+    html.write_html(run, page, images=images)
+    return page
 
 
-def _makers(chosen: Sequence[Policy]) -> dict[str, Callable[[], DispatchPolicy]]:
+def _loaded(scenario: Scenario | str | Path) -> Scenario:
+    return scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+
+
+def _by_decision(policy: Policies | None) -> Mapping[Any, Policy]:
+    if policy is None:
+        return {}
+    return dict(policy) if isinstance(policy, Mapping) else {None: policy}
+
+
+def _makers(work: str, decision: str, chosen: Sequence[Policy]) -> dict[str, runs.Make]:
     """By the names that the policies go by; what cannot be run is said before anything runs.
 
     Raises:
         PolicyError: one cannot be loaded, or two have one name.
     """
-    found: dict[str, Callable[[], DispatchPolicy]] = {}
+    found: dict[str, runs.Make] = {}
     for policy in chosen:
-        make = maker(policy)
-        name = make().name
+        name, make = runs.maker(work, decision, policy)
         if name in found:
             raise PolicyError(f"policies: {name!r} is given twice")
         found[name] = make
     return found
 
 
-def _simulate(
-    scenario: Scenario | str | Path,
-    chosen: Sequence[Policy],
+def _simulated(
+    scenario: Scenario,
+    work: str,
+    makers: Mapping[str, Mapping[str, runs.Make]],
+    fixed: Mapping[str, str],
     seeds: Iterable[int],
     progress: Progress,
     command: str,
+    trace: Sequence[Any] | None = None,
 ) -> Result:
-    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    not_run(loaded.spec, SIMULATED, "the simulation of streams")
+    """Run every policy of `makers` with every seed."""
     seeds = tuple(seeds)
     if not seeds:
         raise PolicyError("seeds: none given; use for example --seeds 0:5")
-    names: list[str] = []
-    streams, windows = [], []
+    items, windows = [], []
     faults: dict[str, Counter[str]] = {}
-    for name, make in _makers(chosen).items():
-        outcomes = sim.simulate(loaded, make, seeds, progress)
-        names.append(name)
-        if found := sum((Counter(outcome.core.faults) for outcome in outcomes), Counter[str]()):
-            faults[name] = found
-        streams += [pa.table(outcome.streams, schema=STREAMS) for outcome in outcomes]
-        windows += [pa.table(outcome.windows, schema=WINDOWS) for outcome in outcomes]
+    decision_s: dict[str, Mapping[str, float]] = {}
+    for name, chosen in makers.items():
+        found = faults[name] = Counter[str]()
+        for seed, run in zip(seeds, runs.simulated(scenario, work, chosen, seeds, trace), strict=True):
+            items.append(runs.table(work, "items", name, seed, run.items))
+            windows.append(runs.table(work, "windows", name, seed, run.windows))
+            found.update(run.faults)
+            decision_s |= {name: run.decision_s} if run.decision_s else {}
+            progress()
     return Result(
-        loaded,
-        tuple(names),
+        scenario,
+        work,
+        tuple(makers),
         seeds,
-        pa.concat_tables(streams),
+        pa.concat_tables(items),
         pa.concat_tables(windows),
+        fixed,
         command,
-        faults=faults,
+        faults={name: found for name, found in faults.items() if found},
+        decision_s=decision_s,
     )

@@ -52,7 +52,7 @@ def dispatch(scenario: str, policy: str, seeds: str = "0:1", **settings: Any) ->
 
     def tables() -> Tables:
         result = ew.simulate(config.load_scenario(scenario, paths), policy, range(first, end))
-        return {"streams": columns(result.streams), "windows": columns(result.windows)}
+        return {"streams": columns(result.items), "windows": columns(result.windows)}
 
     flags = "".join(f" --set '{name}={value}'" for name, value in paths.items())
     return Golden(f"edgewise simulate {scenario} --policy {policy} --seeds {seeds}{flags}", tables)
@@ -79,13 +79,13 @@ def replayed(*names: str) -> Golden:
 
     def tables() -> Tables:
         result = replay(RECORDED, names, seed=2)
-        return {"streams": columns(result.streams), "windows": columns(result.windows)}
+        return {"streams": columns(result.items), "windows": columns(result.windows)}
 
     return Golden(f"edgewise replay tests/golden/recorded --policies {','.join(names)} --seed 2", tables)
 
 
 def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
-    """`edgewise orchestrate`: requests dispatched in slots, replicas scaled in frames."""
+    """`edgewise simulate` of services: requests dispatched in slots, replicas scaled in frames."""
     paths = {name.replace("__", "."): value for name, value in settings.items()}
 
     def tables() -> Tables:
@@ -100,8 +100,8 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
         )
 
     flags = "".join(f" --set '{name}={value}'" for name, value in paths.items())
-    named = f"--dispatch {one} --orchestrate {two}"
-    return Golden(f"edgewise orchestrate {scenario} {named} --seeds 0:2{flags}", tables)
+    named = f"--policy dispatch={one} --policy orchestrate={two}"
+    return Golden(f"edgewise simulate {scenario} {named} --seeds 0:2{flags}", tables)
 
 
 def frames_of(outcome: ServiceOutcome) -> Tables:

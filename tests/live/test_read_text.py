@@ -52,17 +52,15 @@ def test_an_empty_picture_drops_the_frame(tmp_path):
 
 def test_one_command_runs_and_measures_it(tmp_path):
     state = ["--state", str(tmp_path / "state")]
-    done = CliRunner().invoke(
-        app, ["stream", "read-text", "--backend", "local", "--seconds", "4", "--out", str(tmp_path), *state]
-    )
+    done = CliRunner().invoke(app, ["run", "read-text", "--backend", "local", "--seconds", "4", *state])
     assert done.exit_code == 0, done.output
     assert "throughput: planned" in done.output and "source->detect" in done.output
     planned, measured = _figures(done.output)
     assert measured == pytest.approx(planned, rel=0.3)  # the networks share this machine's processors
-    kept = CliRunner().invoke(app, ["stream", "status", *state])
+    kept = CliRunner().invoke(app, ["status", *state])
     assert "read-text: ended" in kept.output and "recognise on " in kept.output, kept.output
-    again = CliRunner().invoke(app, ["stream", "resume", "--backend", "local", *state])
-    assert "no job is left to take up" in " ".join(again.output.split()), again.output
+    again = CliRunner().invoke(app, ["run", "--resume", "--backend", "local", *state])
+    assert "no pipeline is left to take up" in " ".join(again.output.split()), again.output
 
 
 def _figures(text):
@@ -79,7 +77,7 @@ def test_what_it_wrote_runs_again_as_a_scenario_from_another_folder(tmp_path, mo
     (tmp_path / "town.yaml").write_text(yaml.safe_dump(data))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    command = ["stream", "run", "../town.yaml", "--backend", "local", "--seconds", "1", "--policy", "tp"]
+    command = ["run", "../town.yaml", "--backend", "local", "--seconds", "1", "--policy", "place=tp"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "throughput: planned" in done.output and "(tp on local" in done.output.replace(": tp", "(tp")
@@ -98,5 +96,5 @@ def test_code_and_frames_that_do_not_exist_are_named(tmp_path, change, message):
     data = reading.scenario([tmp_path / "frame0.bmp"])
     change(data["pipelines"][0])
     (tmp_path / "town.yaml").write_text(yaml.safe_dump(data))
-    done = CliRunner().invoke(app, ["stream", "run", str(tmp_path / "town.yaml"), "--backend", "local"])
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "town.yaml"), "--backend", "local"])
     assert isinstance(done.exception, EdgewiseError) and message in str(done.exception)

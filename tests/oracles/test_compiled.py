@@ -11,7 +11,7 @@ from edgewise.core.compiled import PACKAGE, kernel_hash
 GOLDEN = Path(__file__).parent.parent / "golden"
 SCRIPT = """
 import json, edgewise as ew
-table = ew.simulate("tiny", "closest", seeds=[3]).streams
+table = ew.simulate("tiny", "closest", seeds=[3]).items
 print(json.dumps(table.to_pydict()))
 """
 

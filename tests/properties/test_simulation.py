@@ -27,22 +27,22 @@ def run(scenario, policy, seed, streams=None):
 
 @pytest.mark.parametrize("policy", NAMES)
 def test_same_seed_same_bytes(scenario, policy, tmp_path):
-    manifest = dict.fromkeys(("seeds", "policies", "version", "command"), "")
+    manifest = dict.fromkeys(("seeds", "policies", "version", "command"), "") | {"work": "streams"}
     for folder in ("a", "b"):
         run = ew.simulate(scenario, policy, seeds=[5])
-        tables = {"streams": run.streams, "windows": run.windows, "summary": run.summary()}
+        tables = {"items": run.items, "windows": run.windows, "summary": run.summary()}
         write_run(tmp_path / folder, scenario_yaml="", manifest=manifest, **tables)  # figures take seconds
-    for name in ("streams.parquet", "windows.parquet", "summary.json"):
+    for name in ("items.parquet", "windows.parquet", "summary.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_other_seed_other_records(scenario):
     a, b = (ew.simulate(scenario, "closest", seeds=[seed]) for seed in (0, 1))
-    assert a.streams.column("open_s") != b.streams.column("open_s")
+    assert a.items.column("open_s") != b.items.column("open_s")
 
 
 def test_policies_meet_the_same_arrivals_and_the_same_number_of_queries(scenario):
-    a, b = (ew.simulate(scenario, policy, seeds=[2]).streams for policy in ("closest", "least-impedance"))
+    a, b = (ew.simulate(scenario, policy, seeds=[2]).items for policy in ("closest", "least-impedance"))
     for column in ("stream", "site", "application", "open_s", "close_s", "rate_qps", "deadline_s", "queries"):
         assert a.column(column) == b.column(column)
     assert a.column("worker") != b.column("worker")
@@ -52,7 +52,7 @@ def test_policies_meet_the_same_arrivals_and_the_same_number_of_queries(scenario
 @pytest.mark.parametrize("seed", range(3))
 def test_every_query_is_ok_failed_or_rejected_once(scenario, policy, seed):
     result = ew.simulate(scenario, policy, seeds=[seed])
-    streams, windows = result.streams.to_pydict(), result.windows.to_pydict()
+    streams, windows = result.items.to_pydict(), result.windows.to_pydict()
     for table in (streams, windows):
         parts = np.array(table["ok"]) + np.array(table["failed"]) + np.array(table["rejected"])
         assert (parts == table["queries"]).all()
@@ -68,7 +68,7 @@ def test_every_query_is_ok_failed_or_rejected_once(scenario, policy, seed):
 
 
 def test_periodic_streams_send_what_their_rate_says(scenario):
-    table = ew.simulate(scenario, "closest", seeds=[0]).streams
+    table = ew.simulate(scenario, "closest", seeds=[0]).items
     length = np.subtract(table["close_s"], table["open_s"])
     expected = length * np.asarray(table["rate_qps"])
     assert (np.abs(np.asarray(table["queries"]) - expected) <= 1.0).all()
@@ -76,7 +76,7 @@ def test_periodic_streams_send_what_their_rate_says(scenario):
 
 def test_no_answer_is_faster_than_light(scenario):
     world = Simulation(scenario, policies.load("dispatch", "closest"), 0).world
-    table = ew.simulate(scenario, "closest", seeds=[0]).streams.to_pydict()
+    table = ew.simulate(scenario, "closest", seeds=[0]).items.to_pydict()
     fastest = float(world.fixed_s.min()) * 0.5
     assert all(mean is None or mean > fastest for mean in table["delay_mean_s"])
 
@@ -145,7 +145,7 @@ def test_telemetry_arrives_late_by_its_lag(scenario):
 
 def test_compare_pairs_by_seed(scenario):
     comparison = ew.compare(scenario, ["closest", "least-impedance"], seeds=range(4))
-    success = comparison.result.success()
+    success = comparison.result.values()
     (row,) = comparison.rows
     assert row.difference == pytest.approx((success["least-impedance"] - success["closest"]).mean())
-    assert isinstance(comparison.result.streams, pa.Table)
+    assert isinstance(comparison.result.items, pa.Table)

@@ -14,7 +14,10 @@ from edgewise.report.schema import STREAMS, WINDOWS
 QUALITY = {"least-impedance": 0.93, "closest": 0.78, "load-balancing": 0.90, "random": 0.62}
 APPLICATIONS = ("pose", "plates", "speech", "<b>drones & co</b>")
 SEEDS = (1, 2, 3, 4, 5)
-MANIFEST = {"seeds": list(SEEDS), "policies": list(QUALITY), "version": "0.1.0", "command": "edgewise run x"}
+MANIFEST = {
+    "work": "streams", "seeds": list(SEEDS), "policies": list(QUALITY), "version": "0.1.0",
+    "command": "edgewise run x",
+}  # fmt: skip
 
 
 def stream_row(**changes: Any) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def example_run(folder: Path) -> RecordedRun:
         folder,
         scenario_yaml="name: three-tier\n",
         manifest=MANIFEST | {"scenario": "three-tier"},
-        streams=table(_streams(), STREAMS),
+        items=table(_streams(), STREAMS),
         windows=table(_windows(), WINDOWS),
     )
     return read_run(folder)

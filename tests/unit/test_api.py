@@ -40,7 +40,7 @@ def test_simulate_accepts_names_files_and_classes(tmp_path):
     scenario = ew.load_scenario("tiny")
     by_name = ew.simulate("tiny", "closest", seeds=[1])
     by_class = ew.simulate(scenario, Closest, seeds=[1])
-    assert by_name.streams == by_class.streams
+    assert by_name.items == by_class.items
 
 
 def test_saved_run_reads_back(tmp_path):
@@ -48,7 +48,7 @@ def test_saved_run_reads_back(tmp_path):
     folder = comparison.result.save(tmp_path / "run")
     run = records.read_run(folder)
     order = [(name, "ascending") for name in ("policy", "seed", "stream")]
-    assert run.streams.sort_by(order).to_pylist() == comparison.result.streams.sort_by(order).to_pylist()
+    assert run.items.sort_by(order).to_pylist() == comparison.result.items.sort_by(order).to_pylist()
     assert run.manifest["rival"] == "closest"
     assert json.loads((folder / "manifest.json").read_text())["seeds"] == [0, 1, 2]
     assert ew.load_scenario(folder / "scenario.yaml") == comparison.result.scenario

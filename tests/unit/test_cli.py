@@ -30,7 +30,7 @@ def test_simulate_writes_a_run_folder(tmp_path):
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "tiny-closest"
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"scenario.yaml", "manifest.json", "streams.parquet", "windows.parquet", "summary.json",
+    assert names >= {"scenario.yaml", "manifest.json", "items.parquet", "windows.parquet", "summary.json",
                      "figures", "report.html"}  # fmt: skip
     assert "closest" in done.stdout
 
@@ -63,13 +63,27 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["report", "[bold]nowhere"], "[bold]nowhere"),
         (["compare", "tiny", "--policies", "closest"], "at least two"),
         (["simulate", "tiny", "--policy", "nope"], "no policy 'nope'. Have: "),
-        (["simulate", "kais-demo"], "it has services, which edgewise orchestrate runs"),
-        (["orchestrate", "tiny"], "it has streams, which edgewise simulate runs"),
+        (["simulate", "kais-demo", "--policy", "defer=fifo"], "it has services, which edgewise simulate"),
+        (
+            ["simulate", "tiny", "--policy", "orchestrate=none"],
+            "it has streams, which edgewise simulate runs",
+        ),
+        (
+            ["simulate", "tiny", "--policy", "closest", "--policy", "dispatch=closest"],
+            "dispatch is given twice",
+        ),
+        (["simulate", "tiny", "--policy", "split=nona", "--policy", "defer=fifo"], "of different work"),
+        (
+            ["orchestrate", "kais-demo", "--dispatch", "greedy"],
+            "edgewise orchestrate is gone; use edgewise simulate",
+        ),
+        (["split", "split-inception", "--simulate"], "edgewise split is gone; use edgewise explain"),
+        (["stream", "run", "town.yaml"], "edgewise stream is gone; use edgewise run"),
         (["replay", "nowhere"], "nowhere: no recording"),
         (["up", "tiny", "--models", "nowhere"], "--models nowhere: no such folder"),
         (["train", "aset", "--state", "nope"], "--state 'nope': use history or pooled"),
         (
-            ["split", "split-inception", "--set", "graphs.0.rate_qps=1e9", "--simulate"],
+            ["simulate", "split-inception", "--set", "graphs.0.rate_qps=1e9"],
             "servers and there are 10",
         ),
     ],
@@ -86,7 +100,8 @@ def test_bad_input_is_one_message_and_exit_2(tmp_path, arguments, message):
     [
         ["simulate", "tiny"],
         ["compare", "tiny"],
-        ["orchestrate", "kais-demo"],
+        ["simulate", "kais-demo"],
+        ["compare", "deferrable"],
         ["train", "aset"],
         ["profile", "tiny-yolov2-416"],
     ],
@@ -109,8 +124,8 @@ def test_a_process_ends_as_main_does(tmp_path):
 def test_a_damaged_run_folder_is_named(tmp_path):
     assert edgewise("simulate", "tiny", "--seeds", "0", "--out", "mine", cwd=tmp_path).returncode == 0
     for file, content, message in [
-        ("manifest.json", "{}", "manifest.json lacks seeds, policies"),
-        ("streams.parquet", "PAR1", "cannot read run folder mine"),
+        ("manifest.json", "{}", "manifest.json lacks work, seeds, policies"),
+        ("items.parquet", "PAR1", "cannot read run folder mine"),
     ]:
         (tmp_path / "mine" / file).write_text(content)
         done = edgewise("report", "mine", cwd=tmp_path)

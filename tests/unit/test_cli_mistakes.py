@@ -15,6 +15,9 @@ from edgewise.policies.cards import SHIPPED
 MISTAKES = [
     ("simulate nope", "no such file"),
     ("simulate tiny --policy nope", "no policy 'nope'"),
+    ("explain nope", "no such file"),
+    ("explain tiny --policy nope=x", "unknown decision 'nope'"),
+    ("policies nope", "unknown decision 'nope'"),
     ("simulate tiny --seeds 1000000", "are for testing"),
     ("simulate tiny --seeds 3:1", "A:B"),
     ("simulate tiny --set nope=1", "nope"),
@@ -27,12 +30,15 @@ MISTAKES = [
     ("catalog nope", "no such file"),
     ("profile nope.onnx", "no such file"),
     ("profile tiny-yolov2-416 --out taken/x.yaml", "taken"),
-    ("split nope", "no such file"),
-    ("split inception-v1 --live --out taken", "--out taken"),
-    ("orchestrate nope", "no such file"),
-    ("orchestrate kais-demo --dispatch nope", "no request policy 'nope'"),
-    ("orchestrate kais-demo --dispatch missing.json", "policy card missing.json: there is no such file"),
-    ("orchestrate kais-demo --out taken", "--out taken"),
+    ("simulate kais-demo --policy dispatch=nope", "no request policy 'nope'"),
+    (
+        "simulate kais-demo --policy orchestrate=missing.json",
+        "policy card missing.json: there is no such file",
+    ),
+    ("simulate kais-demo --out taken", "taken"),
+    ("simulate split-inception --policy split=nope", "nope"),
+    ("compare deferrable --policies defer=fifo,nope", "nope"),
+    ("compare deferrable --policies dispatch=closest,farthest", "has no streams or services"),
     ("train aset --out taken", "--out taken"),
     ("train defer osdec --out taken", "--out taken"),
     ("train kais --out taken", "--out taken"),
@@ -46,18 +52,21 @@ MISTAKES = [
     ("up tiny --policy nope", "no policy 'nope'"),
     ("up tiny --models nope", "no such folder"),
     ("replay nope", "no recording"),
+    ("replay nope --policies defer=fifo", "what is recorded are streams"),
     ("kernels --into taken", "taken"),
     ("demo --out taken", "--out taken"),
-    ("stream run nope.yaml --backend local", "nope.yaml"),
-    ("stream run tiny --backend local", "has no pipelines, which edgewise stream run runs; it has streams"),
-    ("stream run recognition --backend local", "pipelines[0].generate: 'recognition' has no code"),
-    ("stream run recognition --backend local --set pipelines.0.count=0", "use an integer >= 1"),
+    ("run nope.yaml --backend local", "nope.yaml"),
+    ("run", "SCENARIO: is missing"),
+    ("run tiny --backend local", "has no pipelines or graphs, which edgewise run runs; it has streams"),
+    ("run recognition --backend local", "pipelines[0].generate: 'recognition' has no code"),
+    ("run recognition --backend local --set pipelines.0.count=0", "use an integer >= 1"),
+    ("run recognition --policy split=nona", "has no graphs"),
+    ("run split-inception --state taken", "--state taken"),
     ("simulate tiny --policy place=tp", "has no pipelines, which edgewise simulate --policy place runs"),
     ("simulate recognition --policy nope", "no place policy 'nope'"),
     ("simulate recognition --set duration_s=1us", "no pipelines that come before its end"),
-    ("stream resume --state nope", "--state"),
-    ("stream status --state nope", "--state"),
-    ("stream read-text --backend local --out taken", "taken"),
+    ("run --resume --state nope", "--state"),
+    ("run read-text --backend local --state taken", "taken"),
     ("worker nope.onnx --port 0", "nope.onnx"),
     ("gateway nope --worker x", "no such file"),
     ("openapi nope", "nope"),
@@ -110,7 +119,7 @@ def test_every_command_has_a_mistake_here():
         for each, below in inner.items():
             yield from leaves(below, f"{name} {each}")
 
-    harmless = {"scenarios", "policies", "looks", "stream clean", "shadow set", "policy show"}
+    harmless = {"scenarios", "policies", "looks", "clean", "shadow set", "policy show"}
     tried = [line for line, _ in MISTAKES]
     missing = [n for n in leaves(get_command(app)) if not any(t.startswith(n) for t in tried)]
     assert set(missing) <= harmless, missing

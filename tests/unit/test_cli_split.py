@@ -1,9 +1,11 @@
-"""`edgewise split`: what it prints and how it refuses."""
+"""Split models at the command line: the plan that `explain` prints, `simulate`, and how both refuse."""
 
+import json
 import re
 
 import numpy as np
 import onnx
+import pyarrow.parquet as pq
 import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
@@ -25,18 +27,28 @@ def of(network, **values):
 
 
 def test_sizes_forecast_and_gap():
-    done = runner.invoke(app, ["split", *of("inception-v1", rate_qps=100)])
+    done = runner.invoke(app, ["explain", *of("inception-v1", rate_qps=100), "--policy", "split=nona"])
     text = " ".join(done.output.split())
     assert done.exit_code == 0
     assert "145 tasks, 46 after contraction 1827 probabilities" in text
     assert "forecast 24.01 ms, whole on one server 28.81 ms" in text and "certified gap" in text
 
 
-def test_simulation_lists_policies():
-    done = runner.invoke(app, ["split", *of("resnet50", rate_qps=30), "--simulate"])
-    assert done.exit_code == 0
-    for name in ("nona-free", "whole-least-loaded", "earliest-finish"):
-        assert name in done.output
+def test_policies_are_compared_in_simulation(tmp_path):
+    names = ("nona-free", "whole-least-loaded", "earliest-finish")
+    chosen = ["--policies", f"split={','.join(names)}", "--seeds", "0:3", "--out", str(tmp_path / "run")]
+    changes = ["--set", "duration_s=20", "--json"]
+    done = runner.invoke(app, ["compare", *of("resnet50", rate_qps=30), *chosen, *changes])
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    means = {name: [row["mean_s"] for row in found["summary"] if row["policy"] == name] for name in names}
+    for row in found["comparison"]:
+        base = np.mean(means[row["rival"]])
+        assert row["rival"] == "nona-free"
+        assert row["difference"] == pytest.approx(np.mean(means[row["policy"]]) / base - 1)
+    items = pq.read_table(tmp_path / "run" / "items.parquet").to_pylist()
+    times = [row["time_s"] for row in items if (row["seed"], row["policy"]) == (1, "earliest-finish")]
+    assert len(times) == 600 and np.mean(times[60:]) == pytest.approx(means["earliest-finish"][1])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +56,7 @@ def test_simulation_lists_policies():
     [
         (
             ["tiny"],
-            "scenario 'tiny': has no graphs, which edgewise split runs; it has streams, which edgewise",
+            "scenario 'tiny': has no graphs, which edgewise simulate --policy split runs; it has streams",
         ),
         (of("nothing"), "no such file; known by name: gpt2"),
         (
@@ -58,13 +70,13 @@ def test_simulation_lists_policies():
             "shared: 'none' is not allowed; use 'each' or 'both'",
         ),
         ([*of("vgg19"), "--set", "links.0.shared=each"], "one rate for both directions; set shared: both"),
-        ([*of("resnet50", rate_qps=1000), "--simulate"], "need 82.2 servers and there are 10"),
+        (of("resnet50", rate_qps=1000), "need 82.2 servers and there are 10"),
         (of(__file__), "is no ONNX model"),
         (of("vgg19", shapes="{x: [a]}"), "graphs[0].shapes.x[0]: 'a' is not allowed; use an integer"),
     ],
 )
 def test_errors_say_what_to_change(arguments, words):
-    done = runner.invoke(app, ["split", *arguments])
+    done = runner.invoke(app, ["simulate", *arguments, "--policy", "split=whole-random"])
     assert isinstance(done.exception, EdgewiseError)
     assert words in str(done.exception)
 
@@ -86,11 +98,11 @@ def test_a_file_with_free_axes_and_too_many_branches_says_what_to_give(tmp_path)
         ([], r"free axes \['n', 8\]; give its shape in graphs.shapes"),
         (["--set", "graphs.0.shapes.x=[4, 8]"], r"14 branches of 14 kinds .* or graphs.branches 7"),
     ):
-        done = runner.invoke(app, ["split", *of(file), *arguments])
+        done = runner.invoke(app, ["explain", *of(file), *arguments])
         assert isinstance(done.exception, EdgewiseError)
         assert re.search(words, str(done.exception))
     few = ["--set", "graphs.0.shapes.x=[4, 8]", "--set", "graphs.0.branches=3"]
-    assert runner.invoke(app, ["split", *of(file), *few]).exit_code == 0
+    assert runner.invoke(app, ["explain", *of(file), *few]).exit_code == 0
 
 
 THREE = """
@@ -109,10 +121,16 @@ graphs: [{name: g, network: vgg19, rate_qps: 4}]
 
 def test_unequal_servers_on_two_links(tmp_path):
     (tmp_path / "three.yaml").write_text(THREE)
-    done = runner.invoke(app, ["split", str(tmp_path / "three.yaml"), "--simulate"])
-    assert done.exit_code == 0
-    for words in ("edge-metro", "metro-cloud", "certified gap", "simulated", "±"):
+    file = str(tmp_path / "three.yaml")
+    done = runner.invoke(app, ["explain", file])
+    assert done.exit_code == 0, (done.output, done.exception)
+    for words in ("edge-metro", "metro-cloud", "certified gap"):
         assert words in done.output
+    done = runner.invoke(app, ["simulate", file, "--seeds", "0:2", "--json", "--out", str(tmp_path / "run")])
+    rows = json.loads(done.stdout)["summary"]
+    assert [row["seed"] for row in rows] == [0, 1] and all(row["predicted_s"] > 0 for row in rows)
+    other = runner.invoke(app, ["simulate", file, "--policy", "split=nona"])
+    assert "nona splits over equal servers; for groups of servers: nona-layout" in str(other.exception)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +154,7 @@ def test_unequal_servers_on_two_links(tmp_path):
 )
 def test_errors_of_clusters_say_what_to_change(tmp_path, old, new, words):
     (tmp_path / "three.yaml").write_text(THREE.replace(old, new))
-    done = runner.invoke(app, ["split", str(tmp_path / "three.yaml")])
+    done = runner.invoke(app, ["simulate", str(tmp_path / "three.yaml")])
     assert isinstance(done.exception, EdgewiseError)
     assert words in str(done.exception)
 
@@ -165,8 +183,10 @@ def test_graphs_written_out_and_two_at_once(tmp_path):
     )
     (tmp_path / "own.yaml").write_text(dump_scenario(scenario))
     assert load_scenario(tmp_path / "own.yaml").graphs == scenario.graphs
-    done = runner.invoke(app, ["split", str(tmp_path / "own.yaml"), "--simulate"])
-    assert done.exit_code == 0 and "certified gap" in done.output, done.output
+    made = ["--seeds", "0", "--set", "duration_s=30", "--out", str(tmp_path / "run")]
+    done = runner.invoke(app, ["simulate", str(tmp_path / "own.yaml"), *made])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert set(pq.read_table(tmp_path / "run" / "items.parquet")["graph"].to_pylist()) == {"fan0", "fan1"}
     classes = [QueryClass(contract(each.graph).graph, each.rate_qps) for each in scenario.graphs]
     program = program_of(scenario.topology, classes)
     same = build_program(classes, 3, 1e9, 1e9)

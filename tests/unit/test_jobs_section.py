@@ -121,11 +121,11 @@ def test_simulate_runs_jobs_and_writes_records(tmp_path):
     arguments = ["simulate", "deferrable", "--policy", "defer=sjf", "--seeds", "0:2", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, [*arguments, "--set", "jobs.drawn.per_slot=3"])
     assert done.exit_code == 0, done.output
-    run = json.loads((tmp_path / "run.json").read_text())
+    rows = json.loads((tmp_path / "summary.json").read_text())
     items = pq.read_table(tmp_path / "items.parquet").to_pylist()
-    assert run["policies"] == {"defer": "sjf"} and len(items) == run["jobs"] * 2
+    assert [row["policy"] for row in rows] == ["sjf"] * 2 and len(items) == sum(row["jobs"] for row in rows)
     started = [item for item in items if item["started_s"] is not None]
-    assert len(started) == run["started"] * 2
+    assert len(started) == sum(row["started"] for row in rows)
     assert all(item["earliest_s"] <= item["started_s"] <= item["latest_s"] for item in started)
     assert load_scenario(tmp_path / "scenario.yaml").jobs.pattern.jobs_per_slot == 3
 
@@ -134,7 +134,7 @@ def test_the_work_that_a_scenario_does_not_hold_is_said():
     for arguments, expected in (
         (
             ["deferrable", "--policy", "dispatch=closest"],
-            "has no streams, which edgewise simulate runs; it has jobs",
+            "has no streams or services, which edgewise simulate --policy dispatch runs; it has jobs",
         ),
         (
             ["tiny", "--policy", "defer=fifo"],

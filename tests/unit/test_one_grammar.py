@@ -69,7 +69,10 @@ def test_what_is_not_run_is_said(tmp_path: Path) -> None:
             ["compare", "kais-live", "--policies", "closest,farthest"],
             "edgewise compare leaves out the services",
         ),
-        (["orchestrate", "kais-live"], "edgewise orchestrate leaves out the streams of this scenario, which"),
+        (
+            ["simulate", "kais-live", "--policy", "orchestrate=none"],
+            "edgewise simulate leaves out the streams of this scenario, which",
+        ),
     ):
         done = CliRunner().invoke(app, [*command, *short])
         assert done.exit_code == 0, done.output
@@ -79,12 +82,10 @@ def test_what_is_not_run_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "scenario", "message"),
     [
-        ("simulate", "edge-cloud", "scenario 'edge-cloud': has no streams, which edgewise simulate runs; "
-         "it has services, which edgewise orchestrate runs"),
+        ("simulate --policy place=tp", "edge-cloud", "scenario 'edge-cloud': has no pipelines, which "
+         "edgewise simulate --policy place runs; it has services, which edgewise simulate --policy"),
         ("simulate --policy defer=fifo", "tiny", "has no jobs, which edgewise simulate --policy defer runs"),
-        ("compare", "edge-cloud", "has no streams, which edgewise compare runs"),
-        ("orchestrate", "tiny", "scenario 'tiny': has no services, which edgewise orchestrate runs; it has "
-         "streams, which edgewise simulate runs"),
+        ("compare --policies split=nona,equal", "edge-cloud", "has no graphs, which edgewise compare"),
         ("up", "edge-cloud", "edge-cloud: services.offered[0]: 'small' is simulated only"),
         ("gateway", "edge-cloud", "has no streams, which edgewise gateway runs"),
     ],
@@ -99,5 +100,5 @@ def test_a_scenario_without_the_work_that_a_command_runs_is_refused(
 
 
 def test_the_library_refuses_it_too() -> None:
-    with pytest.raises(ScenarioError, match="has no streams, which the simulation of streams runs"):
-        api.simulate("edge-cloud", "closest")
+    with pytest.raises(ScenarioError, match="has no jobs, which simulate --policy defer runs"):
+        api.simulate("edge-cloud", {"defer": "fifo"})

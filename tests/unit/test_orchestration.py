@@ -231,7 +231,7 @@ def test_unknown_policies_are_named_with_the_nearest() -> None:
 
 
 def test_the_command_writes_a_run(tmp_path: Path) -> None:
-    arguments = ["orchestrate", "kais-demo", "--dispatch", "closest", "--orchestrate", "gsp-ss"]
+    arguments = ["simulate", "kais-demo", "--policy", "dispatch=closest", "--policy", "orchestrate=gsp-ss"]
     arguments += [
         "--seeds",
         "0:2",
@@ -244,17 +244,19 @@ def test_the_command_writes_a_run(tmp_path: Path) -> None:
     ]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    frames = pq.read_table(tmp_path / "run" / "frames.parquet").to_pydict()
+    rows = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    frames = pq.read_table(tmp_path / "run" / "windows.parquet").to_pydict()
     assert len(frames["seed"]) == 4
     rate = [sum(frames["in_time"][i : i + 2]) / sum(frames["arrived"][i : i + 2]) for i in (0, 2)]
-    assert rate == pytest.approx(run["throughput_rate_by_seed"])
+    assert rate == pytest.approx([row["success"] for row in rows])
+    for row in rows:  # every request is somewhere
+        assert row["success"] + row["late"] + row["dropped"] + row["waiting"] == pytest.approx(1.0)
     again = config.load_scenario(tmp_path / "run" / "scenario.yaml")
     assert again == config.load_scenario("kais-demo", {"services.frame_s": 25, "duration_s": 50})
 
 
 @pytest.mark.parametrize("named", ["kais-scarce", "a path"])
-def test_orchestrate_runs_cards_by_name_and_by_path(tmp_path: Path, named: str) -> None:
+def test_simulate_runs_cards_by_name_and_by_path(tmp_path: Path, named: str) -> None:
     card = str(SHIPPED / "kais" / "kais-scarce.json") if named == "a path" else named
     small = (
         "--set",
@@ -266,6 +268,7 @@ def test_orchestrate_runs_cards_by_name_and_by_path(tmp_path: Path, named: str) 
         "--out",
         str(tmp_path / "run"),
     )
-    done = CliRunner().invoke(app, ["orchestrate", "kais-demo", "--dispatch", card, *small])
+    done = CliRunner().invoke(app, ["simulate", "kais-demo", "--policy", f"dispatch={card}", *small])
     assert done.exit_code == 0, (done.output, done.exception)
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["dispatch"] == card
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["fixed"]["dispatch"] == "kais-scarce"

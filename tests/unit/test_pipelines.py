@@ -315,9 +315,11 @@ def test_simulate_places_them_and_writes_what_became_of_each(tmp_path: Path) -> 
         (s, f"pipeline-{i}") for s in (2, 3) for i in range(4)
     ]
     assert [row["finish_s"] for row in rows] == [job.finish_s for run in runs.values() for job in run.jobs]
-    summary = json.loads((tmp_path / "run.json").read_text())
-    mean = sum(run.mean_throughput_fps for run in runs.values()) / 2
-    assert summary["policies"] == {"place": "tp"} and summary["mean_throughput_fps"] == pytest.approx(mean)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    means = [run.mean_throughput_fps for run in runs.values()]
+    assert [(row["policy"], row["seed"]) for row in summary] == [("tp", 2), ("tp", 3)]
+    assert [row["mean_throughput_fps"] for row in summary] == pytest.approx(means)
+    mean = sum(means) / 2
     assert f"{mean:.3f}" in done.output
 
 

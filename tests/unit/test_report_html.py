@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 def small_run(folder: Path, streams: list[dict[str, Any]], windows: list[dict[str, Any]]) -> RecordedRun:
     write_run(
         folder, scenario_yaml="", manifest=MANIFEST,
-        streams=table(streams, STREAMS), windows=table(windows, WINDOWS),
+        items=table(streams, STREAMS), windows=table(windows, WINDOWS),
     )  # fmt: skip
     return read_run(folder)
 
@@ -60,7 +60,7 @@ def test_the_page_holds_the_numbers(run: RecordedRun, tmp_path: Path) -> None:
     values = by_seed(run.summary)
     for policy in run.policies:
         assert policy in page
-        assert f"{100 * values[policy].mean():.1f}" in page
+        assert f"{100 * values[policy].mean():.2f}" in page
     for row in compare(by_seed(run.summary, "success", run.policies)):
         assert f"{100 * row.difference:+.2f}".replace("-", "−") in page
     for text in ("1–5 (5)", "0.1.0", "edgewise run x", "three-tier", "no worker is accurate enough"):

@@ -47,8 +47,8 @@ def naive_peak(rows, row):
 def test_loads_equal_a_naive_count(scenario):
     few = narrow(scenario, 1e6)
     result = ew.simulate(few, "least-impedance", seeds=[0])
-    rows = [row for row in result.streams.to_pylist() if row["cluster"]]
-    loads = {load.link: load for load in links.crowded(few, result.streams)}
+    rows = [row for row in result.items.to_pylist() if row["cluster"]]
+    loads = {load.link: load for load in links.crowded(few, result.items)}
     assert loads
     for row in rows:
         load, name = naive_peak(rows, row) / 1e6, f"{row['site']} → {row['cluster']}"
@@ -64,7 +64,7 @@ def test_loads_equal_a_naive_count(scenario):
 def test_streams_that_fit_say_nothing(scenario):
     wide = narrow(scenario, 1e15)
     result = ew.simulate(wide, "least-impedance", seeds=[0])
-    assert links.crowded(wide, result.streams) == [] and links.beforehand(wide) == []
+    assert links.crowded(wide, result.items) == [] and links.beforehand(wide) == []
     assert links.warning(result.summary()) == [] and result.summary()[0][links.KEY] == []
     assert links.crowded(wide, pa.Table.from_pylist([], schema=STREAMS)) == []
 
@@ -83,7 +83,7 @@ def test_peaks_are_exact(spans):
 
 def test_the_warning_comes_first_and_is_in_summary_and_report(scenario, tmp_path, monkeypatch):
     few = narrow(scenario, 1e6)
-    monkeypatch.setattr(cli, "_load", lambda name, changes: few)
+    monkeypatch.setattr(cli.verbs, "load", lambda name, changes: few)
     for command in (
         ["simulate", "tiny", "--seeds", "0"],
         ["compare", "tiny", "--policies", "closest,cheaper"],

@@ -12,7 +12,8 @@ from report_example import MANIFEST, example_run, stream_row, table, window_row
 
 from edgewise.errors import RunError
 from edgewise.report import records
-from edgewise.report.schema import STREAMS, WINDOWS, describe
+from edgewise.report.schema import STREAMS, WINDOWS, WORK, describe
+from edgewise.report.summary import summarise
 
 STREAM_ROWS = [
     stream_row(seed=seed, policy=policy, stream=stream)
@@ -20,7 +21,7 @@ STREAM_ROWS = [
     for policy in ("random", "closest")
     for stream in (1, 0)
 ]
-FILES = {"scenario.yaml", "manifest.json", "streams.parquet", "windows.parquet", "summary.json"}
+FILES = {"scenario.yaml", "manifest.json", "items.parquet", "windows.parquet", "summary.json"}
 
 
 def write(folder: Path, streams: pa.Table | None = None, **manifest: object) -> None:
@@ -28,7 +29,7 @@ def write(folder: Path, streams: pa.Table | None = None, **manifest: object) -> 
         folder,
         scenario_yaml="name: x\n",
         manifest=MANIFEST | manifest,
-        streams=table(STREAM_ROWS, STREAMS) if streams is None else streams,
+        items=table(STREAM_ROWS, STREAMS) if streams is None else streams,
         windows=table([window_row()], WINDOWS),
     )
 
@@ -43,8 +44,10 @@ def test_every_column_is_described() -> None:
     assert [column.name for column in describe(STREAMS) if column.nullable] == [
         "worker", "variant", "cluster", "reason", "delay_mean_s", "delay_max_s",
     ]  # fmt: skip
-    for schema in (STREAMS, WINDOWS):
-        assert all(column.description for column in describe(schema))
+    for work in WORK.values():
+        for schema, key in ((work.items, work.item), (work.windows, "window")):
+            assert schema.names[:3] == ["seed", "policy", key]
+            assert all(column.description for column in describe(schema))
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -54,11 +57,11 @@ def test_round_trip(tmp_path: Path) -> None:
     assert run.scenario_yaml == "name: x\n"
     assert run.manifest["seeds"] == MANIFEST["seeds"]
     assert run.policies == ["closest", "random"]
-    assert run.streams.schema == STREAMS and run.windows.schema == WINDOWS
+    assert run.items.schema == STREAMS and run.windows.schema == WINDOWS
     assert run.windows.to_pylist() == [window_row()]
-    key = [(row["seed"], row["policy"], row["stream"]) for row in run.streams.to_pylist()]
+    key = [(row["seed"], row["policy"], row["stream"]) for row in run.items.to_pylist()]
     assert key == sorted((row["seed"], row["policy"], row["stream"]) for row in STREAM_ROWS)
-    assert run.summary == records.summarise(run.streams)
+    assert run.summary == summarise(run.items)
 
 
 def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_parquet_keeps_the_descriptions(tmp_path: Path) -> None:
     write(tmp_path / "a")
-    field = pq.read_schema(tmp_path / "a" / "streams.parquet").field("rate_qps")
+    field = pq.read_schema(tmp_path / "a" / "items.parquet").field("rate_qps")
     assert field.metadata[b"description"] == b"queries per second"
 
 
@@ -119,10 +122,10 @@ def test_tables_that_break_the_schema(tmp_path: Path, streams: pa.Table, message
 
 
 def test_manifests_that_are_wrong(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="lacks seeds"):
+    with pytest.raises(RunError, match="lacks work, seeds"):
         records.write_run(
             tmp_path / "a", scenario_yaml="", manifest={"policies": [], "version": "", "command": ""},
-            streams=table([], STREAMS), windows=table([], WINDOWS),
+            items=table([], STREAMS), windows=table([], WINDOWS),
         )  # fmt: skip
     with pytest.raises(RunError, match="does not go into JSON"):
         write(tmp_path / "a", seeds={1, 2})
@@ -132,7 +135,7 @@ def test_reading_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"lacks scenario\.yaml"):
         records.read_run(tmp_path)
     write(tmp_path / "a")
-    (tmp_path / "a" / "streams.parquet").write_bytes(b"not parquet")
+    (tmp_path / "a" / "items.parquet").write_bytes(b"not parquet")
     with pytest.raises(RunError, match="cannot read run folder"):
         records.read_run(tmp_path / "a")
     write(tmp_path / "a")

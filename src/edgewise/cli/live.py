@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise import config
+from edgewise import api
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
 from edgewise.cli.following import follow
@@ -21,6 +21,9 @@ from edgewise.cli.notes import note
 from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
+from edgewise.cli.running import show_pipelines
+from edgewise.cli.verbs import JsonOption, OutOption, SetOption, command, listing, show
+from edgewise.cli.verbs import load as load_changed
 from edgewise.cli.waiting import (
     FAILED,
     Restore,
@@ -35,6 +38,7 @@ from edgewise.cli.waiting import (
 from edgewise.errors import EdgewiseError, RunError, UnansweredError
 from edgewise.model.scenario import Scenario
 from edgewise.model.sections import LIVE, not_run
+from edgewise.report import records
 
 out = Console()
 err = Console(stderr=True)
@@ -62,9 +66,7 @@ def up(
         int, typer.Option(help="Of the first gateway; 0 takes free ones.", min=0, max=65000)
     ] = 8000,
     emulate: Annotated[bool, typer.Option(help="Links and workers take the scenario's time.")] = True,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change the scenario; repeatable.")
-    ] = None,
+    changes: SetOption = None,
     seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
     host: Host = "127.0.0.1",
     grpc_port: GrpcPort = None,
@@ -86,7 +88,7 @@ def up(
     policies.load("dispatch", policy)
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
-    loaded = config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    loaded = load_changed(scenario, changes)
     note(not_run(loaded.spec, LIVE, "edgewise up"))
     if restore:
         restore_state(folder)
@@ -165,7 +167,9 @@ def down(folder: Folder = DEFAULT) -> None:
 
 @app.command(epilog="Example: edgewise status")
 def status(folder: Folder = DEFAULT) -> None:
-    """Show processes, policy and number of streams."""
+    """Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and tasks."""
+    if show_pipelines(folder):
+        return
     found = _call(folder, "GET", "/v1/status")
     table = Table("process", "kind", "state", "restarts", "url", box=None)
     for row in found["processes"]:
@@ -286,30 +290,31 @@ def record(
 @app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
 def replay(
     source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
-    chosen: Annotated[str, typer.Option("--policies", help="For simulation, comma-separated.")] = "",
+    chosen: Annotated[
+        str, typer.Option("--policies", help="For simulation, [dispatch=]NAME,NAME,…")
+    ] = "least-impedance",
     live: Annotated[bool, typer.Option("--live", help="Play it against the system that is up.")] = False,
     folder: Folder = DEFAULT,
     seed: Annotated[int, typer.Option(help="Keys delays and phases.")] = 0,
-    target: Annotated[Path | None, typer.Option("--out", help="Output folder of the simulation.")] = None,
+    target: OutOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Play recorded traffic again: in simulation under any policies, or live."""
-    from edgewise import api
-    from edgewise.report import records
-
-    table, busy = Table("policy", "queries", "ok", "failed", "rejected", box=None), None
-    if live:
-        found = _call(folder, "GET", "/v1/status")
-        seen, busy = _import("clients.recording").play(folder, source, seed)
-        table.add_row(f"{found['policy']}, live", *_counts([vars_of(s) for s in seen]))
-    else:
-        names = [name.strip() for name in chosen.split(",") if name.strip()] or ["least-impedance"]
+    if not live:
+        decision, names = listing(chosen)
+        if decision not in (None, "dispatch"):
+            raise EdgewiseError(f"--policies {chosen}: what is recorded are streams; use dispatch=NAME,…")
         records.check_place(target or Path("runs") / "any")
-        result = api.replay(source, names, seed, command=f"edgewise replay {source}")
-        for name in result.policies:
-            rows = [row for row in result.streams.to_pylist() if row["policy"] == name]
-            table.add_row(name, *_counts(rows))
-        place = result.save(target or Path("runs") / f"{result.scenario.name}-replay")
-        out.print(f"records, figures and report: [bold]{place}[/bold]")
+        result = api.replay(source, names, seed, command=command())
+        return show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
+    policy = _call(folder, "GET", "/v1/status")["policy"]
+    seen, busy = _import("clients.recording").play(folder, source, seed)
+    totals = {name: sum(getattr(s, name) for s in seen) for name in ("ok", "failed", "rejected")}
+    row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}
+    if as_json:
+        return print(json.dumps(row | {"busy": busy}))
+    table = Table(*row, box=None)
+    table.add_row(*map(str, row.values()))
     out.print(table)
     say_busy(busy)
 
@@ -319,16 +324,6 @@ def say_busy(why: str | None) -> None:
     if why is not None:
         text = f"note: these figures say little: {why}; end other programs and try again"
         out.print(text, style="yellow", highlight=False, soft_wrap=True)
-
-
-def vars_of(seen: Any) -> dict[str, int]:
-    """Counts of one stream's queries."""
-    return {name: getattr(seen, name) for name in ("ok", "failed", "rejected")}
-
-
-def _counts(rows: list[dict[str, Any]]) -> list[str]:
-    totals = [sum(row[name] for row in rows) for name in ("ok", "failed", "rejected")]
-    return [str(sum(totals)), *map(str, totals)]
 
 
 @app.command(epilog="Example: edgewise demo --seconds 10")

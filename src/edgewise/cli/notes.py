@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-out = Console()
+out = Console(stderr=True)
 
 
 def note(lines: Sequence[str]) -> None:

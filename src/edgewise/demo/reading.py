@@ -1,7 +1,7 @@
 """Read text on frames as a pipeline: detect → classify → recognise, three real networks.
 
 The networks are those inside the `rapidocr-onnxruntime` package (PaddleOCR, real weights); only the ONNX
-files are used. Each function is a task, as `edgewise stream` runs it: a picture in, lines of text out.
+files are used. Each function is a task, as `edgewise run` runs it: a picture in, lines of text out.
 Pictures of single lines, which `edgewise demo` sends as queries, are drawn here, too.
 """
 

@@ -9,9 +9,9 @@ from edgewise.model.grammar.scenario import NEEDS, ScenarioSpec
 
 COMMANDS = {  # that simulate each
     "streams": "edgewise simulate",
-    "services": "edgewise orchestrate",
+    "services": "edgewise simulate --policy orchestrate=NAME",
     "jobs": "edgewise simulate --policy defer=NAME",
-    "graphs": "edgewise split --simulate",
+    "graphs": "edgewise simulate --policy split=NAME",
     "pipelines": "edgewise simulate --policy place=NAME",
 }
 SIMULATED = ("streams", "timeline")  # by `edgewise simulate` and what it shares its engine with

@@ -22,14 +22,15 @@ from matplotlib.ticker import PercentFormatter
 from edgewise.arrays import Floats
 from edgewise.errors import RunError
 from edgewise.report.records import RecordedRun
-from edgewise.report.statistics import PairedComparison, compare, mean_interval
-from edgewise.report.summary import SHARES, by_seed, of_applications
+from edgewise.report.schema import Measure
+from edgewise.report.statistics import PairedComparison, judged, mean_interval
+from edgewise.report.summary import by_seed, of_applications
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
 _BANDS = 4  # so many intervals can still be told apart
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":")
-_SHARE_COLOURS = {"success": "#0072B2", "failed": "#E69F00", "rejected": "#BBBBBB"}
+_SHARE_COLOURS = ("#0072B2", "#E69F00", "#BBBBBB", "#56B4E9")  # of parts, what went well first
 _VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "tie": "#009E73", "inconclusive": "#777777"}
 _VERDICT_MARKERS = {"win": "o", "loss": "s", "tie": "^", "inconclusive": "D"}
 _LABEL, _WHISKER = -0.09, 0.2  # where in a bar its label and its whisker lie, so that they do not meet
@@ -69,8 +70,8 @@ def _names(axes: Axes, names: Sequence[str], side: str) -> None:
         text.set_parse_math(False)
 
 
-def _window_shares(windows: pa.Table, policy: str) -> tuple[Floats, Floats]:
-    """Middle of each window in seconds (T,), and ok / queries (N, T) with NaN where nothing was sent."""
+def _window_shares(windows: pa.Table, policy: str, part: str, whole: str) -> tuple[Floats, Floats]:
+    """Middle of each window in seconds (T,), and part / whole (N, T) with NaN where the whole is none."""
     rows = windows.filter(pc.equal(windows["policy"], policy)).to_pylist()
     numbers = sorted({row["window"] for row in rows})
     seeds = sorted({row["seed"] for row in rows})
@@ -80,8 +81,8 @@ def _window_shares(windows: pa.Table, policy: str) -> tuple[Floats, Floats]:
     share = np.full((len(seeds), len(numbers)), np.nan)
     for row in rows:
         middle[column[row["window"]]] = (row["start_s"] + row["end_s"]) / 2
-        if row["queries"]:
-            share[line[row["seed"]], column[row["window"]]] = row["ok"] / row["queries"]
+        if row[whole]:
+            share[line[row["seed"]], column[row["window"]]] = row[part] / row[whole]
     return middle, share
 
 
@@ -100,9 +101,11 @@ def _band(share: Floats) -> Floats:
 def success_over_time(run: RecordedRun) -> Figure:
     """Success per window and policy: mean over seeds, 95 % intervals as bands while they are few."""
     figure, axes = new_axes(8.0, 3.9, "Success over time")
+    assert run.work.over_time is not None, "asked of work that has shares over time"
+    part, whole = run.work.over_time
     lowest, banded = 1.0, len(run.policies) <= _BANDS
     for index, policy in enumerate(run.policies):
-        time_s, share = _window_shares(run.windows, policy)
+        time_s, share = _window_shares(run.windows, policy, part, whole)
         if np.isnan(share).all():
             continue
         mean, low, high = _band(share)
@@ -123,11 +126,11 @@ def success_over_time(run: RecordedRun) -> Figure:
         )
         lowest = min(lowest, float(np.nanmin(low if banded else mean)))
     if not axes.lines:
-        _empty(axes, "no query was sent in any window")
+        _empty(axes, f"no {whole} in any window")
         return figure
     axes.set_ylim(max(0.0, np.floor(lowest * 10 - 0.2) / 10), 1.005)
     axes.set_xlabel("time (s)", fontsize=9, color=_INK)
-    axes.set_ylabel("queries answered in time", fontsize=9, color=_INK)
+    axes.set_ylabel("answered in time", fontsize=9, color=_INK)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.margins(x=0.01)
@@ -148,28 +151,30 @@ def legend_below(axes: Axes, columns: int) -> None:
         text.set_parse_math(False)
 
 
-def _whiskers(axes: Axes, success: Sequence[Floats]) -> None:
-    """95 % interval of each row's values, horizontally."""
-    for index, values in enumerate(success):
-        interval = mean_interval(values)
-        if interval.low is not None and interval.high is not None:
-            ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
-            where = index + _WHISKER
-            axes.errorbar(interval.mean, where, xerr=ends, color=_INK, capsize=2.5, linewidth=1.3)
+def _whisker(axes: Axes, values: Floats, where: float, **style: Any) -> None:
+    """95 % interval of values, horizontally."""
+    interval = mean_interval(values)
+    if interval.low is not None and interval.high is not None:
+        ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
+        axes.errorbar(interval.mean, where, xerr=ends, color=_INK, linewidth=1.3, capsize=2.5, **style)
 
 
 def outcome_shares(run: RecordedRun) -> Figure:
-    """Success, failed and rejected shares per policy, stacked; 95 % interval of success."""
-    values = {metric: by_seed(run.summary, metric, run.policies) for metric in SHARES}
-    names = list(values["success"])
-    figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(names)), "What became of the queries")
+    """What became of queries or requests per policy, stacked shares; 95 % interval of success."""
+    values = {metric: by_seed(run.summary, metric, run.policies) for metric in run.work.parts}
+    success = values[run.work.parts[0]]
+    names = list(success)
+    figure, axes = new_axes(
+        8.0,
+        1.5 + 0.5 * max(1, len(names)),
+        "What became of the queries" if run.kind == "streams" else "What became of the requests",
+    )
     if not names:
         _empty(axes, "no query was sent")
         return figure
     left = np.zeros(len(names))
-    for metric in SHARES:
+    for metric, colour in zip(run.work.parts, _SHARE_COLOURS, strict=False):
         width = np.array([values[metric][name].mean() for name in names])
-        colour = _SHARE_COLOURS[metric]
         axes.barh(names, width, left=left, height=0.62, color=colour, label=metric, edgecolor="white")
         for index, share in enumerate(width):
             if share >= 0.07:
@@ -177,15 +182,43 @@ def outcome_shares(run: RecordedRun) -> Figure:
                 where = (left[index] + share / 2, index + _LABEL)
                 axes.text(*where, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
         left += width
-    _whiskers(axes, list(values["success"].values()))
-    _names(axes, names, "y")
+    for index, shares in enumerate(success.values()):
+        _whisker(axes, shares, index + _WHISKER)
     axes.set_xlim(0.0, 1.0)
-    axes.invert_yaxis()
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _list_down(axes, names)
+    legend_below(axes, len(run.work.parts))
+    return figure
+
+
+def means(run: RecordedRun) -> Figure:
+    """The first measure of each policy: mean over seeds and 95 % interval."""
+    measure = run.work.measures[0]
+    values = by_seed(run.summary, measure.key, run.policies)
+    figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(values)), _title(measure))
+    if not values:
+        _empty(axes, "no run has a value")
+        return figure
+    for index, x in enumerate(values.values()):
+        axes.plot(measure.scale * x.mean(), index, "o", color=_COLOURS[0])
+        _whisker(axes, measure.scale * x, index)
+    axes.set_ylim(-0.6, len(values) - 0.4)
+    axes.grid(axis="x", color=_GRID, linewidth=0.8)
+    axes.set_xlabel(f"{measure.heading}, 95 % interval", fontsize=9, color=_INK)
+    _list_down(axes, list(values))
+    return figure
+
+
+def _title(measure: Measure) -> str:
+    return measure.heading[0].upper() + measure.heading[1:]
+
+
+def _list_down(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows, the first on top."""
+    _names(axes, names, "y")
+    axes.invert_yaxis()
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    legend_below(axes, len(SHARES))
-    return figure
 
 
 def success_by_application(run: RecordedRun) -> Figure:
@@ -269,14 +302,14 @@ def forest(comparisons: Sequence[PairedComparison], labels: Sequence[str], title
     return figure
 
 
-def paired_differences(comparisons: Sequence[PairedComparison]) -> Figure:
-    """Forest plot of the difference of success and its interval per pair, in points."""
+def paired_differences(comparisons: Sequence[PairedComparison], what: str = "success") -> Figure:
+    """Forest plot of the difference of a measure and its interval per pair."""
     labels = [f"{row.policy} − {row.rival}" for row in comparisons]
-    return forest(comparisons, labels, "Paired difference of success")
+    return forest(comparisons, labels, f"Paired difference of {what}")
 
 
 def comparisons_of(run: RecordedRun, rival: str | None = None) -> list[PairedComparison]:
-    """Success of a run's policies, paired by seed.
+    """A run's policies by the first measure of its work, paired by seed.
 
     Args:
         run: the run.
@@ -286,7 +319,7 @@ def comparisons_of(run: RecordedRun, rival: str | None = None) -> list[PairedCom
         PolicyError: the rival has no records in the run.
     """
     chosen = run.manifest.get("rival") if rival is None else rival
-    return compare(by_seed(run.summary, "success", run.policies), chosen)
+    return judged(run.kind, run.summary, run.policies, chosen)
 
 
 def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
@@ -295,12 +328,13 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
     Raises:
         PolicyError: the rival has no records in the run.
     """
-    return {
-        "outcome-shares": outcome_shares(run),
-        "success-over-time": success_over_time(run),
-        "success-by-application": success_by_application(run),
-        "paired-differences": paired_differences(comparisons_of(run, rival)),
-    }
+    what = run.work.measures[0].heading.removesuffix(" %")
+    drawn = {"outcome-shares": outcome_shares(run)} if run.work.parts else {"means": means(run)}
+    if run.work.over_time:
+        drawn["success-over-time"] = success_over_time(run)
+    if run.kind == "streams":
+        drawn["success-by-application"] = success_by_application(run)
+    return drawn | {"paired-differences": paired_differences(comparisons_of(run, rival), what)}
 
 
 def png(figure: Figure, target: Any) -> None:

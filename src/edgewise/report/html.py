@@ -20,12 +20,12 @@ from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals
 
 _CAPTIONS = {
-    "outcome-shares": "Shares of the queries, mean over seeds. The whisker is the 95 % interval of success.",
-    "success-over-time": "Queries answered in time, by the window in which they were sent. "
+    "outcome-shares": "Shares of all, mean over seeds. The whisker is the 95 % interval of success.",
+    "means": "Mean over seeds. The whisker is its 95 % interval.",
+    "success-over-time": "Share that was answered in time, by window. "
     "Line: mean over seeds; band, with up to four policies: 95 % interval.",
     "success-by-application": "Share of each application's queries answered in time, mean over seeds.",
-    "paired-differences": "Difference of success under the same seeds, in points. "
-    "The grey zone is too small to count as a win.",
+    "paired-differences": "Difference under the same seeds. The grey zone is too small to count as a win.",
 }
 
 
@@ -71,13 +71,17 @@ def _intervals(
 
 
 def _policy_rows(run: RecordedRun) -> list[dict[str, Any]]:
-    metrics = ("success", "failed", "rejected", "success_by_stream", "success_by_application")
-    table = {metric: _intervals(run.summary, metric, run.policies) for metric in metrics}
+    """Of each policy its measures as text: the mean, and the ends of its interval or None."""
+    table = [(measure, _intervals(run.summary, measure.key, run.policies)) for measure in run.work.measures]
     rows = []
     for policy in run.policies:
-        parts = [row for row in run.summary if row["policy"] == policy]
-        counts = {key: sum(row[key] for row in parts) for key in ("streams", "streams_refused", "queries")}
-        rows.append({"policy": policy, **counts, **{metric: table[metric].get(policy) for metric in metrics}})
+        cells = []
+        for measure, intervals in table:
+            found = intervals.get(policy)
+            known = found is not None and found.low is not None
+            ends = [measure.shown(end) for end in (found.low, found.high)] if found and known else None
+            cells.append((measure.shown(found.mean if found else None), ends))
+        rows.append({"policy": policy, "cells": cells})
     return rows
 
 
@@ -112,13 +116,14 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
         .get_template("report.html.j2")
         .render(
             run=run,
+            unit="points" if run.work.measures[0].share else "%",
             scenario=run.manifest.get("scenario", run.name),
             command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
             links=warning(run.summary),
             policies=_policy_rows(run),
             comparisons=figures.comparisons_of(run, rival),
-            applications=_application_rows(run),
-            refusals=refusals(run.streams),
+            applications=_application_rows(run) if run.kind == "streams" else None,
+            refusals=refusals(run.items) if run.kind == "streams" else None,
             images=_images(figures.drawn(run, rival) if images is None else images),
         )
     )

@@ -3,9 +3,11 @@
     runs/<name>/
         scenario.yaml     the scenario as it was run
         manifest.json     seeds, policies, version, command
-        streams.parquet   schema.STREAMS
-        windows.parquet   schema.WINDOWS
-        summary.json      summarise(streams)
+        items.parquet     a row for each piece of work
+        windows.parquet   a row for each span of time
+        summary.json      a row for each policy and seed
+
+The columns of the two tables are those of the kind of work, `schema.WORK`.
 
 A folder appears complete or not at all: it is written beside its place and renamed.
 The same records give the same bytes, in whatever order their rows arrive.
@@ -27,15 +29,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from edgewise.errors import RunError
-from edgewise.report.schema import STREAMS, WINDOWS
-from edgewise.report.summary import summarise as summarise
+from edgewise.report.schema import WORK, Work
+from edgewise.report.summary import summary_of
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's layout, kept in the manifest."""
 
-_MANIFEST_KEYS = ("seeds", "policies", "version", "command")
-_FILES = ("scenario.yaml", "manifest.json", "streams.parquet", "windows.parquet", "summary.json")
-_MADE_LATER = ("report.html", "figures")
+_MANIFEST_KEYS = ("work", "seeds", "policies", "version", "command")
+_FILES = ("scenario.yaml", "manifest.json", "items.parquet", "windows.parquet", "summary.json")
+_REPLACED = ("report.html", "figures", "streams.parquet", "frames.parquet", "run.json")  # some of format 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,28 @@ class RecordedRun:
     Attributes:
         folder: where it was read from.
         scenario_yaml: the scenario as it was run.
-        manifest: seeds, policies, version, command and what else the driver noted.
-        streams: schema.STREAMS, sorted by seed, policy, stream.
-        windows: schema.WINDOWS, sorted by seed, policy, window.
-        summary: rows of `summarise(streams)`.
+        manifest: work, seeds, policies, version, command and what else the driver noted.
+        items: sorted by seed, policy and item.
+        windows: sorted by seed, policy and window.
+        summary: rows of `summary_of`.
     """
 
     folder: Path
     scenario_yaml: str
     manifest: dict[str, Any]
-    streams: pa.Table
+    items: pa.Table
     windows: pa.Table
     summary: list[dict[str, Any]]
+
+    @property
+    def kind(self) -> str:
+        """Its kind of work, of `schema.WORK`."""
+        return str(self.manifest["work"])
+
+    @property
+    def work(self) -> Work:
+        """How its kind of work is recorded and judged."""
+        return WORK[self.kind]
 
     @property
     def name(self) -> str:
@@ -66,7 +78,7 @@ class RecordedRun:
     @property
     def policies(self) -> list[str]:
         """Policies with records, in the manifest's order."""
-        present = set(pc.unique(self.streams["policy"]).to_pylist())
+        present = set(pc.unique(self.items["policy"]).to_pylist())
         present |= set(pc.unique(self.windows["policy"]).to_pylist())
         listed = [policy for policy in map(str, self.manifest["policies"]) if policy in present]
         return [*dict.fromkeys(listed), *sorted(present - set(listed))]
@@ -77,8 +89,8 @@ def conform(table: pa.Table, schema: pa.Schema, order: str, what: str) -> pa.Tab
 
     Args:
         table: records, columns in any order and of any type that casts without loss.
-        schema: STREAMS or WINDOWS.
-        order: last column of the sort key, "stream" or "window".
+        schema: of `schema.WORK`.
+        order: last column of the sort key, as "stream" or "window".
         what: name of the table in messages.
     Raises:
         RunError: a column is missing, unknown, null where it may not be, of a wrong type, or
@@ -98,6 +110,14 @@ def conform(table: pa.Table, schema: pa.Schema, order: str, what: str) -> pa.Tab
         table = table.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise RunError(f"{what}: a column does not cast to report.schema: {error}") from error
+    if "ok" in schema.names:
+        _check_counts(table, order, what)
+    keys = [(key, "ascending") for key in ("seed", "policy", order)]
+    return table.sort_by(keys).combine_chunks()
+
+
+def _check_counts(table: pa.Table, order: str, what: str) -> None:
+    """Every query is counted once."""
     parts = pc.add(pc.add(table["ok"], table["failed"]), table["rejected"])
     wrong = table.filter(pc.not_equal(parts, table["queries"]))
     if wrong.num_rows:
@@ -107,8 +127,6 @@ def conform(table: pa.Table, schema: pa.Schema, order: str, what: str) -> pa.Tab
             f"{row['queries']} but ok + failed + rejected is {row['ok'] + row['failed'] + row['rejected']}; "
             "count every query once"
         )
-    keys = [(key, "ascending") for key in ("seed", "policy", order)]
-    return table.sort_by(keys).combine_chunks()
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
@@ -144,7 +162,7 @@ def _json(value: object, what: str) -> str:
 def _strangers(folder: Path) -> list[str]:
     """Entries of an old run folder that no part of edgewise wrote."""
     entries: Iterable[Path] = folder.iterdir()
-    strange = [entry.name for entry in entries if entry.name not in (*_FILES, *_MADE_LATER)]
+    strange = [entry.name for entry in entries if entry.name not in (*_FILES, *_REPLACED)]
     figures = folder / "figures"
     if figures.is_dir():
         strange += [f"figures/{entry.name}" for entry in figures.iterdir() if entry.suffix != ".png"]
@@ -209,7 +227,7 @@ def write_run(
     *,
     scenario_yaml: str,
     manifest: Mapping[str, Any],
-    streams: pa.Table,
+    items: pa.Table,
     windows: pa.Table,
     summary: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
@@ -218,10 +236,9 @@ def write_run(
     Args:
         folder: runs/<name>; parents are made.
         scenario_yaml: the scenario as it was run.
-        manifest: at least seeds, policies, version, command; plain JSON values.
-        streams: records in schema.STREAMS.
-        windows: records in schema.WINDOWS.
-        summary: rows of `summarise`, with what else is known of each; None makes them.
+        manifest: at least work, seeds, policies, version, command; plain JSON values.
+        items, windows: records in the schemas of its work.
+        summary: rows of `summary_of`, with what else is known of each; None makes them.
     Raises:
         RunError: a table breaks the schema, the manifest lacks a key, or the folder cannot be
             written or holds files that are no part of a run.
@@ -230,17 +247,19 @@ def write_run(
     lacking = [key for key in _MANIFEST_KEYS if key not in manifest]
     if lacking:
         raise RunError(f"manifest lacks {', '.join(lacking)}; it needs {', '.join(_MANIFEST_KEYS)}")
-    streams = conform(streams, STREAMS, "stream", "streams")
-    windows = conform(windows, WINDOWS, "window", "windows")
+    work = WORK[manifest["work"]]
+    items = conform(items, work.items, work.item, "items")
+    windows = conform(windows, work.windows, "window", "windows")
+    found = summary_of(manifest["work"], items, windows) if summary is None else list(summary)
     texts = {
         "scenario.yaml": scenario_yaml,
         "manifest.json": _json({**manifest, "format": FORMAT}, "manifest"),
-        "summary.json": _json(summarise(streams) if summary is None else list(summary), "summary"),
+        "summary.json": _json(found, "summary"),
     }
     written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
     check_place(place)
     try:
-        _write_files(written, texts, {"streams.parquet": streams, "windows.parquet": windows})
+        _write_files(written, texts, {"items.parquet": items, "windows.parquet": windows})
         _put_in_place(written, place)
     except OSError as error:
         raise RunError(f"cannot write run folder {place}: {error}; check the path and its rights") from error
@@ -262,7 +281,7 @@ def read_run(folder: str | Path) -> RecordedRun:
         manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
         summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
         scenario_yaml = (place / "scenario.yaml").read_text(encoding="utf-8")
-        streams = pq.read_table(place / "streams.parquet")
+        items = pq.read_table(place / "items.parquet")
         windows = pq.read_table(place / "windows.parquet")
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
@@ -271,11 +290,14 @@ def read_run(folder: str | Path) -> RecordedRun:
         raise RunError(f"{place}/manifest.json lacks {', '.join(lacking)}; run the scenario again")
     if manifest.get("format", 0) > FORMAT:
         raise RunError(f"{place}: format is {manifest['format']}, this edgewise reads {FORMAT}; upgrade it")
+    work = WORK.get(manifest["work"])
+    if work is None:
+        raise RunError(f"{place}/manifest.json: work is {manifest['work']!r}; use one of {', '.join(WORK)}")
     return RecordedRun(
         folder=place,
         scenario_yaml=scenario_yaml,
         manifest=manifest,
-        streams=conform(streams, STREAMS, "stream", "streams.parquet"),
-        windows=conform(windows, WINDOWS, "window", "windows.parquet"),
+        items=conform(items, work.items, work.item, "items.parquet"),
+        windows=conform(windows, work.windows, "window", "windows.parquet"),
         summary=summary,
     )

@@ -1,8 +1,10 @@
-"""The columns of a run's two tables, one schema for simulated and live runs.
+"""What the records of a run hold: one schema for every kind of work, simulated and live.
 
-`STREAMS` has one row per stream, seed and policy; `WINDOWS` one per window, seed and
-policy. Every field carries its description as Arrow metadata, so the Parquet files
-explain themselves and the documentation is made from `describe`.
+A run has two tables. `items` has one row for each piece of work (a stream, a query of a split model, a
+pipeline, a job), `windows` one for each span of time; both begin with the seed and the policy. Every field
+carries its description as Arrow metadata, so the Parquet files explain themselves and the documentation is
+made from `describe`. `WORK` says of each kind of work what its columns are and by which measures its policies
+are judged.
 """
 
 from __future__ import annotations
@@ -12,10 +14,17 @@ from typing import NamedTuple
 import pyarrow as pa
 
 _TYPES = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
+_COMMON = """
+seed              int    seed of the run's random draws
+policy            str    policy that decided
+"""
+_SPAN = """
+window            int    number of the window, from 0
+start_s           float  start of the window, seconds from the start of the run
+end_s             float  end of the window, seconds
+"""
 
 _STREAMS = """
-seed              int    seed of the run's random draws
-policy            str    policy that dispatched the stream
 stream            int    stream, unique in (seed, policy); the same stream under every policy
 site              str    access site of the stream
 application       str    application that opened it
@@ -39,11 +48,6 @@ delay_max_s       float? largest end-to-end delay of the served queries, seconds
 """
 
 _WINDOWS = """
-seed              int    seed of the run's random draws
-policy            str    policy that dispatched the streams
-window            int    number of the window, from 0
-start_s           float  start of the window, seconds from the start of the run
-end_s             float  end of the window, seconds
 active            str    static policy in force in the window
 streams_opened    int    streams that opened in the window
 streams_bound     int    of these, bound to a worker
@@ -52,6 +56,70 @@ queries           int    queries sent in the window: ok + failed + rejected
 ok                int    of these, answered within the deadline
 failed            int    of these, sent to a worker and not answered within the deadline
 rejected          int    of these, from refused streams
+"""
+
+_SERVICE_WINDOWS = """
+arrived           int    requests that arrived in the frame
+in_time           int    requests done within their deadline in the frame
+late              int    requests done after their deadline in the frame
+dropped           int    requests dropped in the frame
+waiting           int    by how many more requests wait or are worked on at its end than at its start
+forwarded_bytes   float  payload sent to the cloud or to nodes of other sites, bytes
+local_bytes       float  payload sent to nodes of the own site, bytes
+image_bytes       float  image layers pulled, bytes
+"""
+
+_PIPELINES = """
+pipeline          str    name of the pipeline
+arrival_s         float  when it was submitted, seconds from the start of the run
+start_s           float? when it first ran; null when it never did
+finish_s          float? when it ended; null when it never did
+frames            float  frames done
+migrations        int    how often its tasks moved while it ran
+"""
+
+_PIPELINE_WINDOWS = """
+pipelines             int    pipelines submitted
+mean_throughput_fps   float  mean over them of frames done / time running; 0 for one that never ran
+mean_overall_fps      float  mean over them of frames done / time since submission
+mean_waiting_s        float  mean over them of the time from submission to start
+unserved              int    pipelines that ended without one whole frame, or never
+"""
+
+_QUERIES = """
+query             int    number of the query
+graph             str    which split model it asks
+sent_s            float  when it was sent, seconds from the start of the run
+time_s            float  from sending to the answer, seconds
+"""
+
+_QUERY_WINDOWS = """
+queries           int    queries sent
+mean_s            float  mean time from sending to the answer, seconds, without the first tenth
+p99_s             float  99 % quantile of these times, seconds
+predicted_s       float? their mean by the plan's formula, seconds; null where there is none
+link_load         float  share of the run in which the busiest link was busy
+server_load       float  share of the run in which servers were busy, mean over them
+"""
+
+_JOBS = """
+job               int    number of the job in order of submission
+cores             float  cores that it takes
+submitted_s       float  when it is submitted, seconds from the start of the run
+earliest_s        float  when it may start at the earliest, seconds
+latest_s          float  when it must start at the latest, seconds
+duration_s        float  how long it runs, seconds
+started_s         float? when it started, seconds; null when it never did
+"""
+
+_JOB_WINDOWS = """
+jobs              int    jobs submitted
+started           int    of these, started
+lost              int    of these, not started until their latest start
+reward            float  revenue less the weighted delay and violation
+revenue           float  cores times slots of the jobs that started
+delay             float  slots from earliest start to start, added up over jobs
+violation         float  cores in use beyond those that were left over, added up over slots
 """
 
 
@@ -66,7 +134,7 @@ class Column(NamedTuple):
 
 def _schema(text: str) -> pa.Schema:
     fields = []
-    for line in text.strip().splitlines():
+    for line in filter(None, text.splitlines()):
         name, kind, description = line.split(maxsplit=2)
         fields.append(
             pa.field(
@@ -79,11 +147,137 @@ def _schema(text: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-STREAMS: pa.Schema = _schema(_STREAMS)
+class Measure(NamedTuple):
+    """A figure of a run's summary.
+
+    Attributes:
+        key: in a row of the summary.
+        heading: of its column where it is shown.
+        scale, digits: how it is shown.
+        of: the column of `windows` that it is a share of; its own column is `column`, or else `key`.
+        share: differences are in points, else in percent of the rival's mean.
+        lower_is_better: as of times.
+    """
+
+    key: str
+    heading: str
+    scale: float = 1.0
+    digits: int = 2
+    of: str = ""
+    column: str = ""
+    share: bool = False
+    lower_is_better: bool = False
+
+    def shown(self, value: float | None, sign: str = "") -> str:
+        """The value in the unit of the heading; – where there is none."""
+        return "–" if value is None else f"{self.scale * value:{sign},.{self.digits}f}"
+
+
+class Work(NamedTuple):
+    """How the runs of one kind of work are recorded and judged.
+
+    Attributes:
+        items, windows: schemas of the two tables.
+        item: the column that tells items of a seed and policy apart.
+        measures: of its summary; policies are compared by the first.
+        parts: measures that add up to one; where there are none the first measure is drawn.
+        over_time: the two columns of `windows` whose quotient is drawn over time, if any.
+        about: what the measures are, for a caption.
+    """
+
+    items: pa.Schema
+    windows: pa.Schema
+    item: str
+    measures: tuple[Measure, ...]
+    parts: tuple[str, ...] = ()
+    over_time: tuple[str, str] | None = None
+    about: str = ""
+
+
+STREAMS: pa.Schema = _schema(_COMMON + _STREAMS)
 """One row per stream, seed and policy."""
 
-WINDOWS: pa.Schema = _schema(_WINDOWS)
+WINDOWS: pa.Schema = _schema(_COMMON + _SPAN + _WINDOWS)
 """One row per window, seed and policy."""
+
+SHARES = ("success", "failed", "rejected")
+"""What becomes of queries; the three shares of a summary row add up to one."""
+
+
+def _share(key: str, heading: str, of: str = "", column: str = "") -> Measure:
+    return Measure(key, heading, 100.0, of=of, column=column, share=True)
+
+
+WORK = {
+    "streams": Work(
+        STREAMS,
+        WINDOWS,
+        "stream",
+        (
+            _share("success", "success %"),
+            _share("success_by_stream", "stream %"),
+            _share("success_by_application", "app %"),
+            _share("failed", "failed %"),
+            _share("rejected", "rejected %"),
+        ),
+        SHARES,
+        ("ok", "queries"),
+        "success: queries answered within the deadline; mean over queries, streams, applications",
+    ),
+    "services": Work(
+        _schema(_COMMON + "request int number of the request\n"),
+        _schema(_COMMON + _SPAN + _SERVICE_WINDOWS),
+        "request",
+        (
+            _share("success", "in time %", "arrived", "in_time"),
+            *(_share(key, f"{key} %", "arrived", key) for key in ("late", "dropped", "waiting")),
+            Measure("forwarded_bytes", "forwarded MB", 1e-6, 0, lower_is_better=True),
+            Measure("image_bytes", "images MB", 1e-6, 0, lower_is_better=True),
+        ),
+        ("success", "late", "dropped", "waiting"),
+        ("in_time", "arrived"),
+        "in time: requests done within their deadline; requests are counted by frame, not kept one by one",
+    ),
+    "pipelines": Work(
+        _schema(_COMMON + _PIPELINES),
+        _schema(_COMMON + _SPAN + _PIPELINE_WINDOWS),
+        "pipeline",
+        (
+            Measure("mean_throughput_fps", "frames/s", digits=3),
+            Measure("mean_overall_fps", "since submission", digits=3),
+            Measure("mean_waiting_s", "waited s", digits=3, lower_is_better=True),
+            Measure("unserved", "unserved", digits=1, lower_is_better=True),
+            Measure("pipelines", "pipelines", digits=1),
+        ),
+        about="frames/s: frames done over the time running, mean over pipelines",
+    ),
+    "graphs": Work(
+        _schema(_COMMON + _QUERIES),
+        _schema(_COMMON + _SPAN + _QUERY_WINDOWS),
+        "query",
+        (
+            Measure("mean_s", "mean ms", 1e3, lower_is_better=True),
+            Measure("p99_s", "99 % ms", 1e3, lower_is_better=True),
+            Measure("predicted_s", "predicted ms", 1e3),
+            Measure("link_load", "link busy %", 100.0, 1),
+            Measure("server_load", "servers busy %", 100.0, 1),
+            Measure("queries", "queries", digits=0),
+        ),
+        about="from a query's sending to its answer, without the first tenth, which met empty servers",
+    ),
+    "jobs": Work(
+        _schema(_COMMON + _JOBS),
+        _schema(_COMMON + _SPAN + _JOB_WINDOWS),
+        "job",
+        (
+            Measure("reward", "total", digits=1),
+            Measure("revenue", "core-slots", digits=1),
+            *(Measure(key, key, digits=1) for key in ("delay", "violation", "started", "lost", "jobs")),
+        ),
+        about="total: core-slots of the jobs that started, less weighted delay and violation",
+    ),
+}
+"""By the kind of work, as a scenario names it."""
 
 
 def describe(schema: pa.Schema) -> list[Column]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,8 @@ from scipy import special  # not scipy.stats, which takes a second to import
 
 from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
+from edgewise.report.schema import WORK
+from edgewise.report.summary import by_seed
 
 Verdict = Literal["win", "loss", "tie", "inconclusive"]
 
@@ -364,3 +366,34 @@ def compare(
     rule = DifferenceRule(round(1.0 - level, 12), (least, minimum_effect), ratio, lower_is_better)
     pairs = _pairs(list(arrays), rival)
     return as_family([_comparison((a, b), (arrays[a], arrays[b]), level, rule) for a, b in pairs])
+
+
+def judged(
+    work: str, summary: Sequence[dict[str, Any]], policies: Sequence[str], rival: str | None = None
+) -> list[PairedComparison]:
+    """Compare the policies of a run by the first measure of its kind of work.
+
+    Shares differ in points. All else differs in percent of the rival's mean (of the first policy's, where
+    every pair is compared), so that 1 % counts, also for figures that may be 0 or negative.
+
+    Args:
+        work: of `schema.WORK`.
+        summary: rows of `summary_of`.
+        policies: in which order.
+        rival: as for `compare`.
+    Raises:
+        PolicyError: the rival is not among the policies that have values.
+    """
+    measure = WORK[work].measures[0]
+    values = by_seed(summary, measure.key, policies)
+    if measure.share:
+        return compare(values, rival)
+    base = values.get(rival or next(iter(values), ""), np.zeros(1))
+    scale = abs(float(base.mean())) or 1.0
+    parts = {name: x / scale for name, x in values.items()}
+    return [
+        replace(
+            row, mean=row.mean * scale, rival_mean=row.rival_mean * scale, rule=replace(row.rule, ratio=True)
+        )
+        for row in compare(parts, rival, lower_is_better=measure.lower_is_better)
+    ]

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from edgewise.arrays import Floats
+from edgewise.report.schema import WORK
 
+_SPAN = ("seed", "policy", "window", "start_s", "end_s")
 _COUNTS = ("queries", "ok", "failed", "rejected")
-SHARES = ("success", "failed", "rejected")
-"""Names of the three shares of a summary row; they add up to one."""
 
 
 def _totals(table: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -101,6 +101,29 @@ def summarise(streams: pa.Table) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def summary_of(work: str, items: pa.Table, windows: pa.Table) -> list[dict[str, Any]]:
+    """The measures of a run's tables, a row for each policy and seed, sorted by these.
+
+    Streams are summed up by `summarise`; of other work the columns of `windows` are added up.
+
+    Args:
+        work: its kind, of `schema.WORK`.
+        items, windows: in its schemas.
+    """
+    if work == "streams":
+        return summarise(items)
+    figures = [name for name in windows.schema.names if name not in _SPAN]
+    grouped = windows.group_by(["policy", "seed"], use_threads=False)
+    totals = grouped.aggregate([(name, "sum") for name in figures])
+    rows = totals.rename_columns(["policy", "seed", *figures])
+    found: list[dict[str, Any]] = rows.sort_by([("policy", "ascending"), ("seed", "ascending")]).to_pylist()
+    shares = [measure for measure in WORK[work].measures if measure.of]
+    return [
+        row | {share.key: row[share.column] / row[share.of] if row[share.of] else None for share in shares}
+        for row in found
+    ]
 
 
 def refusals(streams: pa.Table) -> list[dict[str, Any]]:

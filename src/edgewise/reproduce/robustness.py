@@ -179,6 +179,6 @@ def success_of(
     """A `measure` for scenarios of streams: success of each policy, per seed."""
 
     def measure(scenario: Scenario) -> Mapping[str, Any]:
-        return api.compare(scenario, policies, seeds).result.success()
+        return api.compare(scenario, policies, seeds).result.values()
 
     return measure

@@ -57,7 +57,7 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
         ScenarioError: it has no services or requests, times are no whole slots and frames, or links are
             none that the engine knows: one cable per site to all nodes, one to the cloud for all sites.
     """
-    not_run(scenario.spec, ("services",), "edgewise orchestrate")
+    not_run(scenario.spec, ("services",), "simulate")
     spec = scenario.spec.services
     assert spec is not None, "not_run says that there are services"
     problems = _links(scenario, spec.cloud)

@@ -166,7 +166,7 @@ class MetaStore(Database):
         """
         nodes, links = self.nodes(), self.links()
         if not nodes:
-            raise RunError(f"state {self.file}: knows no node; start with `edgewise stream run --state`")
+            raise RunError(f"state {self.file}: knows no node; start with `edgewise run SCENARIO --state`")
         place = {row.name: i for i, row in enumerate(nodes)}
         return Network(
             tuple(place),

@@ -1,0 +1,346 @@
+"""`edgewise run`: pipelines and split models of a scenario on real processes, measured beside the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from edgewise import policies
+from edgewise.cli.extras import extra
+from edgewise.cli.notes import note
+from edgewise.cli.places import check_folder
+from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
+from edgewise.errors import EdgewiseError
+from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.network import Network, network_of
+from edgewise.model.pipelines import pipeline_of
+from edgewise.model.scenario import Scenario
+from edgewise.model.sections import not_run
+
+if TYPE_CHECKING:
+    from edgewise.core.placement import PlacementPolicy
+    from edgewise.report.statistics import Interval
+    from edgewise.runtime.pipelines.live import LivePipeline, PipelineRates
+    from edgewise.runtime.pipelines.meta import MetaStore
+
+app = typer.Typer(rich_markup_mode="rich")
+out = Console()
+err = Console(stderr=True)
+DATABASE = "streams.db"
+READ_TEXT = "read-text"  # a scenario that is written when it is asked for, with its frames
+SPLIT = ("nona-queues", "whole-least-loaded")
+BATCHES = 10  # of queries in turn, whose means make the interval of a mean
+
+
+@app.command(
+    epilog="Examples: edgewise run read-text --backend local; edgewise run town.yaml --policy place=tp; "
+    "edgewise run split-inception --queries 100"
+)
+def run(
+    scenario: Annotated[
+        str | None, typer.Argument(help="A scenario with pipelines or graphs, or read-text.")
+    ] = None,
+    policy: PolicyOption = None,
+    backend: Annotated[
+        str,
+        typer.Option(help="Of pipelines. netns: namespaces, real shaping, needs root. local: paced senders."),
+    ] = "netns",
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Of measuring pipelines; default: duration_s.", min=1, max=3600),
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Of a split model, under each policy.", min=20)] = 200,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take up the pipelines of a run that was killed.")
+    ] = False,
+    changes: SetOption = None,
+    folder: Annotated[Path, typer.Option("--state", help="Folder of state, logs and frames.")] = Path(
+        "runs/run"
+    ),
+) -> None:
+    """Run pipelines or a split model here for a while, and measure them beside the plan.
+
+    Pipelines are profiled, placed and run on a test bed. A split model is cut, and workers
+    and a gateway answer queries under each policy given.
+    """
+    named = [parted(each) for each in policy or ()]
+    if resume:
+        return _resume(backend, _one(named), 10.0 if seconds is None else seconds, folder)
+    if scenario is None:
+        raise EdgewiseError("SCENARIO: is missing; name one with pipelines or graphs, or read-text")
+    if scenario == READ_TEXT:
+        scenario, seconds = _read_text(folder), seconds or 10.0
+    loaded = load(scenario, changes)
+    note(not_run(loaded.spec, ("pipelines", "graphs"), "edgewise run"))
+    if "split" in dict(named) or "pipelines" not in loaded.spec.holds:
+        not_run(loaded.spec, ("graphs",), "edgewise run --policy split")
+        return _run_split(loaded, [name for _, name in named] or SPLIT, folder, queries)
+    seconds = loaded.duration_s if seconds is None else seconds
+    _run_pipelines(loaded, backend, _one(named), seconds, folder)
+
+
+def _one(named: Sequence[tuple[str | None, str]]) -> str:
+    """The placement policy."""
+    for decision, _ in named:
+        if decision not in (None, "place"):
+            raise EdgewiseError(f"--policy {decision}=…: pipelines are placed; use place=NAME")
+    if len(named) > 1:
+        raise EdgewiseError("--policy: place is given twice")
+    return named[0][1] if named else "otfa"
+
+
+def _run_pipelines(scenario: Scenario, backend: str, policy: str, seconds: float, state: Path) -> None:
+    with extra("place", "run"):
+        from edgewise.runtime.pipelines.live import live_job
+        from edgewise.runtime.pipelines.meta import MetaStore
+    chosen: PlacementPolicy = policies.load("place", policy)
+    written, nodes = _written(scenario), network_of(scenario)
+    with err.status("profiling each task on one processor"):
+        found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
+    lives = [live_job(pipeline_of(spec), spec) for spec, _ in found]
+    meta = MetaStore(state / DATABASE)
+    meta.end_all()
+    rates = _measured(meta, nodes, backend, chosen, lives, seconds)
+    _show_all(rates, nodes, f"{policy} on {backend}", {spec.name: times for spec, times in found})
+
+
+def _measured(
+    meta: MetaStore,
+    nodes: Network,
+    backend: str,
+    policy: PlacementPolicy,
+    lives: Sequence[LivePipeline],
+    seconds: float,
+) -> Sequence[PipelineRates]:
+    """Run pipelines, or without any those that were left, and measure them."""
+    from edgewise.runtime.pipelines.session import PipelineSession
+    from edgewise.runtime.testbeds import open_backend
+
+    with (
+        err.status(f"{backend}: starting processes on {len(nodes.names)} nodes") as status,
+        PipelineSession(open_backend(backend, nodes), policy, meta=meta) as session,
+    ):
+        if lives:
+            session.submit(lives)
+        else:
+            err.print(f"taken up: {', '.join(session.resume())}")
+        status.update(f"measuring for {seconds:g} s")
+        return session.measure(seconds, settle_s=min(seconds, 3.0))
+
+
+def _show_all(
+    rates: Sequence[PipelineRates], nodes: Network, title: str, alone_s: Mapping[str, Mapping[str, float]]
+) -> None:
+    for each in rates:
+        _show(each, nodes.names, nodes.ends.tolist(), title, alone_s[each.name])
+    if waiting := alone_s.keys() - {each.name for each in rates}:
+        names = ", ".join(sorted(waiting))
+        raise EdgewiseError(f"pipeline {names}: {title} finds no room; give nodes more memory_bytes")
+
+
+def _written(scenario: Scenario) -> list[PipelineSpec]:
+    """The pipelines; all must be written out, with code and something to send."""
+    written = []
+    for i, spec in enumerate(scenario.spec.pipelines or ()):
+        where = f"scenario {scenario.name!r}: pipelines[{i}]"
+        if not isinstance(spec, PipelineSpec):
+            raise EdgewiseError(
+                f"{where}.generate: {spec.generate!r} has no code that could run; write the pipeline "
+                "out, or simulate it: edgewise simulate"
+            )
+        if spec.code is None or not spec.inputs:
+            missing = "inputs" if spec.code else "code"
+            raise EdgewiseError(f"{where}.{missing}: is missing; a test bed needs it, add it")
+        written.append(spec)
+    if any(spec.arrive_s for spec in written):
+        err.print("note: on a test bed all pipelines start at once, whatever arrive_s says", markup=False)
+    return written
+
+
+def _profiled(spec: PipelineSpec, speed_ops: float) -> tuple[PipelineSpec, dict[str, float]]:
+    """The pipeline with all figures, and the time of each task on the fastest node, which is this machine."""
+    from edgewise.workloads.pipeline_profiler import profile_pipeline, profiled
+
+    frame = Path(spec.inputs[0])
+    sample = _bytes(spec.name, frame)
+    _compare_sizes(frame, len(sample), spec.input_bytes)
+    if any(None in (task.work_ops, task.output_bytes) for task in spec.tasks):
+        spec = profiled(spec, profile_pipeline(spec, sample, {"here": 1})["here"], speed_ops)
+    return spec, {task.name: (task.work_ops or 0.0) / speed_ops for task in spec.tasks}
+
+
+def _compare_sizes(frame: Path, bytes_: int, planned_bytes: float) -> None:
+    """Say that the plan is for frames of another size, where they differ by more than 5 %."""
+    if abs(bytes_ - planned_bytes) > 0.05 * planned_bytes:
+        note = f"{frame} has {bytes_:,} bytes, input_bytes of the pipeline says {planned_bytes:,.0f}"
+        err.print(f"note: {note}: frames/s will differ from the plan", markup=False, soft_wrap=True)
+
+
+def _resume(backend: str, policy: str, seconds: float, state: Path) -> None:
+    """Take up the pipelines of a run that was killed, with the task times it had measured."""
+    with extra("place", "run"):
+        from edgewise.runtime.pipelines.meta import MetaStore
+    meta = MetaStore(_database(state))
+    if not meta.unfinished():
+        return out.print(f"{state}: no pipeline is left to take up")
+    nodes = meta.network()
+    chosen: PlacementPolicy = policies.load("place", policy)  # before namespaces are made
+    for found in _measured(meta, nodes, backend, chosen, (), seconds):
+        _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
+
+
+def show_pipelines(state: Path) -> bool:
+    """Show what is known of nodes, links, tasks and flows of `edgewise run`; False: there was none."""
+    if not (state / DATABASE).is_file():
+        return False
+    from edgewise.runtime.pipelines.meta import MetaStore
+
+    meta = MetaStore(_database(state))
+    nodes = Table("node", "free MB", "tasks", "busy", "seen s ago", box=None)
+    now_s = time.time()
+    for node in meta.nodes():
+        nodes.add_row(node.name, f"{node.free_bytes / 1e6:.0f}", str(node.tasks), f"{node.busy:.2f}",
+                      f"{now_s - node.seen_s:.0f}")  # fmt: skip
+    links = Table("link", "state", "bandwidth Mbit/s", "carries Mbit/s", box=None)
+    for link in meta.links():
+        links.add_row(f"{link.one}-{link.other}", "up" if link.up else "down",
+                      f"{link.bandwidth_bps / 1e6:.3f}", f"{link.rate_bps / 1e6:.3f}")  # fmt: skip
+    out.print(nodes, links, sep="\n\n")
+    for job in meta.jobs():
+        out.print(f"\npipeline {job.number} [bold]{escape(job.name)}[/bold]: {job.state}")
+        for task in meta.tasks(job.number):
+            out.print(f"  {task.name} on {task.node}: {task.frames} frames, {1e3 * task.time_s:.1f} ms each")
+        for flow in meta.flows(job.number):
+            out.print(f"  {flow.edge} over {flow.links}: {flow.rate_bps / 1e6:.3f} Mbit/s of "
+                      f"{flow.allowed_bps / 1e6:.3f}")  # fmt: skip
+    return True
+
+
+def _read_text(folder: Path) -> str:
+    """Write a scenario that reads text on frames with real networks, and its frames."""
+    with extra("demo", READ_TEXT):
+        from edgewise.demo import reading
+        from edgewise.runtime import private
+    private.make_folder(folder, DATABASE)
+    frames = []
+    for i, signs in enumerate(reading.SIGNS):
+        frames.append(folder / f"frame{i}.bmp")
+        frames[-1].write_bytes(reading.frame(signs))
+    file = folder / f"{READ_TEXT}.yaml"
+    file.write_text(yaml.safe_dump(reading.scenario(frames), sort_keys=False))
+    lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
+    out.print(f"first frame reads: {escape(' | '.join(lines))}")
+    return str(file)
+
+
+@app.command(epilog="Example: sudo edgewise clean")
+def clean(
+    everything: Annotated[bool, typer.Option("--all", help="Also those whose maker still runs.")] = False,
+) -> None:
+    """Remove namespaces that a killed run has left, with all that is in them."""
+    from edgewise.runtime.testbeds import netns
+
+    removed = netns.clean(everything)
+    out.print(f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else ""))
+
+
+def _database(state: Path) -> Path:
+    file = state / DATABASE
+    if not file.is_file():
+        raise EdgewiseError(f"--state {state}: no run has kept anything there; check the path")
+    return file
+
+
+def _bytes(name: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EdgewiseError(
+            f"pipeline {name!r}: inputs: {path}: cannot be read: {error.strerror}; check the path"
+        ) from None
+
+
+def _show(
+    rates: PipelineRates,
+    names: Sequence[str],
+    ends: Sequence[Sequence[int]],
+    title: str,
+    alone_s: Mapping[str, float] | None = None,
+) -> None:
+    tasks = Table(
+        "task", "node", "profiled here ms", "on the node ms", title=f"{rates.name}: {title}", box=None
+    )
+    for name, node in rates.nodes.items():
+        alone = "" if alone_s is None else f"{1e3 * alone_s[name]:.1f}"
+        tasks.add_row(name, node, alone, f"{1e3 * rates.busy_s[name]:.1f}")
+    out.print(tasks)
+    flows = Table("flow", "links", "allowed Mbit/s", "planned Mbit/s", "measured Mbit/s", box=None)
+    for flow in rates.flows:
+        way = ", ".join("-".join(names[node] for node in ends[link]) for link in flow.path)
+        figures = (flow.allowed_bps, flow.planned_bps, flow.measured_bps)
+        flows.add_row(flow.edge, way, *(f"{bps / 1e6:.3f}" for bps in figures))
+    out.print(flows)
+    error = rates.measured_fps / rates.planned_fps - 1 if rates.planned_fps > 0 else float("nan")
+    out.print(
+        f"throughput: planned [bold]{rates.planned_fps:.2f}[/bold], measured "
+        f"[bold]{rates.measured_fps:.2f}[/bold] frames/s ({100 * error:+.1f} %)"
+    )
+
+
+def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: int) -> None:
+    """Send queries of a split model to workers here, under each policy in turn."""
+    import numpy as np
+
+    from edgewise.policies.split import SplitProgram
+    from edgewise.report.statistics import mean_interval, quantile_interval
+    from edgewise.splitting import splitting
+
+    check_folder("--state", folder)
+    with extra("live", "run"):
+        from edgewise.runtime.clients.split_trial import try_split
+    found = splitting(scenario)
+    program, model = found.program, found.models[0]
+    if not isinstance(program, SplitProgram):
+        raise EdgewiseError("edgewise run splits over equal servers in one cluster; leave the others out")
+    if model is None or len(found.models) > 1:
+        raise EdgewiseError("edgewise run splits one graph that is read from a network; leave the others out")
+    servers, rate = program.servers, float(program.rates_qps[0])
+    trials = try_split(
+        model, found.contracted[0], dict(scenario.graphs[0].shapes), folder, names,
+        servers=servers, rate_qps=rate, link_bps=program.link_bps, queries=queries,
+    )  # fmt: skip
+    table = Table("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error", box=None)
+    for trial in trials:
+        means = [float(batch.mean()) for batch in np.array_split(trial.time_s, BATCHES)]
+        table.add_row(
+            escape(trial.policy),
+            _ms(mean_interval(means)),
+            _between(quantile_interval(trial.time_s, 0.99)),
+            "–" if trial.predicted_s is None else f"{1e3 * trial.predicted_s:.2f}",
+            f"{trial.workers.mean():.1f}",
+            f"{trial.sent_bytes / 1e3:.4g}",
+            f"{trial.difference:.0e}",
+        )
+    out.print(f"live: {servers} workers, {queries} queries at {rate:g}/s through the gateway, 95 % intervals")
+    out.print(table)
+    out.print(f"error: of the outputs, to the whole network's; sub-models, state and logs: {folder}")
+
+
+def _ms(interval: Interval) -> str:
+    """A mean with its 95 % interval, in ms."""
+    half = "" if interval.high is None else f" ± {1e3 * (interval.high - interval.mean):.2g}"
+    return f"{1e3 * interval.mean:.2f}{half}"
+
+
+def _between(interval: Interval) -> str:
+    """A quantile with the ends of its 95 % interval, in ms; ? where the queries are too few."""
+    low, high = ("?" if end is None else f"{1e3 * end:.1f}" for end in (interval.low, interval.high))
+    return f"{1e3 * interval.mean:.1f} ({low}-{high})"

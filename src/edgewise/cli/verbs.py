@@ -1,0 +1,305 @@
+"""The verbs of simulation: they take any scenario and any decision."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from edgewise import api, config, policies, runs
+from edgewise.cli.notes import note
+from edgewise.cli.plans import print_plan
+from edgewise.errors import EdgewiseError
+from edgewise.model.scenario import Scenario
+from edgewise.report import links, records
+from edgewise.report.schema import WORK
+from edgewise.reproduce import seeds as splits
+
+app = typer.Typer(rich_markup_mode="rich")
+out = Console()
+err = Console(stderr=True)
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
+SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Change the scenario, for example streams.arrivals.clients_per_min=80; repeatable."
+    ),
+]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="DECISION=NAME, as defer=horizon; repeatable. A NAME alone is for dispatch, or for the one "
+        "decision that the scenario knows. A name may also be file.py:Class or the path of a card."
+    ),
+]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Output folder.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+
+
+@app.command(
+    epilog="Examples: edgewise simulate full-edge --set topology.antennas=2 --policy closest; "
+    "edgewise simulate kais-demo --policy dispatch=greedy --policy orchestrate=marginal"
+)
+def simulate(
+    scenario: ScenarioArgument,
+    policy: PolicyOption = None,
+    seeds: SeedsOption = "0:3",
+    changes: SetOption = None,
+    folder: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate a scenario under one policy for each decision, and write records, figures and a report."""
+    numbers = parse_seeds(seeds)
+    records.check_place(folder or Path("runs") / "any")
+    loaded = load(scenario, changes)
+    work, chosen = runs.assigned(loaded, by_decision(policy), "edgewise simulate")
+    note(runs.notes(loaded, work, "edgewise simulate"))
+    with progress() as bar:
+        task = bar.add_task(", ".join(map(str, chosen.values())), total=len(numbers))
+        result = api.simulate(loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command())
+    name = "-".join(Path(label).stem for label in result.policies[0].split("+"))
+    show(result, None, folder or Path("runs") / f"{loaded.name}-{name}", as_json)
+
+
+@app.command(
+    epilog="Examples: edgewise compare three-tier --policies closest,mine.py:Mine --rival closest; "
+    "edgewise compare deferrable --policies defer=fifo,horizon"
+)
+def compare(
+    scenario: ScenarioArgument,
+    chosen: Annotated[
+        str, typer.Option("--policies", help="DECISION=NAME,NAME,… to compare; 'all': every name.")
+    ] = "all",
+    policy: PolicyOption = None,
+    seeds: SeedsOption = "0:10",
+    rival: Annotated[
+        str | None, typer.Option(help="Compare the others with this one; default: the first.")
+    ] = None,
+    changes: SetOption = None,
+    folder: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare policies of one decision on the same arrivals and noise, paired by seed."""
+    numbers = parse_seeds(seeds)
+    records.check_place(folder or Path("runs") / "any")
+    loaded = load(scenario, changes)
+    decision, listed = listing(chosen)
+    fixed = by_decision(policy)
+    work, assigned = runs.assigned(loaded, {**fixed, decision: ""}, "edgewise compare")
+    varied = decision or next(iter(assigned))
+    names = [
+        each for name in listed for each in (runs.names(loaded, work, varied) if name == "all" else [name])
+    ]
+    note(runs.notes(loaded, work, "edgewise compare"))
+    held = {name: each for name, each in assigned.items() if name != varied}
+    with progress() as bar:
+        task = bar.add_task("runs", total=len(numbers) * len(names))
+        comparison = api.compare(
+            loaded, {varied: names}, numbers, fixed=held, rival=rival, progress=lambda: bar.advance(task),
+            command=command(),
+        )  # fmt: skip
+    show(comparison.result, comparison, folder or Path("runs") / f"{loaded.name}-compare", as_json)
+
+
+@app.command(epilog="Example: edgewise report runs/three-tier-compare")
+def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write figures and report.html of a run folder anew."""
+    out.print(f"{api.report(folder)}")
+
+
+@app.command(epilog="Example: edgewise explain split-inception --policy split=nona-free")
+def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: SetOption = None) -> None:
+    """Say what a scenario holds, who decides in it, and the plan of a split that is made beforehand."""
+    loaded = load(scenario, changes)
+    decided, chosen = runs.assigned(loaded, by_decision(policy), "edgewise explain")
+    out.print(f"[bold]{escape(loaded.name)}[/bold]: {escape(loaded.description)}")
+    nodes, sites = len(loaded.topology.nodes), len(loaded.topology.sites)
+    out.print(f"{loaded.duration_s:g} s; {nodes} nodes, {sites} sites")
+    table = Table("work", "decision", "policy", "others", box=None)
+    for work in loaded.spec.holds:
+        for decision, name in (chosen if work == decided else runs.defaults(loaded, work)).items():
+            others = [each for each in runs.names(loaded, work, decision) if each != name]
+            table.add_row(work, decision, name, ", ".join(others))
+    out.print(table)
+    if "graphs" in loaded.spec.holds:
+        print_plan(loaded, (chosen if decided == "graphs" else runs.defaults(loaded, "graphs"))["split"])
+
+
+@app.command(epilog="Example: edgewise scenarios")
+def scenarios() -> None:
+    """List the shipped scenarios, by the work that they hold."""
+    forms = [config.scenario_form(name) for name in config.shipped_scenarios()]
+    table = Table("scenario", "holds", "what", box=None)
+    for form in sorted(forms, key=lambda form: form.holds):
+        table.add_row(form.name, ", ".join(form.holds), form.description)
+    out.print(table)
+
+
+@app.command(name="policies", epilog="Example: edgewise policies orchestrate")
+def list_policies(
+    decision: Annotated[
+        str | None, typer.Argument(help="dispatch, split, place, orchestrate or defer; default: all.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List every policy that can be named, by what it decides."""
+    if decision is not None and decision not in policies.DECISIONS:
+        raise EdgewiseError(f"unknown decision {decision!r}; use one of {', '.join(policies.DECISIONS)}")
+    kinds = [
+        (work, each) for work in runs.DECISIONS for each in runs.DECISIONS[work] if decision in (None, each)
+    ]
+    rows = [
+        {"decision": each, "of": work, "policy": name, "what": runs.about(work, each, name)}
+        for work, each in kinds
+        for name in policies.names(*runs.kind_of(work, each))
+    ]
+    if as_json:
+        return print(json.dumps(rows, indent=1))
+    for work, each in kinds:
+        table = Table("policy", "what", box=None, title=f"{each} ({work})", title_justify="left")
+        for row in rows:
+            if (row["of"], row["decision"]) == (work, each):
+                table.add_row(row["policy"], row["what"])
+        out.print(table)
+
+
+@app.command(epilog="Example: edgewise schema > scenario.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of scenario files."""
+    print(json.dumps(config.scenario_schema(), indent=2))
+
+
+def load(scenario: str, changes: list[str] | None) -> Scenario:
+    """A scenario with changes of the form PATH=VALUE."""
+    return config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+
+
+def by_decision(given: Sequence[str] | None) -> dict[str | None, Any]:
+    """Policies of DECISION=NAME by decision; by None where there is no decision.
+
+    Raises:
+        EdgewiseError: one decision is given twice.
+    """
+    found: dict[str | None, Any] = {}
+    for each in given or ():
+        decision, names = parted(each)
+        if decision in found:
+            raise EdgewiseError(f"--policy {each}: {decision or 'dispatch'} is given twice")
+        found[decision] = names
+    return found
+
+
+def listing(given: str) -> tuple[str | None, list[str]]:
+    """Decision (None: not said) and names of DECISION=NAME,NAME,…."""
+    decision, names = parted(given)
+    return decision, [name.strip() for name in names.split(",") if name.strip()] or ["all"]
+
+
+def parted(given: str) -> tuple[str | None, str]:
+    """Decision (None: not said) and the rest of DECISION=REST."""
+    head, found, name = given.partition("=")
+    return (head.strip(), name) if found else (None, given)
+
+
+def parse_seeds(text: str) -> range:
+    """Seeds of "A:B" (B not included) or "A", test seeds excluded.
+
+    Raises:
+        EdgewiseError: anything else, an empty range, or a test seed.
+    """
+    seeds = splits.parse_seeds(text)
+    splits.refuse_test_seeds(seeds)
+    return seeds
+
+
+def progress() -> Progress:
+    """A bar on standard error, on a terminal only."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+
+
+def command() -> str:
+    """The command line, to be repeated."""
+    return shlex.join(["edgewise", *sys.argv[1:]])
+
+
+def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as_json: bool) -> None:
+    """Save a result and say what it came to."""
+    summary = result.summary()
+    rows = () if comparison is None else comparison.rows
+    result.save(folder)
+    note(links.warning(summary))
+    for policy, faults in result.faults.items():
+        why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
+        what = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
+        note([f"{policy}: {what}"])
+    if as_json:
+        names = ("policy", "rival", "mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
+        found = {
+            "scenario": result.scenario.name,
+            "work": result.work,
+            "policies": result.policies,
+            "fixed": result.fixed,
+            "seeds": result.seeds,
+            "summary": summary,
+            "decision_s": result.decision_s,
+            "comparison": [{name: getattr(row, name) for name in names} for row in rows],
+            "folder": str(folder),
+        }
+        return print(json.dumps(found, indent=1))
+    _print_summary(result, summary)
+    if rows:
+        _print_comparison(result, rows)
+    out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
+
+
+def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]]) -> None:
+    table = Table(title=f"scenario {result.scenario.name}, means over seeds", caption=_about(result))
+    table.add_column("policy", no_wrap=True)
+    for heading in (*(measure.heading for measure in result.measures), "runs"):
+        table.add_column(heading, justify="right")
+    for policy in result.policies:
+        mine = [row for row in summary if row["policy"] == policy]
+        cells = []
+        for measure in result.measures:
+            known = [row[measure.key] for row in mine if row[measure.key] is not None]
+            cells.append(measure.shown(sum(known) / len(known) if known else None))
+        table.add_row(escape(policy), *cells, str(len(mine)))
+    out.print(table)
+
+
+def _about(result: api.Result) -> str:
+    varied = [f"{decision}: {name}" for decision, name in result.fixed.items() if len(result.policies) > 1]
+    return "; ".join([WORK[result.work].about, *varied])
+
+
+def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
+    measure = result.measures[0]
+    unit = "points" if measure.share else "%"
+    what = f"difference of {measure.heading.removesuffix(' %')} ({unit})"
+    table = Table("policy", "against", what, "95 % interval", "p (Holm)", "verdict")
+    for row in rows:
+        ends = (
+            None if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
+        )
+        p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
+        table.add_row(row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict)
+    out.print(table)
