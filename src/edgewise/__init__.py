@@ -4,34 +4,78 @@ import edgewise as ew
 
 scenario = ew.load_scenario("three-tier")
 result = ew.simulate(scenario, "least-impedance", seeds=range(3))
-print(result.summary())
+print(result.to_pandas("summary"))
 print(ew.compare(scenario, ["closest", "least-impedance"], seeds=range(10)))
+print(ew.compare("deferrable", {"defer": ["fifo", "horizon"]}))
+
+Names are imported when they are used: environments need the extra `environments`, training the extra `learn`.
 """
 
-from edgewise.api import Comparison, Result, compare, load_scenario, simulate
-from edgewise.core.policy import DispatchPolicy, ScorePolicy
-from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from edgewise.errors import EdgewiseError
 from edgewise.policies import offer, policy
 
+if TYPE_CHECKING:
+    from edgewise.api import Comparison, Result, compare, load_scenario, replay, simulate
+    from edgewise.core.policy import DispatchPolicy, ScorePolicy
+    from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items
+    from edgewise.learn.defer.env import DeferralEnv
+    from edgewise.learn.env import DispatchEnv
+    from edgewise.learn.methods import train
+    from edgewise.learn.replica_env import ScaleEnv, SiteDispatchEnv
+    from edgewise.policies import load as load_policy
+    from edgewise.testing import check_policy
+
 __version__ = "0.1.0"
+
+_FROM = {
+    "edgewise.api": ("Comparison", "Result", "compare", "load_scenario", "replay", "simulate"),
+    "edgewise.core.policy": ("DispatchPolicy", "ScorePolicy"),
+    "edgewise.core.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
+    "edgewise.learn.defer.env": ("DeferralEnv",),
+    "edgewise.learn.env": ("DispatchEnv",),
+    "edgewise.learn.methods": ("train",),
+    "edgewise.learn.replica_env": ("ScaleEnv", "SiteDispatchEnv"),
+    "edgewise.policies": ("load_policy",),
+    "edgewise.testing": ("check_policy",),
+}
 
 __all__ = [
     "Candidates",
     "Comparison",
     "Decisions",
+    "DeferralEnv",
+    "DispatchEnv",
     "DispatchPolicy",
     "DispatchView",
     "EdgewiseError",
     "Item",
     "Items",
     "Result",
+    "ScaleEnv",
     "ScorePolicy",
+    "SiteDispatchEnv",
+    "check_policy",
     "compare",
+    "load_policy",
     "load_scenario",
     "policy",
+    "replay",
     "simulate",
+    "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: much of it takes long, and some needs an extra."""
+    for module, names in _FROM.items():
+        if name in names:
+            found = getattr(import_module(module), "load" if name == "load_policy" else name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'edgewise' has no attribute {name!r}")
 
 
 @offer("dispatch", "lookahead")

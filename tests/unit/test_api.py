@@ -1,37 +1,86 @@
 """The public surface: what users import, and how bad input is answered."""
 
 import json
+import subprocess
+import sys
 
+import pyarrow.compute as pc
 import pytest
 
 import edgewise as ew
 from edgewise import policies
+from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.report import records
 
-SURFACE = set(
-    [
-        "Candidates",
-        "Comparison",
-        "Decisions",
-        "DispatchPolicy",
-        "DispatchView",
-        "EdgewiseError",
-        "Item",
-        "Items",
-        "Result",
-        "ScorePolicy",
-        "compare",
-        "load_scenario",
-        "policy",
-        "simulate",
-    ]
-)
+SURFACE = {
+    "Candidates", "Comparison", "Decisions", "DispatchPolicy", "DispatchView", "EdgewiseError",
+    "Item", "Items", "Result", "ScorePolicy", "check_policy", "compare", "load_policy", "load_scenario",
+    "policy", "replay", "simulate",
+}  # fmt: skip
+ENVIRONMENTS = {"DeferralEnv", "DispatchEnv", "ScaleEnv", "SiteDispatchEnv"}
 
 
 def test_surface_is_what_is_documented():
-    assert set(ew.__all__) == SURFACE
+    assert set(ew.__all__) == SURFACE | ENVIRONMENTS | {"train"}
     assert all(getattr(ew, name).__doc__ for name in SURFACE)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = ew.nope
+
+
+def test_environments_are_there_where_gymnasium_is():
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("pettingzoo")
+    assert all(hasattr(getattr(ew, name), "reset") for name in ENVIRONMENTS)
+
+
+def test_importing_the_package_loads_nothing_slow():
+    code = (
+        "import sys, edgewise; print([n for n in ('numba', 'pyarrow', 'scipy', 'torch') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+WORK = [
+    ("tiny", {"dispatch": ["closest", "cheaper"]}, {}),
+    ("kais-demo", {"orchestrate": ["none", "marginal"]}, {"duration_s": 50, "services.frame_s": 25}),
+    ("recognition", {"place": ["tp", "lr"]}, {"topology.nodes": 10, "pipelines.0.count": 3}),
+    ("split-inception", {"split": ["nona", "whole-random"]}, {"duration_s": 20}),
+    ("deferrable", {"defer": ["fifo", "sjf"]}, {"jobs.drawn.per_slot": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "chosen", "changes"), WORK)
+def test_any_decision_is_simulated_and_compared_with_one_schema(tmp_path, name, chosen, changes):
+    scenario = load_scenario(name, changes)
+    ((decision, names),) = chosen.items()
+    ticks = []
+    found = ew.compare(scenario, chosen, range(2), progress=lambda: ticks.append(1))
+    assert len(ticks) == 4 and found.result.policies == tuple(names)
+    (row,) = found.rows
+    values = found.result.values()
+    assert (row.policy, row.rival, row.n) == (names[1], names[0], 2)
+    assert row.mean == pytest.approx(values[names[1]].mean())
+    difference = values[names[1]].mean() - values[names[0]].mean()
+    share = found.result.measures[0].share
+    assert row.difference == pytest.approx(difference if share else difference / values[names[0]].mean())
+    run = records.read_run(found.result.save(tmp_path / "run"))
+    assert run.items.num_rows == found.result.items.num_rows
+    assert {row["seed"] for row in run.summary} == {0, 1}
+    alone = ew.simulate(scenario, {decision: names[1]}, range(2)).windows
+    mine = found.result.windows.filter(pc.equal(found.result.windows["policy"], names[1]))
+    assert alone.drop_columns(["policy"]) == mine.drop_columns(["policy"])
+    assert "</html>" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_records_become_data_frames():
+    pandas = pytest.importorskip("pandas")
+    result = ew.simulate("deferrable", "sjf", range(2))
+    items, summary = result.to_pandas(), result.to_pandas("summary")
+    assert isinstance(items, pandas.DataFrame) and list(summary["seed"]) == [0, 1]
+    started = items.groupby("seed")["started_s"].count()
+    assert list(started) == list(summary["started"])
 
 
 def test_simulate_accepts_names_files_and_classes(tmp_path):
