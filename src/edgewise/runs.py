@@ -225,11 +225,14 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
 
 def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[str, float]:
     """Seconds per dispatch of a site and per orchestration of a world, over one frame (KaiS's Φ_d)."""
-    view = worlds.reset()
+    from edgewise.core.keyed import Key
+    from edgewise.core.one_world import batched
+
+    view, (dispatch, orchestrate) = worlds.reset(), (batched(dispatch), batched(orchestrate))
     for policy in (dispatch, orchestrate):
-        policy.reset(worlds.system)
+        policy.reset(worlds.system, Key(0))
     began = time.perf_counter()
-    worlds.scale(orchestrate.scale(view))
+    worlds.scale(orchestrate.scale(view).numbers())
     scale_s, used_s, heads = (time.perf_counter() - began) / view.worlds, 0.0, 0
     for _ in range(worlds.system.frame_slots):
         began = time.perf_counter()
