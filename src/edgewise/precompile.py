@@ -41,8 +41,7 @@ def parts() -> dict[str, Callable[[], None]]:
         ("streams", [name for name in policies.names("dispatch") if name not in of_one_topology], streams),
         ("requests", policies.names("dispatch", "requests"), dispatch),
         ("replicas", policies.names("orchestrate"), scale),
-        ("splitting", split.NAMES, splitting),
-        ("layouts", ("nona-layout",), layout),
+        ("splitting", policies.names("split"), splitting),
         ("features", ("kais",), features),
         ("placement", _placements(), placement),
         ("deferral", policies.names("defer"), deferral),
@@ -116,19 +115,18 @@ def _replicas(request_policy: RequestPolicy, two: str) -> None:
 
 
 def splitting(name: str) -> None:
-    """A splitting policy: plan and simulation."""
-    program = split.build_program([split.QueryClass(_fan(), 10.0)], 4, 1e11, 1e10)
-    simulate_split(split.split_policy(name, program), program, 20, 0)
-
-
-def layout(name: str) -> None:
-    """Queries split over unequal servers: plan and simulation."""
+    """A split policy, on equal servers or on groups of them, and its simulation."""
     from edgewise.model.graphs import ServerGroup
     from edgewise.policies.split.layout import joined, layout_program
 
-    groups = joined([ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 2, 1e11)], {("edge", "cloud"): 1e9})
-    program = layout_program([split.QueryClass(_fan(), 1.0)], groups)
-    simulate_split(split.split_policy(name, program), program, 20, 0)
+    jobs = [split.QueryClass(_fan(), 1.0)]
+    groups = [ServerGroup("edge", 2, 2e10), ServerGroup("cloud", 2, 1e11)]
+    if name in split.NAMES:
+        program = split.build_program(jobs, 4, 1e11, 1e10)
+        simulate_split(split.split_policy(name, program), program, 20, 0)
+    else:
+        layout = layout_program(jobs, joined(groups, {("edge", "cloud"): 1e9}))
+        simulate_split(split.split_policy(name, layout), layout, 20, 0)
 
 
 def features(name: str) -> None:
