@@ -1,19 +1,34 @@
-"""Every registered policy keeps the contract, and the kit catches those that do not."""
+"""Every registered policy of every decision keeps the contract, and the kit catches those that do not."""
+
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.orchestration import AddReplica, hosts
 from edgewise.core.policy import ScorePolicy
 from edgewise.core.views import Decisions
+from edgewise.errors import PolicyError
 from edgewise.testing import check_policy
+from edgewise.workloads.deferrable import PAPER, generate
+
+REGISTERED = [
+    (decision, of, name)
+    for decision in policies.DECISIONS
+    for of in (("streams", "requests") if decision == "dispatch" else (None,))
+    for name in policies.names(decision, of)
+    if not name.startswith("aset-")  # each for one topology; `aset` chooses among them
+]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in policies.names("dispatch") if not name.startswith("aset-")]
-)
-def test_registered_policy_keeps_the_contract(name):
-    check_policy(lambda: policies.load("dispatch", name))
+@pytest.mark.parametrize(("decision", "of", "name"), REGISTERED)
+def test_registered_policy_keeps_the_contract(decision, of, name):
+    check_policy(lambda: policies.load(decision, name, of))
+
+
+# dispatch of streams
 
 
 class Broken(ScorePolicy):
@@ -57,6 +72,20 @@ class Forgets(Broken):
         return {}
 
 
+def of_the_driver(name):
+    """A local of whoever simulates: no policy may look there."""
+    frame = sys._getframe()
+    while frame is not None and name not in frame.f_locals:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals[name]
+
+
+class SeesStreams(Broken):
+    def score(self, view, item):
+        streams = of_the_driver("streams")
+        return view.network_s * (1.0 if streams and streams[-1].rate_qps == 1.0 else -1.0)
+
+
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
@@ -66,8 +95,212 @@ class Forgets(Broken):
         (Silent, "without a reason"),
         (Forgets, "go together"),
         (Peeks, "infeasible|other decisions|fallback"),
+        (SeesStreams, "because of what comes later"),
     ],
 )
 def test_kit_catches_a_broken_policy(policy, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check_policy(policy)
+
+
+# the other decisions: a good policy of one's own, and what can be wrong with it
+
+
+class Jobs:
+    decision, name = "defer", "jobs"
+
+    def reset(self, world, key):
+        self.asked = 0
+
+    def start(self, view):
+        fits = np.cumsum(view.demand[:, 0] * view.startable) <= view.free[0]
+        return view.startable & fits
+
+
+class Stations:
+    decision, of, name = "dispatch", "requests", "stations"
+
+    def reset(self, world, key):
+        self.world = world
+
+    def dispatch(self, view):
+        last = view.waiting.shape[0] - 1 - hosts(view)[:, ::-1].argmax(axis=1)
+        return np.where(view.head >= 0, last, -1)
+
+
+class Nodes:
+    decision, name = "orchestrate", "nodes"
+
+    def reset(self, world, key):
+        self.world = world
+
+    def scale(self, view):
+        return [AddReplica(0, int(view.arrived.argmax()))]
+
+
+class Queries:
+    decision, name = "split", "queries"
+
+    def reset(self, world, key):
+        self.tasks = [len(job.graph.tasks) for job in world.classes]
+
+    def place(self, view):
+        return np.full(self.tasks[view.job], int(view.ledger.work_s.argmin()))
+
+
+class Pipelines(type(policies.load("place", "tp"))):
+    name = "pipelines"
+
+
+GOOD = {"start": Jobs, "dispatch": Stations, "scale": Nodes, "place": Queries}
+NUMBERS = np.random.default_rng(0)  # goes on from run to run
+
+
+def broken(base, method, name, answer):
+    """A class whose answer is `answer(self, view, what the good one says)`."""
+
+    def ask(self, view):
+        return answer(self, view, getattr(base, method)(self, view))
+
+    return type(name, (base,), {method: ask, "name": name})
+
+
+def writes(array):
+    def answer(self, view, found):
+        array(view)[...] += 1
+        return found
+
+    return answer
+
+
+UNLIKE = {
+    Jobs: lambda view, found: found & (NUMBERS.random() < 0.5),
+    Stations: lambda view, found: np.where((view.head >= 0) & (NUMBERS.random() < 0.5), 0, found),
+    Nodes: lambda view, found: [AddReplica(int(NUMBERS.integers(40)), 0)],
+    Queries: lambda view, found: (found + NUMBERS.integers(40)) % view.ledger.tasks.size,
+    Pipelines: lambda view, found: found if NUMBERS.random() < 0.5 else [],
+}
+KINDS = [(Jobs, "start"), (Stations, "dispatch"), (Nodes, "scale"), (Queries, "place"), (Pipelines, "place")]
+
+
+@pytest.mark.parametrize(("good", "method"), KINDS)
+def test_a_policy_that_sees_one_world_keeps_the_contract(good, method):
+    check_policy(good)
+
+
+@pytest.mark.parametrize(("good", "method"), KINDS)
+def test_draws_that_are_not_of_the_key_are_caught(good, method):
+    made = broken(good, method, "draws", lambda self, view, found: UNLIKE[good](view, found))
+    with pytest.raises(AssertionError, match="same key, other decisions"):
+        check_policy(made)
+
+
+@pytest.mark.parametrize(
+    ("good", "method", "array"),
+    [
+        (Jobs, "start", lambda view: view.ends),
+        (Stations, "dispatch", lambda view: view.free_disk_bytes),
+        (Nodes, "scale", lambda view: view.arrived),
+        (Queries, "place", lambda view: view.ledger.work_s),
+        (Pipelines, "place", lambda view: view.free_memory_bytes),
+    ],
+)
+def test_a_changed_view_is_caught(good, method, array):
+    with pytest.raises(AssertionError, match="changed its view"):
+        check_policy(broken(good, method, "writes", writes(array)))
+
+
+@pytest.mark.parametrize(
+    ("good", "method", "answer", "complaint"),
+    [
+        (Jobs, "start", lambda self, view, found: np.ones_like(found), "not startable"),
+        (Jobs, "start", lambda self, view, found: found[:-1], "array of shape"),
+        (Jobs, "start", lambda self, view, found: found.astype(np.int64), "boolean"),
+        (Stations, "dispatch", lambda self, view, found: np.full_like(found, 999), "cannot serve the head"),
+        (Stations, "dispatch", lambda self, view, found: np.zeros_like(found), "cannot serve the head"),
+        (Stations, "dispatch", lambda self, view, found: np.arange(2), "array of shape"),
+        (Nodes, "scale", lambda self, view, found: [AddReplica(99, 0)], "no node or no service"),
+        (Nodes, "scale", lambda self, view, found: [(0, 1)], "is no command"),
+        (Queries, "place", lambda self, view, found: found + 99, "a server from 0 to"),
+        (Queries, "place", lambda self, view, found: found[:-1], "a server from 0 to"),
+        (
+            Pipelines,
+            "place",
+            lambda self, view, found: [replace(p, node=p.node + 99) for p in found],
+            "IndexError|ValueError",
+        ),
+        (Pipelines, "place", lambda self, view, found: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_an_impossible_answer_is_caught(good, method, answer, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_policy(broken(good, method, "wrong", answer))
+
+
+OFFERED = 0.9 * generate(replace(PAPER, slots=12, jobs_per_slot=3.0), range(2)).left_over.sum()
+
+
+def later_services():
+    """Whether requests of the last seconds are of several services."""
+    requests = of_the_driver("requests")
+    return bool(requests.service[requests.arrival_s > 50.0].any())
+
+
+@pytest.mark.parametrize(
+    ("good", "method", "answer"),
+    [
+        (
+            Jobs,
+            "start",
+            lambda self, view, found: found & (of_the_driver("worlds").left_over.sum() > OFFERED),
+        ),
+        (
+            Stations,
+            "dispatch",
+            lambda self, view, found: np.where((view.head >= 0) & later_services(), 0, found),
+        ),
+        (
+            Nodes,
+            "scale",
+            lambda self, view, found: [AddReplica(int(later_services()), 0)],
+        ),
+        (Queries, "place", lambda self, view, found: found * 0 + (of_the_driver("queries") > 30)),
+        (
+            Pipelines,
+            "place",
+            lambda self, view, found: found if of_the_driver("jobs")[-1].arrival_s < 4 else [],
+        ),
+    ],
+)
+def test_a_look_at_what_comes_is_caught(good, method, answer):
+    with pytest.raises(AssertionError, match="because of what comes later"):
+        check_policy(broken(good, method, "peeks", answer))
+
+
+class Counts(Jobs):
+    """Starts jobs at every second question; its state says how many there were, or does not."""
+
+    name, whole = "counts", True
+
+    def start(self, view):
+        self.asked += 1
+        return super().start(view) & (self.asked % 2 > 0)
+
+    def state_dict(self):
+        return {"asked": self.asked if self.whole else self.asked + 1}
+
+    def load_state(self, state):
+        self.asked = state["asked"]
+
+
+def test_state_goes_round_or_is_caught():
+    check_policy(Counts)
+    with pytest.raises(AssertionError, match="loaded state"):
+        check_policy(type("Half", (Counts,), {"whole": False}))
+    with pytest.raises(AssertionError, match="go together"):
+        check_policy(type("Without", (Counts,), {"load_state": None}))
+
+
+def test_a_class_that_says_of_no_decision_is_refused():
+    with pytest.raises(PolicyError, match="no decision 'none'"):
+        check_policy(type("Nothing", (), {}))

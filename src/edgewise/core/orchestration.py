@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.errors import ScenarioError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
 
 HOLD = -1  # a dispatcher's action: keep the request for this slot
@@ -209,13 +209,19 @@ class ReplicaCommands(NamedTuple):
 
     @classmethod
     def of_worlds(cls, worlds: Sequence[Sequence[AddReplica | RemoveReplica]]) -> ReplicaCommands:
-        """From the commands of each world."""
+        """From the commands of each world.
+
+        Raises:
+            PolicyError: something else is among them.
+        """
         shape = (len(worlds), max((len(commands) for commands in worlds), default=0))
         made = cls(*(np.zeros(shape, dtype=np.int64) for _ in range(3)))
         for w, commands in enumerate(worlds):
-            for i, (node, service) in enumerate(commands):
-                made.node[w, i], made.service[w, i] = node, service
-                made.change[w, i] = Change.ADD if isinstance(commands[i], AddReplica) else Change.REMOVE
+            for i, command in enumerate(commands):
+                if not isinstance(command, AddReplica | RemoveReplica):
+                    raise PolicyError(f"{command!r} is no command; give AddReplica or RemoveReplica")
+                made.node[w, i], made.service[w, i] = command
+                made.change[w, i] = Change.ADD if isinstance(command, AddReplica) else Change.REMOVE
         return made
 
     def numbers(self) -> Ints:
