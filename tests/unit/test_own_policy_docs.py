@@ -34,3 +34,19 @@ def test_one_command_compares_it_with_all_others(mine):
     fit = [name for name in policies.names("dispatch") if not name.startswith("aset-")]  # any topology
     assert not [name for name in (*fit, "NearNotCrowded") if name not in done.output]
     assert (mine / "runs/three-tier-compare/report.html").is_file()
+
+
+OWN = re.compile(r"`(\w+\.py)`, and `edgewise (simulate .*?)`:\n\n```python\n(.*?)```", re.S)
+TOYS = OWN.findall(PAGE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("file", "command", "code"), TOYS, ids=[file for file, _, _ in TOYS])
+def test_a_policy_of_each_decision_keeps_the_contract_and_runs(file, command, code, tmp_path):
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    (tmp_path / file).write_text(code)
+    decision, _, named = re.search(r"--policy (\S+)", command).group(1).partition("=")
+    of = "requests" if file == "requests.py" else None
+    with chdir(tmp_path):
+        check_policy(lambda: policies.load(decision, named, of))
+        done = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
+    assert done.exit_code == 0 and named.partition(":")[2] in done.output, done.output

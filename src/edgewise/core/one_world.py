@@ -33,7 +33,7 @@ class OneByOne:
     batched = True
 
     def __init__(self, policy: Any) -> None:
-        self.policy, self.name = policy, policy.name
+        self.policy, self.name = policy, getattr(policy, "name", type(policy).__name__)
 
     def reset(self, world: Any, key: Key) -> None:
         """Start anew; copies are made when it is known how many worlds there are."""

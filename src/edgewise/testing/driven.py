@@ -61,7 +61,7 @@ class Watched:
     def __init__(self, policy: Any, kind: Kind) -> None:
         missing = [method for method in METHODS[kind] if not callable(getattr(policy, method, None))]
         assert not missing, f"the policy lacks {', '.join(missing)}"
-        self.policy, self.kind, self.name = policy, kind, policy.name
+        self.policy, self.kind, self.name = policy, kind, getattr(policy, "name", type(policy).__name__)
         self._asked = batched(policy) if kind in MANY else policy
         self.log: list[tuple[float, Any]] = []
         self.views: list[Any] = []
