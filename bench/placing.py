@@ -1,8 +1,9 @@
-"""Streaming jobs: how long a placement decision takes, from what runs to a checked answer.
+"""Streaming pipelines: how long a placement decision takes, from what runs to a checked answer.
 
-A network with many running jobs; then one job ends and one arrives at every decision. Timed, in CPU seconds
-of the one thread that works, are the view (`free_of`), the policy and the check (`validate`), with the paths
-known; finding them is timed apart. OTFS takes fewer jobs, as it lets those wait that find no bandwidth.
+A network with many running pipelines; then one pipeline ends and one arrives at every decision. Timed, in
+seconds of a processor by the one thread that works, are the view (`free_of`), the policy and the check
+(`validate`), with paths known; finding them is timed apart. OTFS takes fewer pipelines, as it lets those wait
+that find no bandwidth.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from edgewise.model.network import Network, network_of
 from edgewise.policies.place.paths import PathTable
 from edgewise.workloads.pipelines import pipelines_of
 
-SIZES = ((70, 50, 0.02), (1000, 500, 1.0))  # nodes, running jobs, what 95 % of decisions should take
+SIZES = ((70, 50, 0.02), (1000, 500, 1.0))  # nodes, running pipelines, what 95 % of decisions should take
 POLICIES = ("tp", "otfs", "otfa", "joint")
 DECISIONS, CHUNK, BANDWIDTH_BPS = 40, 25, 10e6
 
@@ -45,14 +46,14 @@ def _size(nodes: int, running: int, target_s: float, decisions: int) -> Iterator
     settings = {"topology.nodes": nodes, "topology.mean_bps": BANDWIDTH_BPS, "topology.seed": 1}
     scenario = load_scenario("recognition", settings | {"pipelines.0.count": running + decisions})
     network = network_of(scenario)
-    jobs = [arrays_of(job, i, network) for i, job in enumerate(pipelines_of(scenario, 1))]
-    _Player("joint", network, PathTable(network_of(scenario))).play(jobs[:2], 1)  # compiles
+    pipelines = [arrays_of(pipeline, i, network) for i, pipeline in enumerate(pipelines_of(scenario, 1))]
+    _Player("joint", network, PathTable(network_of(scenario))).play(pipelines[:2], 1)  # compiles
     table, began_s = PathTable(network), time.process_time()
     table.warm()
     paths_s = time.process_time() - began_s
     for name in POLICIES:
         player = _Player(name, network, table)
-        took_s = player.play(jobs, running)
+        took_s = player.play(pipelines, running)
         yield {
             "policy": name, "nodes": nodes, "jobs": len(player.running), "decisions": decisions,
             "target_s": target_s, "p50_s": float(np.quantile(took_s, 0.5)),
@@ -65,7 +66,7 @@ class _Player:
 
     Args:
         name: of the policy.
-        network: where jobs run.
+        network: where pipelines run.
         table: its paths; the policy takes them as its own.
     """
 
@@ -73,14 +74,14 @@ class _Player:
         self.network, self.policy = network, _with_paths(name, network, table)
         self.running: dict[int, Placement] = {}
 
-    def play(self, jobs: list[PipelineArrays], running: int) -> list[float]:
-        """CPU seconds of each decision after the first `running` jobs, which come in chunks."""
+    def play(self, pipelines: list[PipelineArrays], running: int) -> list[float]:
+        """CPU seconds of each decision after the first `running` pipelines, which come in chunks."""
         for first in range(0, running, CHUNK):
-            self._decide(jobs[first : min(first + CHUNK, running)])
+            self._decide(pipelines[first : min(first + CHUNK, running)])
         took_s = []
-        for job in jobs[running:]:
+        for pipeline in pipelines[running:]:
             self.running.pop(next(iter(self.running)))  # the oldest ends
-            took_s.append(self._decide([job]))
+            took_s.append(self._decide([pipeline]))
         return took_s
 
     def _decide(self, waiting: list[PipelineArrays]) -> float:
@@ -88,7 +89,7 @@ class _Player:
         before = list(self.running.values())
         memory, link = free_of(self.network, before)
         placed = self.policy.place(NetworkView(0.0, self.network, memory, link, waiting, before))
-        self.running |= {p.job.id: p for p in placed}
+        self.running |= {p.pipeline.id: p for p in placed}
         validate(self.network, list(self.running.values()))
         return time.process_time() - began_s
 

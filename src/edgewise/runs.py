@@ -253,11 +253,11 @@ def _pipelines(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[i
     columns = ("arrival_s", "start_s", "finish_s", "frames", "migrations")
     for seed in seeds:
         run = simulate_streaming(network, pipelines_of(scenario, seed), policy, seed)
-        items = {name: [getattr(job, name) for job in run.jobs] for name in columns}
+        items = {name: [getattr(made, name) for made in run.pipelines] for name in columns}
         figures = {name: getattr(run, name) for name in measures}
         yield Run(
-            {"pipeline": [job.name for job in run.jobs], **items},
-            _window(scenario, run.end_s, pipelines=len(run.jobs), **figures),
+            {"pipeline": [made.name for made in run.pipelines], **items},
+            _window(scenario, run.end_s, pipelines=len(run.pipelines), **figures),
             decision_s={"place": float(np.mean(run.decision_s))},
         )
 

@@ -180,7 +180,7 @@ def streaming(policy: str) -> Golden:
         named = [replace(p, name=f"job{i}") for i, p in enumerate(pipelines_of(scenario, 4))]
         run = simulate_streaming(network_of(scenario), named, policies.load("place", policy))
         names = ("name", "arrival_s", "start_s", "finish_s", "frames", "migrations")
-        return {"jobs": {name: [getattr(job, name) for job in run.jobs] for name in names}}
+        return {"jobs": {name: [getattr(job, name) for job in run.pipelines] for name in names}}
 
     return Golden(f"12 streaming jobs on a network of 10 nodes: {policy}, seed 4", tables)
 

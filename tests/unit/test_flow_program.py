@@ -165,7 +165,7 @@ def test_rounded_relaxation_is_within_capacity_and_no_better_than_the_bound(seed
     policy.reset(network, Key(0))
     placed = policy.place(view_of(network, jobs))
     validate(network, placed)
-    flows = flows_of([(p.job, p.node) for p in placed], policy.table)
+    flows = flows_of([(p.pipeline, p.node) for p in placed], policy.table)
     u, v, total, _ = joined(
         flows.source[flows.moving], flows.target[flows.moving], flows.volume[flows.moving], len(network.names)
     )

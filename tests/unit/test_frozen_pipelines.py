@@ -68,4 +68,4 @@ def test_reading_text_has_the_arrays_of_the_old_files(tmp_path: Path) -> None:
 
 def test_every_point_of_the_paper_was_recorded() -> None:
     recorded = {tuple(map(int, key.split("/")[1:4])) for key in ENTS if key.startswith("recognition")}
-    assert recorded == {(p.nodes, p.megabits, p.jobs) for p in (*E1, *E2, *E4, *E6)}
+    assert recorded == {(p.nodes, p.megabits, p.pipelines) for p in (*E1, *E2, *E4, *E6)}

@@ -314,7 +314,9 @@ def test_simulate_places_them_and_writes_what_became_of_each(tmp_path: Path) -> 
     assert [(row["seed"], row["pipeline"]) for row in rows] == [
         (s, f"pipeline-{i}") for s in (2, 3) for i in range(4)
     ]
-    assert [row["finish_s"] for row in rows] == [job.finish_s for run in runs.values() for job in run.jobs]
+    assert [row["finish_s"] for row in rows] == [
+        job.finish_s for run in runs.values() for job in run.pipelines
+    ]
     summary = json.loads((tmp_path / "summary.json").read_text())
     means = [run.mean_throughput_fps for run in runs.values()]
     assert [(row["policy"], row["seed"]) for row in summary] == [("tp", 2), ("tp", 3)]

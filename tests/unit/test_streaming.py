@@ -45,13 +45,13 @@ def later(job, arrival_s, **length):
 def test_progress_is_throughput_times_time():
     network = example_network()
     run = simulate_streaming(network, [later(example_job(), 3.0, frames=10.0)], Otfa())
-    (job,) = run.jobs
+    (job,) = run.pipelines
     assert (job.start_s, job.waiting_s) == (3.0, 0.0)
     assert job.throughput_fps == pytest.approx(10.0 / (job.finish_s - 3.0))
     assert run.mean_throughput_fps == run.mean_overall_fps == job.throughput_fps
     timed = simulate_streaming(network, [later(example_job(), 3.0, duration_s=8.0)], Otfa())
-    assert timed.jobs[0].finish_s == pytest.approx(11.0)
-    assert timed.jobs[0].frames == pytest.approx(8.0 * job.throughput_fps)
+    assert timed.pipelines[0].finish_s == pytest.approx(11.0)
+    assert timed.pipelines[0].frames == pytest.approx(8.0 * job.throughput_fps)
 
 
 def test_otfs_waits_when_nothing_is_left_and_takes_what_is_released():
@@ -60,14 +60,14 @@ def test_otfs_waits_when_nothing_is_left_and_takes_what_is_released():
         network.names, network.speed_ops, np.array([100.0, 2, 2, 2]), network.ends, network.bandwidth_bps
     )
     jobs = [later(whole_job(), 0.0, frames=10.0), later(whole_job(), 1.0, frames=10.0)]
-    first, second = simulate_streaming(network, jobs, Otfs(candidates=1)).jobs
+    first, second = simulate_streaming(network, jobs, Otfs(candidates=1)).pipelines
     assert first.finish_s == pytest.approx(5.0) and second.start_s == pytest.approx(5.0)
     assert second.waiting_s == pytest.approx(4.0) and second.finish_s == pytest.approx(10.0)
     assert second.overall_fps == pytest.approx(10 / 9)
-    both = simulate_streaming(network, jobs, Otfa(candidates=1)).jobs
+    both = simulate_streaming(network, jobs, Otfa(candidates=1)).pipelines
     assert [job.waiting_s for job in both] == [0.0, 0.0]
     assert both[0].finish_s == pytest.approx(9.0)  # 2 frames alone, then 8 at half the rate
-    capped = simulate_streaming(network, jobs, Otfs(candidates=1, cap=True)).jobs
+    capped = simulate_streaming(network, jobs, Otfs(candidates=1, cap=True)).pipelines
     assert capped[1].waiting_s == pytest.approx(
         4.0
     )  # 2 of at most 200 / 55 frames a second: all of it is needed
@@ -95,7 +95,7 @@ def test_jobs_wait_for_memory_and_longest_waiting_goes_first():
     jobs = [later(whole_job(), float(i), duration_s=10.0) for i in range(3)]
     for name in policies.names("place"):
         run = simulate_streaming(network, jobs, make(name))
-        assert [job.start_s for job in run.jobs] == pytest.approx([0.0, 10.0, 20.0])
+        assert [job.start_s for job in run.pipelines] == pytest.approx([0.0, 10.0, 20.0])
         assert run.mean_waiting_s == pytest.approx(27 / 3)
 
 
@@ -103,7 +103,7 @@ def test_a_job_that_fits_nowhere_is_counted_as_unserved():
     network = example_network()
     network = Network(network.names, network.speed_ops, np.full(4, 2.0), network.ends, network.bandwidth_bps)
     run = simulate_streaming(network, [whole_job()], Otfs())
-    assert run.unserved == 1 and run.jobs[0].start_s is None and run.jobs[0].overall_fps == 0.0
+    assert run.unserved == 1 and run.pipelines[0].start_s is None and run.pipelines[0].overall_fps == 0.0
     assert run.mean_throughput_fps == 0.0
 
 
@@ -127,11 +127,11 @@ def test_jobs_that_wait_for_ever_or_leave_without_a_frame_are_unserved():
     network = edge_network(3, 30)
     jobs = streaming_jobs(3, network, 20)
     everybody, few = (simulate_streaming(network, jobs, Chosen(most)) for most in (20, 5))
-    assert few.unserved >= 15 and few.unserved == sum(job.frames < 1 for job in few.jobs)
+    assert few.unserved >= 15 and few.unserved == sum(job.frames < 1 for job in few.pipelines)
     assert everybody.unserved < few.unserved
     assert few.mean_waiting_s > everybody.mean_waiting_s  # nobody drops out of the mean by never starting
     short = simulate_streaming(example_network(), [later(whole_job(), 0.0, duration_s=0.01)], make("otfa"))
-    assert short.jobs[0].finish_s is not None and short.unserved == 1
+    assert short.pipelines[0].finish_s is not None and short.unserved == 1
 
 
 class Moving:
@@ -143,7 +143,7 @@ class Moving:
         self.way = [network.link("e4", "e2"), network.link("e2", "e1")]
 
     def place(self, view):
-        jobs = [p.job for p in view.running] + list(view.waiting)
+        jobs = [p.pipeline for p in view.running] + list(view.waiting)
         to = 0 if view.running else 3
         made = []
         for job in jobs[:1]:
@@ -159,8 +159,8 @@ def test_moving_costs_time_without_frames():
     network = example_network()
     jobs = [later(whole_job(), 0.0, duration_s=20.0), later(whole_job(), 10.0, duration_s=1.0)]
     run = simulate_streaming(network, jobs, Moving(), migration_s=3.0)
-    assert run.jobs[0].migrations == 1
-    assert run.jobs[0].frames == pytest.approx(10 * 50 / 55 + (20 - 10 - 3) * 2.0)
+    assert run.pipelines[0].migrations == 1
+    assert run.pipelines[0].frames == pytest.approx(10 * 50 / 55 + (20 - 10 - 3) * 2.0)
 
 
 class Greedy(TaskPartition):
@@ -169,7 +169,9 @@ class Greedy(TaskPartition):
     name = "greedy"
 
     def place(self, view):
-        return [Placement(p.job, p.node, p.start, p.links, 2 * p.bandwidth_bps) for p in super().place(view)]
+        return [
+            Placement(p.pipeline, p.node, p.start, p.links, 2 * p.bandwidth_bps) for p in super().place(view)
+        ]
 
 
 class Stray(TaskPartition):
@@ -177,7 +179,9 @@ class Stray(TaskPartition):
 
     def place(self, view):
         placed = super().place(view)
-        return [Placement(p.job._replace(id=99), p.node, p.start, p.links, p.bandwidth_bps) for p in placed]
+        return [
+            Placement(p.pipeline._replace(id=99), p.node, p.start, p.links, p.bandwidth_bps) for p in placed
+        ]
 
 
 def test_the_simulator_refuses_what_cannot_be():
@@ -185,7 +189,7 @@ def test_the_simulator_refuses_what_cannot_be():
     jobs = streaming_jobs(1, network, 4)
     with pytest.raises(CapacityError, match=r"link .*: flows take"):
         simulate_streaming(network, jobs, Greedy())
-    with pytest.raises(PolicyError, match="'stray' placed job 99, which neither waits nor runs"):
+    with pytest.raises(PolicyError, match="'stray' placed pipeline 99, which neither waits nor runs"):
         simulate_streaming(network, jobs, Stray())
 
 
@@ -214,7 +218,7 @@ def test_every_run_serves_every_job_within_capacity(seed, nodes, name, share_cpu
     network = edge_network(seed, nodes)
     jobs = streaming_jobs(seed, network, 8, kind="random")
     run = simulate_streaming(network, jobs, make(name), seed, share_cpu)  # validates every decision
-    for job, record in zip(jobs, run.jobs, strict=True):
+    for job, record in zip(jobs, run.pipelines, strict=True):
         if record.start_s is None:  # whole jobs may fit on no node
             assert name in ("lr", "br") and job.memory_bytes >= network.memory_bytes.max()
             continue

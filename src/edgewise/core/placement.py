@@ -1,6 +1,6 @@
 """Placement of pipelines: what a policy sees, what it decides, and the one judge of all policies.
 
-A job is held as arrays (`PipelineArrays`), a decision as a `Placement`. `validate` refuses decisions that
+A pipeline is held as arrays (`PipelineArrays`), a decision as a `Placement`. `validate` refuses those that
 exceed a link or a node; `throughput` is the only place where frames per second are computed.
 """
 
@@ -21,14 +21,14 @@ from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 
 TOLERANCE = 1e-6  # relative; linear programs meet their constraints to about 1e-7
-UNBOUNDED_FPS = 1e9  # of a job without work and data
+UNBOUNDED_FPS = 1e9  # of a pipeline without work and data
 
 
 class PipelineArrays(NamedTuple):
-    """A job in topological order.
+    """A pipeline in topological order.
 
     Attributes:
-        id: index of the job in the run.
+        id: index of the pipeline in the run.
         source: node index of the input.
         work_ops, memory_bytes: (T,) of each task.
         tail, head: (E,) task indices of each edge; tail -1 is the source. Edges are sorted by head.
@@ -44,22 +44,22 @@ class PipelineArrays(NamedTuple):
     volume_bits: Floats
 
 
-def arrays_of(job: Pipeline, number: int, network: Network) -> PipelineArrays:
-    """The job as arrays; the input is one edge to every task without predecessor.
+def arrays_of(pipeline: Pipeline, number: int, network: Network) -> PipelineArrays:
+    """The pipeline as arrays; the input is one edge to every task without predecessor.
 
     Raises:
         ScenarioError: the source is not a node of the network.
     """
-    order = job.graph.order()
+    order = pipeline.graph.order()
     place = {name: i for i, name in enumerate(order)}
-    by_name = {task.name: task for task in job.graph.tasks}
-    edges = [(place[e.source], place[e.target], 8.0 * e.size_bytes) for e in job.graph.edges]
+    by_name = {task.name: task for task in pipeline.graph.tasks}
+    edges = [(place[e.source], place[e.target], 8.0 * e.size_bytes) for e in pipeline.graph.edges]
     heads = {head for _, head, _ in edges}
-    edges += [(-1, i, 8.0 * job.input_bytes) for i in range(len(order)) if i not in heads]
+    edges += [(-1, i, 8.0 * pipeline.input_bytes) for i in range(len(order)) if i not in heads]
     edges.sort(key=lambda edge: (edge[1], edge[0]))
     return PipelineArrays(
         number,
-        network.node(job.source),
+        network.node(pipeline.source),
         np.array([by_name[name].work_ops for name in order], dtype=np.float64),
         np.array([task_holds(by_name[name]).resources.memory_bytes for name in order], dtype=np.float64),
         np.array([edge[0] for edge in edges], dtype=np.int64),
@@ -70,17 +70,17 @@ def arrays_of(job: Pipeline, number: int, network: Network) -> PipelineArrays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """A job's tasks on nodes, and each flow's path and bandwidth.
+    """A pipeline's tasks on nodes, and each flow's path and bandwidth.
 
     Attributes:
-        job: the job's arrays.
+        pipeline: the pipeline's arrays.
         node: (T,) node of each task.
         start: (E + 1,) where each edge's path begins in `links`; empty when both ends share a node.
         links: link indices of all paths, one after another, from tail to head.
         bandwidth_bps: (E,) of each flow; infinite when both ends share a node.
     """
 
-    job: PipelineArrays
+    pipeline: PipelineArrays
     node: Ints
     start: Ints
     links: Ints
@@ -93,12 +93,12 @@ class Placement:
     @property
     def tail_node(self) -> Ints:
         """(E,) node where each edge begins."""
-        return np.where(self.job.tail < 0, self.job.source, self.node[self.job.tail])
+        return np.where(self.pipeline.tail < 0, self.pipeline.source, self.node[self.pipeline.tail])
 
     @property
     def head_node(self) -> Ints:
         """(E,) node where each edge ends."""
-        return self.node[self.job.head]
+        return self.node[self.pipeline.head]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class NetworkView:
     Attributes:
         now_s: time.
         network: nodes and links; a failed link has bandwidth 0.
-        free_memory_bytes: (N,) not held by running jobs.
+        free_memory_bytes: (N,) not held by running pipelines.
         free_bps: (L,) not given to running flows.
-        waiting: jobs not yet placed, longest waiting first.
+        waiting: pipelines not yet placed, longest waiting first.
         running: placements in force, oldest first.
     """
 
@@ -131,7 +131,7 @@ class PlacementPolicy(Protocol):
         """Start anew on a network; all randomness comes from `key`."""
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
-        """Placements of waiting jobs that start now, and changed ones of running jobs."""
+        """Placements of waiting pipelines that start now, and changed ones of running pipelines."""
 
 
 def free_of(network: Network, placements: Sequence[Placement]) -> tuple[Floats, Floats]:
@@ -141,7 +141,7 @@ def free_of(network: Network, placements: Sequence[Placement]) -> tuple[Floats, 
     if not placements:
         return memory, link
     node = np.concatenate([p.node for p in placements])
-    held = np.concatenate([p.job.memory_bytes for p in placements])
+    held = np.concatenate([p.pipeline.memory_bytes for p in placements])
     memory -= np.bincount(node, held, len(memory))
     links = np.concatenate([p.links for p in placements])
     rate = np.concatenate([np.repeat(p.bandwidth_bps, np.diff(p.start)) for p in placements])
@@ -175,9 +175,11 @@ def validate(network: Network, placements: Sequence[Placement]) -> None:
     for p in placements:
         edge = _misrouted(network.ends, p.tail_node, p.head_node, p.start, p.links)
         if edge >= 0:
-            raise ValueError(f"job {p.job.id}: the path of edge {edge} does not join the nodes of its tasks")
+            raise ValueError(
+                f"pipeline {p.pipeline.id}: the path of edge {edge} does not join the nodes of its tasks"
+            )
         if not (p.bandwidth_bps >= 0).all():
-            raise ValueError(f"job {p.job.id}: a flow has a negative bandwidth")
+            raise ValueError(f"pipeline {p.pipeline.id}: a flow has a negative bandwidth")
 
 
 @kernel
@@ -205,7 +207,7 @@ def _misrouted(
 
 
 def throughput(network: Network, placements: Sequence[Placement], share_cpu: bool = False) -> Floats:
-    """(J,) frames per second of each placed job.
+    """(J,) frames per second of each placed pipeline.
 
     x_J = 1 / max(max_i C_i / PS_u(i), max_f V_f / b_f)                     (ENTS eq. 1-4)
 
@@ -213,33 +215,33 @@ def throughput(network: Network, placements: Sequence[Placement], share_cpu: boo
     max-min fair shares, instead of the whole node for each of them.
 
     Args:
-        network: where the jobs run.
-        placements: one for each running job.
+        network: where the pipelines run.
+        placements: one for each running pipeline.
         share_cpu: tasks on one node share its speed.
     """
     if not placements:
         return np.zeros(0)
-    jobs = np.arange(len(placements))
-    task_job = np.repeat(jobs, [len(p.node) for p in placements])
-    edge_job = np.repeat(jobs, [len(p.bandwidth_bps) for p in placements])
+    pipelines = np.arange(len(placements))
+    task_pipeline = np.repeat(pipelines, [len(p.node) for p in placements])
+    edge_pipeline = np.repeat(pipelines, [len(p.bandwidth_bps) for p in placements])
     node = np.concatenate([p.node for p in placements])
-    work = np.concatenate([p.job.work_ops for p in placements])
-    volume = np.concatenate([p.job.volume_bits for p in placements])
+    work = np.concatenate([p.pipeline.work_ops for p in placements])
+    volume = np.concatenate([p.pipeline.volume_bits for p in placements])
     rate = np.concatenate([p.bandwidth_bps for p in placements])
     per_frame_s = np.zeros(len(placements))
-    np.maximum.at(per_frame_s, task_job, work / network.speed_ops[node])
+    np.maximum.at(per_frame_s, task_pipeline, work / network.speed_ops[node])
     with np.errstate(divide="ignore"):
         flow_s = np.divide(volume, rate, out=np.zeros_like(volume), where=volume > 0)
-        np.maximum.at(per_frame_s, edge_job, flow_s)
+        np.maximum.at(per_frame_s, edge_pipeline, flow_s)
         cap = np.minimum(1.0 / per_frame_s, UNBOUNDED_FPS)
     if not share_cpu:
         return cap
-    return _fair_cpu(cap, task_job, node, work, network.speed_ops)
+    return _fair_cpu(cap, task_pipeline, node, work, network.speed_ops)
 
 
 def _fair_cpu(
     cap: Floats,
-    task_job: Ints,
+    task_pipeline: Ints,
     node: Ints,
     work: Floats,
     speed: Floats,
@@ -249,7 +251,7 @@ def _fair_cpu(
     open_ = cap > 0
     left = speed.astype(np.float64)
     while open_.any():
-        need = np.bincount(node, work * open_[task_job], len(speed))
+        need = np.bincount(node, work * open_[task_pipeline], len(speed))
         used = need > 0
         step = float(np.min(left[used] / need[used], initial=np.inf))
         step = min(step, float((cap - rate)[open_].min()))
@@ -257,6 +259,6 @@ def _fair_cpu(
         left -= step * need
         full = used & (left <= TOLERANCE * speed)
         blocked = np.zeros_like(open_)
-        blocked[task_job[full[node] & (work > 0)]] = True
+        blocked[task_pipeline[full[node] & (work > 0)]] = True
         open_ &= ~blocked & (cap - rate > TOLERANCE * cap)
     return rate

@@ -1,7 +1,7 @@
-"""Streaming jobs over time: arrivals, waiting, completion, re-planning; one judge for all policies.
+"""Streaming pipelines over time: arrivals, waiting, completion, re-planning; one judge for all policies.
 
-Between two events every running job makes progress at the throughput that the judge computes from the
-placements in force. A job whose tasks move to other nodes stands still for `migration_s`.
+Between two events every running pipeline makes progress at the throughput that the judge computes from the
+placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from edgewise.errors import PolicyError
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 
-DONE = 1e-9  # relative; a job this near its end is at its end
+DONE = 1e-9  # relative; a pipeline this near its end is at its end
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRecord:
-    """What became of one job.
+    """What became of one pipeline.
 
     Attributes:
-        name: of the job.
+        name: of the pipeline.
         arrival_s, start_s, finish_s: None: it never started, or never finished.
         frames: done in total.
         migrations: how often its tasks moved while it ran.
@@ -78,81 +78,88 @@ class PipelineRun:
 
     Attributes:
         policy: its name.
-        jobs: one record for each job, in the order given.
+        pipelines: one record for each pipeline, in the order given.
         end_s: when nothing was left that could make progress.
         decision_s: wall-clock seconds of each decision; the only field that differs between equal runs.
     """
 
     policy: str
-    jobs: tuple[PipelineRecord, ...]
+    pipelines: tuple[PipelineRecord, ...]
     end_s: float
     decision_s: tuple[float, ...] = field(compare=False)
 
     @property
     def mean_throughput_fps(self) -> float:
-        """Mean over all jobs of frames done / time running; jobs that never ran count 0."""
-        return float(np.mean([job.throughput_fps for job in self.jobs]))
+        """Mean over all pipelines of frames done / time running; pipelines that never ran count 0."""
+        return float(np.mean([pipeline.throughput_fps for pipeline in self.pipelines]))
 
     @property
     def mean_overall_fps(self) -> float:
-        """Mean over all jobs of frames done / time since submission."""
-        return float(np.mean([job.overall_fps for job in self.jobs]))
+        """Mean over all pipelines of frames done / time since submission."""
+        return float(np.mean([pipeline.overall_fps for pipeline in self.pipelines]))
 
     @property
     def mean_waiting_s(self) -> float:
-        """Mean over all jobs; one that never started has waited until the end of the run, at least."""
-        waits = [self.end_s - job.arrival_s if job.waiting_s is None else job.waiting_s for job in self.jobs]
+        """Mean over all pipelines; one that never started has waited until the end of the run, at least."""
+        waits = [
+            self.end_s - pipeline.arrival_s if pipeline.waiting_s is None else pipeline.waiting_s
+            for pipeline in self.pipelines
+        ]
         return float(np.mean(waits))
 
     @property
     def unserved(self) -> int:
         """Jobs that nobody served: never started, stood still for ever, or left without a whole frame."""
-        return sum(not job.served for job in self.jobs)
+        return sum(not pipeline.served for pipeline in self.pipelines)
 
 
 def simulate_streaming(
     network: Network,
-    jobs: Sequence[Pipeline],
+    pipelines: Sequence[Pipeline],
     policy: PlacementPolicy,
     seed: int = 0,
     share_cpu: bool = False,
     migration_s: float = 2.0,
 ) -> PipelineRun:
-    """Run jobs under a policy until none is left that can still make progress.
+    """Run pipelines under a policy until none is left that can still make progress.
 
     Args:
         network: where they run.
-        jobs: in any order.
+        pipelines: in any order.
         policy: is reset first.
         seed: of the policy's own draws.
         share_cpu: tasks on a node share it; otherwise each has the whole node, as in the paper.
-        migration_s: a job whose tasks move stands still for so long.
+        migration_s: a pipeline whose tasks move stands still for so long.
     Raises:
         CapacityError: the policy exceeds a node or a link.
-        PolicyError: it places a job that neither waits nor runs.
+        PolicyError: it places a pipeline that neither waits nor runs.
     """
     policy.reset(network, Key(seed))
-    return _Run(network, jobs, policy, share_cpu, migration_s).finish()
+    return _Run(network, pipelines, policy, share_cpu, migration_s).finish()
 
 
 class _Run:
-    """State of a run: arrays over all jobs; `running` holds the placements in force, oldest first."""
+    """State of a run: arrays over all pipelines; `running` holds the placements in force, oldest first."""
 
     def __init__(
         self,
         network: Network,
-        jobs: Sequence[Pipeline],
+        pipelines: Sequence[Pipeline],
         policy: PlacementPolicy,
         share_cpu: bool,
         migration_s: float,
     ) -> None:
-        self.network, self.jobs, self.policy = network, jobs, policy
+        self.network, self.pipelines, self.policy = network, pipelines, policy
         self.share_cpu, self.migration_s = share_cpu, migration_s
-        self.arrays = [arrays_of(job, i, network) for i, job in enumerate(jobs)]
-        self.arrivals = sorted(range(len(jobs)), key=lambda i: (jobs[i].arrival_s, i))
-        count = len(jobs)
-        self.target = np.array([np.inf if job.frames is None else job.frames for job in jobs])
-        self.length_s = np.array([np.inf if job.duration_s is None else job.duration_s for job in jobs])
+        self.arrays = [arrays_of(pipeline, i, network) for i, pipeline in enumerate(pipelines)]
+        self.arrivals = sorted(range(len(pipelines)), key=lambda i: (pipelines[i].arrival_s, i))
+        count = len(pipelines)
+        self.target = np.array(
+            [np.inf if pipeline.frames is None else pipeline.frames for pipeline in pipelines]
+        )
+        self.length_s = np.array(
+            [np.inf if pipeline.duration_s is None else pipeline.duration_s for pipeline in pipelines]
+        )
         self.frames, self.rate, self.resume_s = np.zeros(count), np.zeros(count), np.zeros(count)
         self.start_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
         self.migrations = np.zeros(count, dtype=np.int64)
@@ -166,12 +173,16 @@ class _Run:
         arrived = 0
         while True:
             end_s = self._ends()
-            arrival_s = self.jobs[self.arrivals[arrived]].arrival_s if arrived < len(self.jobs) else np.inf
+            arrival_s = (
+                self.pipelines[self.arrivals[arrived]].arrival_s if arrived < len(self.pipelines) else np.inf
+            )
             next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
             if not np.isfinite(next_s):
                 return PipelineRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
             self._advance(next_s, end_s)
-            while arrived < len(self.jobs) and self.jobs[self.arrivals[arrived]].arrival_s <= next_s:
+            while (
+                arrived < len(self.pipelines) and self.pipelines[self.arrivals[arrived]].arrival_s <= next_s
+            ):
                 self.waiting.append(self.arrays[self.arrivals[arrived]])
                 arrived += 1
             self._decide()
@@ -180,7 +191,7 @@ class _Run:
         return np.fromiter(self.running, dtype=np.int64, count=len(self.running))
 
     def _ends(self) -> Floats:
-        """(R,) when each running job would end at its present rate."""
+        """(R,) when each running pipeline would end at its present rate."""
         i = self._active()
         left = np.maximum(self.target[i] - self.frames[i], 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -193,11 +204,11 @@ class _Run:
         i = self._active()
         self.frames[i] += self.rate[i] * np.maximum(to_s - np.maximum(self.now_s, self.resume_s[i]), 0.0)
         self.now_s = to_s
-        for job in i[end_s <= to_s * (1 + DONE)].tolist():
-            self.finish_s[job] = to_s
-            if np.isfinite(self.target[job]):
-                self.frames[job] = self.target[job]
-            del self.running[job]
+        for pipeline in i[end_s <= to_s * (1 + DONE)].tolist():
+            self.finish_s[pipeline] = to_s
+            if np.isfinite(self.target[pipeline]):
+                self.frames[pipeline] = self.target[pipeline]
+            del self.running[pipeline]
 
     def _decide(self) -> None:
         running = list(self.running.values())
@@ -206,19 +217,20 @@ class _Run:
         began = time.perf_counter()
         placed = self.policy.place(view)
         self.decision_s.append(time.perf_counter() - began)
-        waiting = {job.id for job in self.waiting}
+        waiting = {pipeline.id for pipeline in self.waiting}
         for p in placed:
-            if p.job.id in waiting:
-                self.start_s[p.job.id] = self.now_s
-            elif p.job.id not in self.running:
+            if p.pipeline.id in waiting:
+                self.start_s[p.pipeline.id] = self.now_s
+            elif p.pipeline.id not in self.running:
                 raise PolicyError(
-                    f"policy {self.policy.name!r} placed job {p.job.id}, which neither waits nor runs"
+                    f"policy {self.policy.name!r} placed pipeline {p.pipeline.id}, "
+                    "which neither waits nor runs"
                 )
-            elif (self.running[p.job.id].node != p.node).any():
-                self.migrations[p.job.id] += 1
-                self.resume_s[p.job.id] = self.now_s + self.migration_s
-            self.running[p.job.id] = p
-        self.waiting = [job for job in self.waiting if job.id not in self.running]
+            elif (self.running[p.pipeline.id].node != p.node).any():
+                self.migrations[p.pipeline.id] += 1
+                self.resume_s[p.pipeline.id] = self.now_s + self.migration_s
+            self.running[p.pipeline.id] = p
+        self.waiting = [pipeline for pipeline in self.waiting if pipeline.id not in self.running]
         now = list(self.running.values())
         validate(self.network, now)
         self.rate[self._active()] = throughput(self.network, now, self.share_cpu)
@@ -226,12 +238,12 @@ class _Run:
     def _records(self) -> tuple[PipelineRecord, ...]:
         return tuple(
             PipelineRecord(
-                job.name,
-                job.arrival_s,
+                pipeline.name,
+                pipeline.arrival_s,
                 None if np.isnan(self.start_s[i]) else float(self.start_s[i]),
                 None if np.isnan(self.finish_s[i]) else float(self.finish_s[i]),
                 float(self.frames[i]),
                 int(self.migrations[i]),
             )
-            for i, job in enumerate(self.jobs)
+            for i, pipeline in enumerate(self.pipelines)
         )

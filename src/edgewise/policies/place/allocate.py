@@ -1,4 +1,4 @@
-"""Task allocation: the greedy of ENTS alg. 1, and whole jobs to one node as Kubernetes scores them."""
+"""Task allocation: the greedy of ENTS alg. 1, and whole pipelines to one node as Kubernetes scores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgewise.policies.place.paths import PathRows, PathTable
 
 
 def allocate(
-    job: PipelineArrays,
+    pipeline: PipelineArrays,
     table: PathTable,
     free_memory_bytes: Floats,
     bandwidth_bps: Floats,
@@ -25,15 +25,22 @@ def allocate(
     their candidate paths. The input from the source counts as a predecessor.
 
     Args:
-        job: tasks and edges.
+        pipeline: tasks and edges.
         table: candidate paths; rows are found as they are needed.
         free_memory_bytes: (N,) left unchanged.
         bandwidth_bps: (L,) of each link, all of it or what is left.
     """
-    table.need(job.source)
+    table.need(pipeline.source)
     while True:
         node, missing = _greedy(
-            PipelineGraph(job.source, job.work_ops, job.memory_bytes, job.tail, job.head, job.volume_bits),
+            PipelineGraph(
+                pipeline.source,
+                pipeline.work_ops,
+                pipeline.memory_bytes,
+                pipeline.tail,
+                pipeline.head,
+                pipeline.volume_bits,
+            ),
             table.network.speed_ops,
             free_memory_bytes,
             bandwidth_bps,
@@ -45,7 +52,7 @@ def allocate(
 
 
 class PipelineGraph(NamedTuple):
-    """The part of a job that kernels read; see `PipelineArrays`."""
+    """The part of a pipeline that kernels read; see `PipelineArrays`."""
 
     source: int
     work: Floats
@@ -109,30 +116,30 @@ def _greedy(
     return node, -1
 
 
-def whole_job(
-    job: PipelineArrays,
+def whole_pipeline(
+    pipeline: PipelineArrays,
     speed_ops: Floats,
     memory_bytes: Floats,
     free_memory_bytes: Floats,
     load_ops: Floats,
     balanced: bool,
 ) -> int | None:
-    """The node for a whole job; None when it fits on none.
+    """The node for a whole pipeline; None when it fits on none.
 
     Use of a node is measured after placement, as the Kubernetes scheduler does. A task asks for the processor
     time of one frame per second, so CPU use is Σ C / PS.
 
     Args:
-        job: the job.
+        pipeline: the pipeline.
         speed_ops, memory_bytes: (N,) of the nodes.
         free_memory_bytes: (N,) now.
         load_ops: (N,) Σ C of the tasks placed on each node.
         balanced: least |CPU use - memory use| (BR); otherwise least mean of the two (LR).
     """
-    need = float(job.memory_bytes.sum())
+    need = float(pipeline.memory_bytes.sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         memory = (memory_bytes - free_memory_bytes + need) / memory_bytes
-    cpu = (load_ops + job.work_ops.sum()) / speed_ops
+    cpu = (load_ops + pipeline.work_ops.sum()) / speed_ops
     score = np.abs(np.minimum(cpu, 1.0) - memory) if balanced else (cpu + memory) / 2
     score = np.where(free_memory_bytes > need, score, np.inf)
     best = int(score.argmin())

@@ -10,14 +10,14 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.placement import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
-from edgewise.policies.place.allocate import allocate, whole_job
+from edgewise.policies.place.allocate import allocate, whole_pipeline
 from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
 from edgewise.policies.place.paths import PathTable
 from edgewise.policies.registry import policy
 
 
 class _Sharing:
-    """Waiting jobs start wherever their memory fits; every flow takes the shortest path."""
+    """Waiting pipelines start wherever their memory fits; every flow takes the shortest path."""
 
     decision = "place"
     name = ""
@@ -32,19 +32,19 @@ class _Sharing:
     def place(self, view: NetworkView) -> Sequence[Placement]:
         """All placements anew: equal shares change with every arrival and end."""
         free = view.free_memory_bytes.copy()
-        jobs: list[Assigned] = [(p.job, p.node) for p in view.running]
-        for job in view.waiting:
-            node = self._nodes(view, job, free, jobs)
+        pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]
+        for pipeline in view.waiting:
+            node = self._nodes(view, pipeline, free, pipelines)
             if node is not None:
-                np.subtract.at(free, node, job.memory_bytes)
-                jobs.append((job, node))
-        if not jobs:
+                np.subtract.at(free, node, pipeline.memory_bytes)
+                pipelines.append((pipeline, node))
+        if not pipelines:
             return []
-        flows = flows_of(jobs, self.table)
+        flows = flows_of(pipelines, self.table)
         return shared_equally(flows, self.table, shortest(flows), view.network.bandwidth_bps)
 
     def _nodes(
-        self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
+        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
         raise NotImplementedError
 
@@ -54,30 +54,30 @@ class TaskPartition(_Sharing):
     """TP: tasks by alg. 1, the default shortest path, equal shares of every link."""
 
     def _nodes(
-        self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
+        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
-        return allocate(job, self.table, free, view.network.bandwidth_bps)
+        return allocate(pipeline, self.table, free, view.network.bandwidth_bps)
 
 
 @policy("lr")
 class LeastRequested(_Sharing):
-    """LR: the whole job to the node with the least use of processor and memory."""
+    """LR: the whole pipeline to the node with the least use of processor and memory."""
 
     balanced = False
 
     def _nodes(
-        self, view: NetworkView, job: PipelineArrays, free: Floats, jobs: Sequence[Assigned]
+        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
         load = np.zeros(len(free))
-        for other, node in jobs:
+        for other, node in pipelines:
             np.add.at(load, node, other.work_ops)
         net = view.network
-        chosen = whole_job(job, net.speed_ops, net.memory_bytes, free, load, self.balanced)
-        return None if chosen is None else np.full(len(job.work_ops), chosen)
+        chosen = whole_pipeline(pipeline, net.speed_ops, net.memory_bytes, free, load, self.balanced)
+        return None if chosen is None else np.full(len(pipeline.work_ops), chosen)
 
 
 @policy("br")
 class Balanced(LeastRequested):
-    """BR: the whole job to the node whose use of processor and of memory are most alike."""
+    """BR: the whole pipeline to the node whose use of processor and of memory are most alike."""
 
     balanced = True

@@ -1,10 +1,10 @@
 """The exact optimum on small networks, by mixed-integer programming: the yardstick of all policies.
 
 Variables: X_iu task i on node u; y_ep edge e on path p (among the candidate paths of every pair of nodes,
-and the empty path of every node); b_ep its bandwidth; x_J throughput; s_J whether the job runs.
+and the empty path of every node); b_ep its bandwidth; x_J throughput; s_J whether the pipeline runs.
 
     max Σ_J x_J
-    Σ_u X_iu = s_J                                   each task of a job that runs on one node
+    Σ_u X_iu = s_J                                   each task of a pipeline that runs on one node
     Σ_i R_i X_iu <= R_u                              memory
     x_J <= Σ_u X_iu PS_u / C_i                       compute (ENTS eq. 3)
     Σ_p out of u y_ep = X_iu, Σ_p into v y_ep = X_jv every edge's path joins its tasks
@@ -38,8 +38,8 @@ class Optimum(NamedTuple):
     Attributes:
         total_fps: Σ_J x_J.
         bound_fps: proven upper bound; equals `total_fps` up to the gap when solved to the end.
-        throughput_fps: (J,) of each job, 0 when it does not run.
-        placements: of the jobs that run.
+        throughput_fps: (J,) of each pipeline, 0 when it does not run.
+        placements: of the pipelines that run.
     """
 
     total_fps: float
@@ -57,17 +57,17 @@ class _Route(NamedTuple):
 
 def optimum(
     network: Network,
-    jobs: Sequence[PipelineArrays],
+    pipelines: Sequence[PipelineArrays],
     candidates: int = 4,
     share_cpu: bool = False,
     most_nodes: int = 10_000,
     gap: float = 1e-6,
 ) -> Optimum:
-    """Placement, paths and bandwidth of greatest total throughput when all jobs are there at once.
+    """Placement, paths and bandwidth of greatest total throughput when all pipelines are there at once.
 
     Args:
-        network: small: the program has about E N² k columns per job.
-        jobs: which of them run is part of the decision.
+        network: small: the program has about E N² k columns per pipeline.
+        pipelines: which of them run is part of the decision.
         candidates: paths of each pair of nodes.
         share_cpu: tasks on a node share it.
         most_nodes: of the search; no seconds, so that every machine finds the same.
@@ -75,14 +75,14 @@ def optimum(
     Raises:
         PolicyError: nothing was found within `most_nodes`.
     """
-    return _ExactModel(network, jobs, PathTable(network, candidates), share_cpu).solve(most_nodes, gap)
+    return _ExactModel(network, pipelines, PathTable(network, candidates), share_cpu).solve(most_nodes, gap)
 
 
 class _ExactModel:
     def __init__(
-        self, network: Network, jobs: Sequence[PipelineArrays], table: PathTable, share_cpu: bool
+        self, network: Network, pipelines: Sequence[PipelineArrays], table: PathTable, share_cpu: bool
     ) -> None:
-        self.network, self.jobs = network, jobs
+        self.network, self.pipelines = network, pipelines
         self.solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self.solver.setOptionValue("output_flag", False)
         self.solver.setOptionValue("threads", 1)
@@ -92,7 +92,7 @@ class _ExactModel:
         self.link_rows: list[list[tuple[int, float]]] = [[] for _ in network.bandwidth_bps]
         self.cpu_rows: list[list[tuple[int, float]]] = [[] for _ in network.names]
         self.fastest = float(network.speed_ops.max())
-        self.parts = [self._job(job, share_cpu) for job in jobs]
+        self.parts = [self._pipeline(pipeline, share_cpu) for pipeline in pipelines]
         for rows, limits, unit in (
             (self.memory_rows, network.memory_bytes, 1e9),
             (self.link_rows, network.bandwidth_bps, MBIT),
@@ -126,16 +126,18 @@ class _ExactModel:
         if terms:
             self._row(terms, -highspy.kHighsInf, upper)
 
-    def _job(self, job: PipelineArrays, share_cpu: bool) -> tuple[int, Ints, list[list[tuple[int, int]]]]:
-        """Columns of a job: x, X (T, N), and (y, b) of each route of each edge."""
+    def _pipeline(
+        self, pipeline: PipelineArrays, share_cpu: bool
+    ) -> tuple[int, Ints, list[list[tuple[int, int]]]]:
+        """Columns of a pipeline: x, X (T, N), and (y, b) of each route of each edge."""
         nodes = range(len(self.network.names))
-        hardest = float(job.work_ops.max())
+        hardest = float(pipeline.work_ops.max())
         most = self.fastest / hardest if hardest > 0 else 1e3
         rate, runs = self._column(-1.0, most), self._column(0.0, 1.0, whole=True)
         self._at_most([(rate, 1.0), (runs, -most)], 0.0)
-        on = np.array([[self._column(0.0, 1.0, whole=True) for _ in nodes] for _ in job.work_ops])
+        on = np.array([[self._column(0.0, 1.0, whole=True) for _ in nodes] for _ in pipeline.work_ops])
         for i, (work, memory) in enumerate(
-            zip(job.work_ops.tolist(), job.memory_bytes.tolist(), strict=True)
+            zip(pipeline.work_ops.tolist(), pipeline.memory_bytes.tolist(), strict=True)
         ):
             self._row([*((int(c), 1.0) for c in on[i]), (runs, -1.0)], 0.0, 0.0)
             for u in nodes:
@@ -145,7 +147,7 @@ class _ExactModel:
                 self._at_most([(rate, 1.0), *((int(on[i, u]), -speeds[u]) for u in nodes)], 0.0)
             if share_cpu and work > 0:
                 self._shared(rate, on[i], work / 1e9, most)
-        return rate, on, [self._edge(job, e, rate, runs, on, most) for e in range(len(job.head))]
+        return rate, on, [self._edge(pipeline, e, rate, runs, on, most) for e in range(len(pipeline.head))]
 
     def _shared(self, rate: int, on: Ints, work: float, most: float) -> None:
         for u, here in enumerate(on.tolist()):
@@ -154,9 +156,13 @@ class _ExactModel:
             self.cpu_rows[u].append((used, 1.0))
 
     def _edge(
-        self, job: PipelineArrays, e: int, rate: int, runs: int, on: Ints, most: float
+        self, pipeline: PipelineArrays, e: int, rate: int, runs: int, on: Ints, most: float
     ) -> list[tuple[int, int]]:
-        volume, tail, head = float(job.volume_bits[e]) / MBIT, int(job.tail[e]), int(job.head[e])
+        volume, tail, head = (
+            float(pipeline.volume_bits[e]) / MBIT,
+            int(pipeline.tail[e]),
+            int(pipeline.head[e]),
+        )
         made = []
         for route in self.routes:
             limit = min(route.most, volume * most)
@@ -170,8 +176,8 @@ class _ExactModel:
             into = [(c, 1.0) for r, (c, _) in zip(self.routes, made, strict=True) if r.target == u]
             if tail >= 0:
                 self._row([*out, (int(on[tail, u]), -1.0)], 0.0, 0.0)
-            else:  # from the source, when the job runs
-                self._row([*out, (runs, -1.0)] if u == job.source else out, 0.0, 0.0)
+            else:  # from the source, when the pipeline runs
+                self._row([*out, (runs, -1.0)] if u == pipeline.source else out, 0.0, 0.0)
             self._row([*into, (int(on[head, u]), -1.0)], 0.0, 0.0)
         self._at_most([(rate, volume), *((b, -1.0) for _, b in made)], 0.0)
         return made
@@ -188,15 +194,15 @@ class _ExactModel:
         value = np.asarray(self.solver.getSolution().col_value)
         rates = np.array([value[rate] for rate, _, _ in self.parts])
         made = [
-            self._placement(job, value, on, edges)
-            for job, (_, on, edges) in zip(self.jobs, self.parts, strict=True)
+            self._placement(pipeline, value, on, edges)
+            for pipeline, (_, on, edges) in zip(self.pipelines, self.parts, strict=True)
             if value[on[0]].max() > LEAST_SHARE
         ]
         return Optimum(float(rates.sum()), -float(info.mip_dual_bound), rates, tuple(made))
 
     def _placement(
         self,
-        job: PipelineArrays,
+        pipeline: PipelineArrays,
         value: Floats,
         on: Ints,
         edges: list[list[tuple[int, int]]],
@@ -209,4 +215,4 @@ class _ExactModel:
             start.append(start[-1] + len(route.links))
             width.append(value[made[chosen][1]] * MBIT if len(route.links) else np.inf)
         node = value[on].argmax(axis=1)
-        return Placement(job, node, np.array(start), np.concatenate(links), np.array(width))
+        return Placement(pipeline, node, np.array(start), np.concatenate(links), np.array(width))

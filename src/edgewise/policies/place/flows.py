@@ -13,21 +13,21 @@ from edgewise.core.placement import PipelineArrays, Placement
 from edgewise.policies.place.paths import PathRows, PathTable
 from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
 
-Assigned = tuple[PipelineArrays, Ints]  # a job and the node of each of its tasks
+Assigned = tuple[PipelineArrays, Ints]  # a pipeline and the node of each of its tasks
 
 
 class Flows(NamedTuple):
-    """All edges of some placed jobs, job by job; an edge is a flow when its ends lie on different nodes.
+    """All edges of placed pipelines, one after the other; one between nodes is a flow.
 
     Attributes:
-        jobs: the jobs and their nodes.
-        begin: (J + 1,) first edge of each job.
+        pipelines: the pipelines and their nodes.
+        begin: (J + 1,) first edge of each pipeline.
         source, target: (E,) nodes of each edge.
         volume: (E,) bits per frame.
         moving: indices of the edges that are flows with something to carry.
     """
 
-    jobs: Sequence[Assigned]
+    pipelines: Sequence[Assigned]
     begin: Ints
     source: Ints
     target: Ints
@@ -35,17 +35,17 @@ class Flows(NamedTuple):
     moving: Ints
 
 
-def flows_of(jobs: Sequence[Assigned], table: PathTable) -> Flows:
-    """The flows of jobs whose tasks are placed; their rows of candidate paths are made known."""
-    ends = [np.where(job.tail < 0, job.source, node[job.tail]) for job, node in jobs]
+def flows_of(pipelines: Sequence[Assigned], table: PathTable) -> Flows:
+    """The flows of pipelines whose tasks are placed; their rows of candidate paths are made known."""
+    ends = [np.where(pipeline.tail < 0, pipeline.source, node[pipeline.tail]) for pipeline, node in pipelines]
     source = np.concatenate(ends)
-    target = np.concatenate([node[job.head] for job, node in jobs])
-    volume = np.concatenate([job.volume_bits for job, _ in jobs])
+    target = np.concatenate([node[pipeline.head] for pipeline, node in pipelines])
+    volume = np.concatenate([pipeline.volume_bits for pipeline, _ in pipelines])
     begin = np.cumsum([0, *(len(e) for e in ends)])
     moving = np.flatnonzero((source != target) & (volume > 0))
     for node in np.unique(source[moving]).tolist():
         table.need(node)
-    return Flows(jobs, begin, source, target, volume, moving)
+    return Flows(pipelines, begin, source, target, volume, moving)
 
 
 def shortest(flows: Flows) -> Ints:
@@ -100,13 +100,15 @@ def paths_of(flows: Flows, table: PathTable, chosen: Ints) -> tuple[Ints, Ints]:
 
 
 def placements_of(flows: Flows, start: Ints, links: Ints, bandwidth_bps: Floats) -> list[Placement]:
-    """One placement for each job of `flows`."""
+    """One placement for each pipeline of `flows`."""
     made = []
-    for (job, node), a, b in zip(
-        flows.jobs, flows.begin[:-1].tolist(), flows.begin[1:].tolist(), strict=True
+    for (pipeline, node), a, b in zip(
+        flows.pipelines, flows.begin[:-1].tolist(), flows.begin[1:].tolist(), strict=True
     ):
         first, last = start[a], start[b]
-        made.append(Placement(job, node, start[a : b + 1] - first, links[first:last], bandwidth_bps[a:b]))
+        made.append(
+            Placement(pipeline, node, start[a : b + 1] - first, links[first:last], bandwidth_bps[a:b])
+        )
     return made
 
 
@@ -124,17 +126,17 @@ def shared_equally(flows: Flows, table: PathTable, chosen: Ints, bandwidth_bps: 
     return placements_of(flows, start, links, rate)
 
 
-def compute_cap(job: PipelineArrays, node: Ints, speed_ops: Floats) -> float:
+def compute_cap(pipeline: PipelineArrays, node: Ints, speed_ops: Floats) -> float:
     """Frames per second that the nodes of the tasks allow, each task having its whole node."""
-    slowest_s = float((job.work_ops / speed_ops[node]).max())
+    slowest_s = float((pipeline.work_ops / speed_ops[node]).max())
     return 1.0 / slowest_s if slowest_s > 0 else np.inf
 
 
 def capped(placements: Sequence[Placement], speed_ops: Floats) -> list[Placement]:
-    """The placements with every flow limited to what the compute rate of its job can use."""
+    """The placements with every flow limited to what the compute rate of its pipeline can use."""
     made = []
     for p in placements:
-        most = compute_cap(p.job, p.node, speed_ops) * p.job.volume_bits
+        most = compute_cap(p.pipeline, p.node, speed_ops) * p.pipeline.volume_bits
         rate = np.where(np.isfinite(p.bandwidth_bps), np.minimum(p.bandwidth_bps, most), np.inf)
-        made.append(Placement(p.job, p.node, p.start, p.links, rate))
+        made.append(Placement(p.pipeline, p.node, p.start, p.links, rate))
     return made

@@ -1,12 +1,12 @@
-"""`joint`: our own scheduler. Nodes, paths and bandwidth of all jobs, running and new, in one search.
+"""`joint`: our own scheduler. Nodes, paths and bandwidth of all pipelines, running and new, in one search.
 
 What it does differently from OTFA:
 
-- It maximises the sum of throughputs, the quantity that the mean over jobs is made of, instead of the
-  smallest V / b over all flows; a floor keeps every job going.
-- The flows of one job get bandwidth in step with its throughput, so no flow holds what its job cannot use.
-- New jobs are placed by their effect on that sum, not by compute plus transfer time of one task at a time.
-- Running jobs move when the gain is worth the time they stand still.
+- It maximises the sum of throughputs, the quantity that the mean over pipelines is made of, instead of the
+  smallest V / b over all flows; a floor keeps every pipeline going.
+- The flows of one pipeline get bandwidth in step with its throughput, so no flow holds what cannot be used.
+- New pipelines are placed by their effect on that sum, not by compute plus transfer time, task by task.
+- Running pipelines move when the gain is worth the time they stand still.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable
-from edgewise.policies.place.search import PlacementPlan, SearchInput, fill, improve, measure, seed_job
+from edgewise.policies.place.search import PlacementPlan, SearchInput, fill, improve, measure, seed_pipeline
 from edgewise.policies.registry import policy
 
 SEEDING, LEAST_HOSTS = 5.0, 4
@@ -35,10 +35,10 @@ class Joint:
 
     Args:
         candidates: paths of each pair of nodes.
-        floor: part of its equal share that each job is sure of, 0 to 1.
-        effort: entries of the use of jobs that a decision may look at; bounds its time.
-        hosts: nodes considered for each decision beside those in use: nearest to a new job, and fastest.
-        migration_s: how long a job stands still when it moves; 0 never hesitates.
+        floor: part of its equal share that each pipeline is sure of, 0 to 1.
+        effort: entries of the use of pipelines that a decision may look at; bounds its time.
+        hosts: nodes considered for each decision beside those in use: nearest to a new pipeline, and fastest.
+        migration_s: how long a pipeline stands still when it moves; 0 never hesitates.
         horizon_s: over how long a move must pay.
         share_cpu: plan for tasks that share their node.
     """
@@ -67,25 +67,25 @@ class Joint:
         self.paths: dict[int, Ints] = {}
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
-        """Placements of all jobs that run from now on."""
+        """Placements of all pipelines that run from now on."""
         self.calls += 1
-        jobs = [*(p.job for p in view.running), *view.waiting]
-        if not jobs:
+        pipelines = [*(p.pipeline for p in view.running), *view.waiting]
+        if not pipelines:
             return []
-        limits, plan = self._limits(view), make_plan(view, jobs, self._chosen(view))
+        limits, plan = self._limits(view), make_plan(view, pipelines, self._chosen(view))
         hosts = self._hosts(view, plan)
         rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
         for j in range(len(view.running)):
             measure(plan, limits, rows, j)
         tried = hosts[: self._few(plan, len(view.running))]
-        for j in range(len(view.running), len(jobs)):
-            given = allocate(jobs[j], self.table, plan.free, view.free_bps)
+        for j in range(len(view.running), len(pipelines)):
+            given = allocate(pipelines[j], self.table, plan.free, view.free_bps)
             if given is None:
-                given = np.full(len(jobs[j].work_ops), -1)
+                given = np.full(len(pipelines[j].work_ops), -1)
             rows = self._rows(given[given >= 0])
-            seed_job(plan, limits, rows, j, tried, given)
-        improve(plan, limits, rows, len(jobs), hosts, np.uint64(self.key.seed), self.calls, self.effort)
-        return self._decided(plan, limits, jobs)
+            seed_pipeline(plan, limits, rows, j, tried, given)
+        improve(plan, limits, rows, len(pipelines), hosts, np.uint64(self.key.seed), self.calls, self.effort)
+        return self._decided(plan, limits, pipelines)
 
     def _limits(self, view: NetworkView) -> SearchInput:
         net = view.network
@@ -100,11 +100,11 @@ class Joint:
         return self.table.rows()
 
     def _hosts(self, view: NetworkView, plan: PlacementPlan) -> Ints:
-        """Nodes with memory to spare: the nearest to the new jobs' sources, then the fastest."""
+        """Nodes with memory to spare: the nearest to the new pipelines' sources, then the fastest."""
         room = view.free_memory_bytes >= plan.memory.min()
         distance = np.full(len(room), FAR)
-        for job in view.waiting:
-            distance = np.minimum(distance, self.table.hops[job.source])
+        for pipeline in view.waiting:
+            distance = np.minimum(distance, self.table.hops[pipeline.source])
         near = np.lexsort((-view.network.speed_ops, distance))
         fast = np.lexsort((distance, -view.network.speed_ops))
         both = np.stack([near[room[near]], fast[room[fast]]], axis=1).ravel()  # by turns
@@ -112,27 +112,30 @@ class Joint:
         return both[np.sort(first)][: self.hosts].astype(np.int64)
 
     def _few(self, plan: PlacementPlan, running: int) -> int:
-        """Hosts that a new job may try, so that placing it looks at about SEEDING times `effort` entries."""
+        """Hosts that a new pipeline may try, so that it looks at about SEEDING times `effort` entries."""
         entries = int(plan.uses[:running].sum()) + 4 * running + 1
         cuts = int(np.diff(plan.task_begin).max()) + 1
         return max(LEAST_HOSTS, int(SEEDING * self.effort / (entries * cuts)))
 
     def _chosen(self, view: NetworkView) -> list[Ints]:
-        """(E,) candidate path of each edge of each running job, as decided last time."""
-        return [self.paths.get(p.job.id, np.zeros(len(p.job.head), dtype=np.int64)) for p in view.running]
+        """(E,) candidate path of each edge of each running pipeline, as decided last time."""
+        return [
+            self.paths.get(p.pipeline.id, np.zeros(len(p.pipeline.head), dtype=np.int64))
+            for p in view.running
+        ]
 
     def _decided(
-        self, plan: PlacementPlan, limits: SearchInput, jobs: Sequence[PipelineArrays]
+        self, plan: PlacementPlan, limits: SearchInput, pipelines: Sequence[PipelineArrays]
     ) -> Sequence[Placement]:
-        rate = fill(plan, limits, len(jobs)) * ROUND
-        placed = [j for j in range(len(jobs)) if plan.cap[j] > 0.0]
+        rate = fill(plan, limits, len(pipelines)) * ROUND
+        placed = [j for j in range(len(pipelines)) if plan.cap[j] > 0.0]
         task = [slice(plan.task_begin[j], plan.task_begin[j + 1]) for j in placed]
         edge = [slice(plan.edge_begin[j], plan.edge_begin[j + 1]) for j in placed]
-        self.paths = {jobs[j].id: plan.path[e].copy() for j, e in zip(placed, edge, strict=True)}
+        self.paths = {pipelines[j].id: plan.path[e].copy() for j, e in zip(placed, edge, strict=True)}
         if not placed:
             return []
         flows = flows_of(
-            [(jobs[j], plan.node[t].copy()) for j, t in zip(placed, task, strict=True)], self.table
+            [(pipelines[j], plan.node[t].copy()) for j, t in zip(placed, task, strict=True)], self.table
         )
         start, links = paths_of(flows, self.table, np.concatenate([plan.path[e] for e in edge]))
         x = np.repeat(rate[placed], [e.stop - e.start for e in edge])
@@ -140,33 +143,33 @@ class Joint:
         return placements_of(flows, start, links, bandwidth)
 
 
-def make_plan(view: NetworkView, jobs: Sequence[PipelineArrays], paths: Sequence[Ints]) -> PlacementPlan:
-    """The plan of all jobs, running ones first; waiting ones are not yet placed."""
-    task_begin = np.cumsum([0, *(len(job.work_ops) for job in jobs)])
-    edge_begin = np.cumsum([0, *(len(job.head) for job in jobs)])
+def make_plan(view: NetworkView, pipelines: Sequence[PipelineArrays], paths: Sequence[Ints]) -> PlacementPlan:
+    """The plan of all pipelines, running ones first; waiting ones are not yet placed."""
+    task_begin = np.cumsum([0, *(len(pipeline.work_ops) for pipeline in pipelines)])
+    edge_begin = np.cumsum([0, *(len(pipeline.head) for pipeline in pipelines)])
     node = np.full(task_begin[-1], -1)
     path = np.zeros(edge_begin[-1], dtype=np.int64)
     for j, (placed, chosen) in enumerate(zip(view.running, paths, strict=True)):
         node[task_begin[j] : task_begin[j + 1]] = placed.node
         path[edge_begin[j] : edge_begin[j + 1]] = chosen
     shift = np.repeat(task_begin[:-1], np.diff(edge_begin))
-    tail = np.concatenate([job.tail for job in jobs])
+    tail = np.concatenate([pipeline.tail for pipeline in pipelines])
     resources = len(view.free_bps) + len(view.free_memory_bytes)
     return PlacementPlan(
         task_begin=task_begin,
         edge_begin=edge_begin,
-        source=np.array([job.source for job in jobs]),
-        work=np.concatenate([job.work_ops for job in jobs]),
-        memory=np.concatenate([job.memory_bytes for job in jobs]),
+        source=np.array([pipeline.source for pipeline in pipelines]),
+        work=np.concatenate([pipeline.work_ops for pipeline in pipelines]),
+        memory=np.concatenate([pipeline.memory_bytes for pipeline in pipelines]),
         tail=np.where(tail < 0, -1, tail + shift),
-        head=np.concatenate([job.head for job in jobs]) + shift,
-        volume=np.concatenate([job.volume_bits for job in jobs]),
+        head=np.concatenate([pipeline.head for pipeline in pipelines]) + shift,
+        volume=np.concatenate([pipeline.volume_bits for pipeline in pipelines]),
         node=node,
         path=path,
         home=node.copy(),
-        used=np.zeros((len(jobs), resources), dtype=np.int32),
-        amount=np.zeros((len(jobs), resources)),
-        uses=np.zeros(len(jobs), dtype=np.int64),
-        cap=np.zeros(len(jobs)),
+        used=np.zeros((len(pipelines), resources), dtype=np.int32),
+        amount=np.zeros((len(pipelines), resources)),
+        uses=np.zeros(len(pipelines), dtype=np.int64),
+        cap=np.zeros(len(pipelines)),
         free=view.free_memory_bytes.copy(),
     )

@@ -21,7 +21,7 @@ class _Reserving:
 
     Args:
         candidates: paths of each pair of nodes.
-        cap: limit a flow to what its job's compute rate can use (the paper's rule does not).
+        cap: limit a flow to what its pipeline's compute rate can use (the paper's rule does not).
     """
 
     decision = "place"
@@ -38,14 +38,14 @@ class _Reserving:
 
 @policy("otfs")
 class Otfs(_Reserving):
-    """Alg. 3: waiting jobs one by one, longest waiting first, on the memory and bandwidth that are left.
+    """Alg. 3: waiting pipelines one by one, longest waiting first, on the memory and bandwidth that are left.
 
-    Running flows keep what they have. A job that fits on no node, or one of whose flows finds no path with
+    Running flows keep what they have. A pipeline that fits on no node, or a flow of which finds no path with
     bandwidth left, waits.
 
     Args:
         candidates, cap: as for OTFA.
-        wait: False starts a job whose flows find nothing left all the same; it then gets nothing. The paper
+        wait: False starts a pipeline whose flows find nothing left; it then gets nothing. The paper
             does not say which, and its waiting times speak for False.
     """
 
@@ -54,28 +54,28 @@ class Otfs(_Reserving):
         self.wait = wait
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
-        """Placements of the waiting jobs that start now."""
+        """Placements of the waiting pipelines that start now."""
         memory, link = view.free_memory_bytes.copy(), view.free_bps.copy()
         started = []
-        for job in view.waiting:
-            placed = self._one(view, job, memory, link)
+        for pipeline in view.waiting:
+            placed = self._one(view, pipeline, memory, link)
             if placed is None:
                 continue
-            np.subtract.at(memory, placed.node, job.memory_bytes)
+            np.subtract.at(memory, placed.node, pipeline.memory_bytes)
             np.subtract.at(link, placed.links, np.repeat(placed.bandwidth_bps, np.diff(placed.start)))
             link[link < 1e-6 * view.network.bandwidth_bps] = 0.0  # rounding is not free bandwidth
             started.append(placed)
         return started
 
     def _one(
-        self, view: NetworkView, job: PipelineArrays, memory: np.ndarray, link: np.ndarray
+        self, view: NetworkView, pipeline: PipelineArrays, memory: np.ndarray, link: np.ndarray
     ) -> Placement | None:
-        node = allocate(job, self.table, memory, link)
+        node = allocate(pipeline, self.table, memory, link)
         if node is None and not self.wait:
-            node = allocate(job, self.table, memory, view.network.bandwidth_bps)
+            node = allocate(pipeline, self.table, memory, view.network.bandwidth_bps)
         if node is None:
             return None
-        flows = flows_of([(job, node)], self.table)
+        flows = flows_of([(pipeline, node)], self.table)
         chosen = jrba_paths(flows, self.program, link)
         if chosen is None and not self.wait:
             chosen = shortest(flows)
@@ -90,41 +90,41 @@ class Otfa(_Reserving):
     """Alg. 4: allocate as OTFS, then route and share bandwidth for all flows, running and new, together."""
 
     def place(self, view: NetworkView) -> Sequence[Placement]:
-        """Placements of every job: paths and bandwidth of running ones may change, their nodes do not."""
+        """Placements of all pipelines: paths and bandwidth of running ones may change, their nodes do not."""
         memory = view.free_memory_bytes.copy()
-        jobs: list[Assigned] = [(p.job, p.node) for p in view.running]
-        for job in view.waiting:
-            node = allocate(job, self.table, memory, view.free_bps)
+        pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]
+        for pipeline in view.waiting:
+            node = allocate(pipeline, self.table, memory, view.free_bps)
             if node is None:  # no bandwidth is left, but all of it is about to be shared anew
-                node = allocate(job, self.table, memory, view.network.bandwidth_bps)
-            if node is not None and self._joined_up(job, node, view):
-                np.subtract.at(memory, node, job.memory_bytes)
-                jobs.append((job, node))
-        if not jobs:
+                node = allocate(pipeline, self.table, memory, view.network.bandwidth_bps)
+            if node is not None and self._joined_up(pipeline, node, view):
+                np.subtract.at(memory, node, pipeline.memory_bytes)
+                pipelines.append((pipeline, node))
+        if not pipelines:
             return []
-        flows = flows_of(jobs, self.table)
+        flows = flows_of(pipelines, self.table)
         chosen = jrba_paths(flows, self.program, view.network.bandwidth_bps)
-        if chosen is None:  # a link failed under a running job: the others share
-            return self._still_joined(view, jobs)
+        if chosen is None:  # a link failed under a running pipeline: the others share
+            return self._still_joined(view, pipelines)
         made = shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps)
         return capped(made, view.network.speed_ops) if self.cap else made
 
-    def _joined_up(self, job: PipelineArrays, node: np.ndarray, view: NetworkView) -> bool:
-        """Whether each flow of the job has a path whose links all have bandwidth."""
-        flows = flows_of([(job, node)], self.table)
+    def _joined_up(self, pipeline: PipelineArrays, node: np.ndarray, view: NetworkView) -> bool:
+        """Whether each flow of the pipeline has a path whose links all have bandwidth."""
+        flows = flows_of([(pipeline, node)], self.table)
         where = flows.moving
         return all(
             any((view.network.bandwidth_bps[path] > 0).all() for path in self.table.paths(u, v))
             for u, v in {(int(flows.source[i]), int(flows.target[i])) for i in where}
         )
 
-    def _still_joined(self, view: NetworkView, jobs: Sequence[Assigned]) -> Sequence[Placement]:
-        whole = [pair for pair in jobs if self._joined_up(pair[0], pair[1], view)]
-        stopped = {p.job.id for p in view.running} - {job.id for job, _ in whole}
+    def _still_joined(self, view: NetworkView, pipelines: Sequence[Assigned]) -> Sequence[Placement]:
+        whole = [pair for pair in pipelines if self._joined_up(pair[0], pair[1], view)]
+        stopped = {p.pipeline.id for p in view.running} - {pipeline.id for pipeline, _ in whole}
         halted = [
-            Placement(p.job, p.node, p.start, p.links, np.where(np.isinf(p.bandwidth_bps), np.inf, 0.0))
+            Placement(p.pipeline, p.node, p.start, p.links, np.where(np.isinf(p.bandwidth_bps), np.inf, 0.0))
             for p in view.running
-            if p.job.id in stopped
+            if p.pipeline.id in stopped
         ]
         if not whole:
             return halted

@@ -1,8 +1,8 @@
-"""Kernels of the joint scheduler: jobs as users of links (and of nodes), a fast filling, and local search.
+"""Kernels of the joint scheduler: pipelines use links (and nodes), a fast filling, and local search.
 
-A placed job J that runs at x frames per second takes a_{J,r} x of each resource r: on a link the volume of
+A placed pipeline J that runs at x frames per second takes a_{J,r} x of each resource r: on a link volume of
 its flows there, on a node (when tasks share it) the work of its tasks there. Bandwidth follows from x as
-b_f = V_f x_J, so nothing is reserved that the job cannot use.
+b_f = V_f x_J, so nothing is reserved that the pipeline cannot use.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class PlacementPlan(NamedTuple):
     """Jobs, their present decision, and what they use; kernels change the decision in place.
 
     Attributes:
-        task_begin, edge_begin: (J + 1,) first task and edge of each job.
+        task_begin, edge_begin: (J + 1,) first task and edge of each pipeline.
         source: (J,) node of the input.
         work, memory: (T,) of all tasks.
         tail, head: (E,) indices over all tasks; tail -1 is the source.
         volume: (E,) bits.
         node: (T,) node of each task.
         path: (E,) candidate path of each edge.
-        home: (T,) nodes of a running job now; -1 for a new job.
-        used, amount, uses: (J, R), (J, R), (J,) the resources that a job uses, a_{J,r} of each, and how
+        home: (T,) nodes of a running pipeline now; -1 for a new pipeline.
+        used, amount, uses: (J, R), (J, R), (J,) the resources that a pipeline uses, a_{J,r} of each, and how
             many; links come first, then nodes.
-        cap: (J,) frames per second that the nodes allow; 0: the job is not placed and uses nothing.
+        cap: (J,) frames per second that the nodes allow; 0: the pipeline is not placed and uses nothing.
         free: (N,) memory left.
     """
 
@@ -68,8 +68,8 @@ class SearchInput(NamedTuple):
         speed: (N,) of nodes.
         links: how many of the resources are links.
         share_cpu: tasks share their node.
-        floor: part of its equal share that every job is given before the rest goes where it does most.
-        penalty: part of a job's throughput that moving it costs.
+        floor: part of its equal share that every pipeline is given before the rest goes where it does most.
+        penalty: part of a pipeline's throughput that moving it costs.
     """
 
     capacity: Floats
@@ -81,16 +81,16 @@ class SearchInput(NamedTuple):
 
 
 @kernel
-def measure(plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int) -> bool:
-    """Set use and cap of one job from its nodes and paths; False when a flow has no path."""
+def measure(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int) -> bool:
+    """Set use and cap of one pipeline from its nodes and paths; False when a flow has no path."""
     count, slowest_s = 0, 0.0
-    used, amount = plan.used[job], plan.amount[job]
-    for t in range(plan.task_begin[job], plan.task_begin[job + 1]):
+    used, amount = plan.used[pipeline], plan.amount[pipeline]
+    for t in range(plan.task_begin[pipeline], plan.task_begin[pipeline + 1]):
         slowest_s = max(slowest_s, plan.work[t] / limits.speed[plan.node[t]])
         if limits.share_cpu and plan.work[t] > 0.0:
             count = _add(used, amount, count, limits.links + plan.node[t], plan.work[t])
-    for e in range(plan.edge_begin[job], plan.edge_begin[job + 1]):
-        u = plan.source[job] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
+    for e in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
+        u = plan.source[pipeline] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
         v = plan.node[plan.head[e]]
         if u == v or plan.volume[e] == 0.0:
             continue
@@ -103,8 +103,8 @@ def measure(plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int) 
                 return False
         for i in range(rows.offset[u] + a, rows.offset[u] + b):
             count = _add(used, amount, count, rows.links[i], plan.volume[e])
-    plan.uses[job] = count
-    plan.cap[job] = 1.0 / slowest_s if slowest_s > 0.0 else HUGE
+    plan.uses[pipeline] = count
+    plan.cap[pipeline] = 1.0 / slowest_s if slowest_s > 0.0 else HUGE
     return True
 
 
@@ -120,20 +120,20 @@ def _add(used: NDArray[np.int32], amount: Floats, count: int, resource: int, mor
 
 
 @kernel
-def fill(plan: PlacementPlan, limits: SearchInput, jobs: int) -> Floats:
-    """(jobs,) throughput of the first `jobs` jobs: a floor for each, then the cheapest first.
+def fill(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> Floats:
+    """(pipelines,) throughput of the first `pipelines` pipelines: a floor for each, then the cheapest first.
 
-    First every job gets `floor` times the rate at which all users of its tightest resource would run alike
+    First every pipeline gets `floor` times the rate at which all users of its tightest resource run alike
     (never more than its cap): feasible, as on each resource Σ a_{J,r} x <= capacity. Then, in order of the
-    share of all its resources that a frame takes, each job gets all that it can still use.
+    share of all its resources that a frame takes, each pipeline gets all that it can still use.
     """
     total = np.zeros(limits.capacity.size)
-    for j in range(jobs):
+    for j in range(pipelines):
         for i in range(plan.uses[j]):
             total[plan.used[j, i]] += plan.amount[j, i]
-    rate = np.zeros(jobs)
-    price = np.zeros(jobs)
-    for j in range(jobs):
+    rate = np.zeros(pipelines)
+    price = np.zeros(pipelines)
+    for j in range(pipelines):
         rate[j] = plan.cap[j]
         for i in range(plan.uses[j]):
             r = plan.used[j, i]
@@ -141,7 +141,7 @@ def fill(plan: PlacementPlan, limits: SearchInput, jobs: int) -> Floats:
             price[j] += plan.amount[j, i] / max(limits.capacity[r], 1e-300)
         rate[j] *= limits.floor
     left = limits.capacity.copy()
-    for j in range(jobs):
+    for j in range(pipelines):
         for i in range(plan.uses[j]):
             left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
     for j in np.argsort(price, kind="mergesort"):
@@ -156,11 +156,11 @@ def fill(plan: PlacementPlan, limits: SearchInput, jobs: int) -> Floats:
 
 
 @kernel
-def value(plan: PlacementPlan, limits: SearchInput, jobs: int) -> float:
-    """Sum of the throughput of the first `jobs` jobs, less what it costs to move those that move."""
-    rate = fill(plan, limits, jobs)
+def value(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> float:
+    """Sum of the throughput of so many pipelines, less what it costs to move those that move."""
+    rate = fill(plan, limits, pipelines)
     worth = 0.0
-    for j in range(jobs):
+    for j in range(pipelines):
         moved = False
         for t in range(plan.task_begin[j], plan.task_begin[j + 1]):
             moved = moved or (plan.home[t] >= 0 and plan.node[t] != plan.home[t])
@@ -169,15 +169,15 @@ def value(plan: PlacementPlan, limits: SearchInput, jobs: int) -> float:
 
 
 @kernel
-def seed_job(
-    plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int, hosts: Ints, given: Ints
+def seed_pipeline(
+    plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int, hosts: Ints, given: Ints
 ) -> bool:
-    """Place a new job as the best of `given` nodes (-1: none) and of all cuts between source and one host.
+    """Place a new pipeline: the best of `given` nodes (-1: none) and of all cuts between source and one host.
 
     A cut leaves the first tasks in topological order at the source, as far as its memory goes, and puts the
     others on the host. False when nothing fits; the plan is then as before.
     """
-    a, b = plan.task_begin[job], plan.task_begin[job + 1]
+    a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
     best, best_nodes = -1.0, np.full(b - a, -1)
     trial = np.zeros(b - a, dtype=np.int64)
     for h in range(-1, hosts.size):
@@ -187,30 +187,30 @@ def seed_job(
                     break
                 trial[:] = given
             else:
-                trial[:cut] = plan.source[job]
+                trial[:cut] = plan.source[pipeline]
                 trial[cut:] = hosts[h]
-            if not _put(plan, job, trial):
+            if not _put(plan, pipeline, trial):
                 continue
-            if measure(plan, limits, rows, job):
-                worth = value(plan, limits, job + 1)
+            if measure(plan, limits, rows, pipeline):
+                worth = value(plan, limits, pipeline + 1)
                 if worth > best * (1.0 + GAIN):
                     best = worth
                     best_nodes[:] = trial
-            _lift(plan, job)
+            _lift(plan, pipeline)
     if best < 0.0:
         plan.node[a:b] = -1
-        plan.uses[job] = 0
-        plan.cap[job] = 0.0
+        plan.uses[pipeline] = 0
+        plan.cap[pipeline] = 0.0
         return False
-    _put(plan, job, best_nodes)
-    measure(plan, limits, rows, job)
+    _put(plan, pipeline, best_nodes)
+    measure(plan, limits, rows, pipeline)
     return True
 
 
 @kernel
-def _put(plan: PlacementPlan, job: int, nodes: Ints) -> bool:
-    """Put a whole job on nodes if their memory allows, on the shortest paths."""
-    a = plan.task_begin[job]
+def _put(plan: PlacementPlan, pipeline: int, nodes: Ints) -> bool:
+    """Put a whole pipeline on nodes if their memory allows, on the shortest paths."""
+    a = plan.task_begin[pipeline]
     for i in range(nodes.size):
         if plan.free[nodes[i]] < plan.memory[a + i]:
             for back in range(i):
@@ -218,13 +218,13 @@ def _put(plan: PlacementPlan, job: int, nodes: Ints) -> bool:
             return False
         plan.free[nodes[i]] -= plan.memory[a + i]
         plan.node[a + i] = nodes[i]
-    plan.path[plan.edge_begin[job] : plan.edge_begin[job + 1]] = 0
+    plan.path[plan.edge_begin[pipeline] : plan.edge_begin[pipeline + 1]] = 0
     return True
 
 
 @kernel
-def _lift(plan: PlacementPlan, job: int) -> None:
-    for t in range(plan.task_begin[job], plan.task_begin[job + 1]):
+def _lift(plan: PlacementPlan, pipeline: int) -> None:
+    for t in range(plan.task_begin[pipeline], plan.task_begin[pipeline + 1]):
         plan.free[plan.node[t]] += plan.memory[t]
 
 
@@ -233,7 +233,7 @@ def improve(
     plan: PlacementPlan,
     limits: SearchInput,
     rows: PathRows,
-    jobs: int,
+    pipelines: int,
     hosts: Ints,
     seed: np.uint64,
     call: int,
@@ -241,57 +241,57 @@ def improve(
 ) -> int:
     """Local search: keep every random move that raises the value; returns how many were kept.
 
-    A move changes the path of one flow, or brings one task, or all tasks of a job that share a node, to
-    the node of a neighbouring task, the source or a host; in half of the moves all flows of the job are
+    A move changes the path of one flow, or brings one task, or all tasks of a pipeline that share a node, to
+    the node of a neighbouring task, the source or a host; in half of the moves all flows of the pipeline are
     then spread over what the others leave. The search ends when it has looked at `budget` entries of the
-    use of jobs, which bounds its time whatever the size of the network.
+    use of pipelines, which bounds its time whatever the size of the network.
     """
-    best = value(plan, limits, jobs)
-    rate, left = _state(plan, limits, jobs)
+    best = value(plan, limits, pipelines)
+    rate, left = _state(plan, limits, pipelines)
     kept, spent, step = 0, 0, 0
-    entries = plan.uses[:jobs].sum() + 4 * jobs  # looked at for one value
+    entries = plan.uses[:pipelines].sum() + 4 * pipelines  # looked at for one value
     old_node, old_path = plan.node.copy(), plan.path.copy()
     while spent < budget:
         spent += entries
         step += 1
-        job = int(uniform_of(seed, POLICY, call, 4 * step) * jobs)
-        if plan.cap[job] == 0.0:
+        pipeline = int(uniform_of(seed, POLICY, call, 4 * step) * pipelines)
+        if plan.cap[pipeline] == 0.0:
             continue
-        if not _change(plan, rows, job, hosts, seed, call, 4 * step):
+        if not _change(plan, rows, pipeline, hosts, seed, call, 4 * step):
             spent -= entries - 16
             continue
         if uniform_of(seed, POLICY, call, (1 << 40) + step) < SPREAD:
-            spent += _spread(plan, limits, rows, job, rate, left)
-        worth = value(plan, limits, jobs) if measure(plan, limits, rows, job) else -1.0
+            spent += _spread(plan, limits, rows, pipeline, rate, left)
+        worth = value(plan, limits, pipelines) if measure(plan, limits, rows, pipeline) else -1.0
         if worth > best * (1.0 + GAIN):
             best = worth
             kept += 1
-            _keep(plan, job, old_node, old_path)
-            rate, left = _state(plan, limits, jobs)
+            _keep(plan, pipeline, old_node, old_path)
+            rate, left = _state(plan, limits, pipelines)
         else:
-            _undo(plan, job, old_node, old_path)
-            measure(plan, limits, rows, job)
+            _undo(plan, pipeline, old_node, old_path)
+            measure(plan, limits, rows, pipeline)
     return kept
 
 
 @kernel
 def _change(
-    plan: PlacementPlan, rows: PathRows, job: int, hosts: Ints, seed: np.uint64, call: int, counter: int
+    plan: PlacementPlan, rows: PathRows, pipeline: int, hosts: Ints, seed: np.uint64, call: int, counter: int
 ) -> bool:
     """Make one random move; False when it changes nothing or its memory is not there."""
     draw = uniform_of(seed, POLICY, call, counter + 1)
     where = uniform_of(seed, POLICY, call, counter + 2)
     kind = uniform_of(seed, POLICY, call, counter + 3)
     if kind < REROUTE:
-        return _reroute(plan, rows, job, draw, where)
-    return _move(plan, job, draw, where, hosts, kind < BLOCK)
+        return _reroute(plan, rows, pipeline, draw, where)
+    return _move(plan, pipeline, draw, where, hosts, kind < BLOCK)
 
 
 @kernel
-def _state(plan: PlacementPlan, limits: SearchInput, jobs: int) -> tuple[Floats, Floats]:
-    """(jobs,) throughput of each job, and (R,) what they leave of each resource."""
-    rate, left = fill(plan, limits, jobs), limits.capacity.copy()
-    for j in range(jobs):
+def _state(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> tuple[Floats, Floats]:
+    """(pipelines,) throughput of each pipeline, and (R,) what they leave of each resource."""
+    rate, left = fill(plan, limits, pipelines), limits.capacity.copy()
+    for j in range(pipelines):
         for i in range(plan.uses[j]):
             left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
     return rate, left
@@ -299,16 +299,16 @@ def _state(plan: PlacementPlan, limits: SearchInput, jobs: int) -> tuple[Floats,
 
 @kernel
 def _spread(
-    plan: PlacementPlan, limits: SearchInput, rows: PathRows, job: int, rate: Floats, left: Floats
+    plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int, rate: Floats, left: Floats
 ) -> int:
-    """Route a job's flows, largest first, over what others leave (at least LEAST_SHARE); links looked at."""
-    a, b = plan.edge_begin[job], plan.edge_begin[job + 1]
+    """Route a pipeline's flows, largest first, over what others leave (LEAST_SHARE at least); links seen."""
+    a, b = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
     own = np.zeros(limits.links)
     looked = limits.links // 8
-    for i in range(plan.uses[job]):  # as it was before the move
-        left[plan.used[job, i]] += plan.amount[job, i] * rate[job]
+    for i in range(plan.uses[pipeline]):  # as it was before the move
+        left[plan.used[pipeline, i]] += plan.amount[pipeline, i] * rate[pipeline]
     for e in a + np.argsort(-plan.volume[a:b], kind="mergesort"):
-        u = plan.source[job] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
+        u = plan.source[pipeline] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
         v = plan.node[plan.head[e]]
         if u == v or plan.volume[e] == 0.0:
             continue
@@ -327,26 +327,26 @@ def _spread(
         at = v * rows.k + best
         for i in range(rows.offset[u] + rows.start[u, at], rows.offset[u] + rows.start[u, at + 1]):
             own[rows.links[i]] += plan.volume[e]
-    for i in range(plan.uses[job]):
-        left[plan.used[job, i]] -= plan.amount[job, i] * rate[job]
+    for i in range(plan.uses[pipeline]):
+        left[plan.used[pipeline, i]] -= plan.amount[pipeline, i] * rate[pipeline]
     return looked
 
 
 @kernel
-def _keep(plan: PlacementPlan, job: int, node: Ints, path: Ints) -> None:
-    """Remember the decision on a job."""
-    a, b = plan.task_begin[job], plan.task_begin[job + 1]
-    c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
+def _keep(plan: PlacementPlan, pipeline: int, node: Ints, path: Ints) -> None:
+    """Remember the decision on a pipeline."""
+    a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
+    c, d = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
     node[a:b] = plan.node[a:b]
     path[c:d] = plan.path[c:d]
 
 
 @kernel
-def _undo(plan: PlacementPlan, job: int, node: Ints, path: Ints) -> None:
+def _undo(plan: PlacementPlan, pipeline: int, node: Ints, path: Ints) -> None:
     """Go back to the decision that is remembered."""
-    a, b = plan.task_begin[job], plan.task_begin[job + 1]
-    c, d = plan.edge_begin[job], plan.edge_begin[job + 1]
-    _lift(plan, job)
+    a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
+    c, d = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
+    _lift(plan, pipeline)
     plan.node[a:b] = node[a:b]
     plan.path[c:d] = path[c:d]
     for t in range(a, b):
@@ -354,10 +354,10 @@ def _undo(plan: PlacementPlan, job: int, node: Ints, path: Ints) -> None:
 
 
 @kernel
-def _reroute(plan: PlacementPlan, rows: PathRows, job: int, draw: float, where: float) -> bool:
-    a, b = plan.edge_begin[job], plan.edge_begin[job + 1]
+def _reroute(plan: PlacementPlan, rows: PathRows, pipeline: int, draw: float, where: float) -> bool:
+    a, b = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
     e = a + int(draw * (b - a))
-    u = plan.source[job] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
+    u = plan.source[pipeline] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
     v = plan.node[plan.head[e]]
     path = int(where * rows.k)
     if (
@@ -371,13 +371,13 @@ def _reroute(plan: PlacementPlan, rows: PathRows, job: int, draw: float, where: 
 
 
 @kernel
-def _move(plan: PlacementPlan, job: int, draw: float, where: float, hosts: Ints, block: bool) -> bool:
-    a, b = plan.task_begin[job], plan.task_begin[job + 1]
+def _move(plan: PlacementPlan, pipeline: int, draw: float, where: float, hosts: Ints, block: bool) -> bool:
+    a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
     task = a + int(draw * (b - a))
     at = plan.node[task]
     if where < 0.5:  # the node of another task, or the source
         other = a - 1 + int(2.0 * where * (b - a + 1))
-        to = plan.source[job] if other < a else plan.node[other]
+        to = plan.source[pipeline] if other < a else plan.node[other]
     else:
         to = hosts[int((2.0 * where - 1.0) * hosts.size)] if hosts.size > 0 else at
     if to == at:
@@ -393,7 +393,7 @@ def _move(plan: PlacementPlan, job: int, draw: float, where: float, hosts: Ints,
     for t in range(a, b):
         if t == task or (block and plan.node[t] == at):
             plan.node[t] = to
-    for e in range(plan.edge_begin[job], plan.edge_begin[job + 1]):
+    for e in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
         if (plan.tail[e] >= 0 and plan.node[plan.tail[e]] == to) or plan.node[plan.head[e]] == to:
             plan.path[e] = 0
     return True

@@ -35,12 +35,12 @@ from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads import pipelines as workload
 from edgewise.workloads.pipelines import pipelines_of
 
-AT_ONCE = "otfs-at-once"  # OTFS that starts jobs for which no bandwidth is left
+AT_ONCE = "otfs-at-once"  # OTFS that starts pipelines for which no bandwidth is left
 POLICIES = ("lr", "br", "tp", "otfs", AT_ONCE, "otfa", "joint")
-NODES, JOBS, MEGABITS = (10, 20, 30, 50, 70), (10, 50, 100), (1, 2, 5, 10, 20)
+NODES, PIPELINES, MEGABITS = (10, 20, 30, 50, 70), (10, 50, 100), (1, 2, 5, 10, 20)
 NODES_FAST = (10, 30, 70)  # at 10 Mbit/s
 PROCESSES = 2
-SMALL_NODES, SMALL_JOBS, SMALL_GRAPHS = 5, 2, (3, 5)
+SMALL_NODES, SMALL_PIPELINES, SMALL_GRAPHS = 5, 2, (3, 5)
 
 
 class FigurePoint(NamedTuple):
@@ -48,7 +48,7 @@ class FigurePoint(NamedTuple):
 
     nodes: int
     megabits: int
-    jobs: int
+    pipelines: int
 
 
 BASE = FigurePoint(30, 1, 50)
@@ -57,16 +57,16 @@ AT_1 = "1 Mbit/s, 30 nodes"
 BASELINES = ("lr", "br", "tp")  # of the paper
 BEST = "the best of them on validation seeds"
 VALIDATED = VALIDATION[:10]
-SERVED_POINT = 0.01  # share of the jobs
+SERVED_POINT = 0.01  # share of the pipelines
 E1 = tuple(FigurePoint(n, 1, 50) for n in NODES)
 E2 = tuple(FigurePoint(n, 10, 50) for n in NODES_FAST)
-E4 = tuple(FigurePoint(30, 1, j) for j in JOBS)
+E4 = tuple(FigurePoint(30, 1, j) for j in PIPELINES)
 E6 = tuple(FigurePoint(30, m, 50) for m in MEGABITS)
 QUICK = [FigurePoint(30, m, 50) for m in (1, 5, 10)]
 
 
 class PlacementResult(NamedTuple):
-    """What one policy did at one point with one seed; `unserved` is a share of the submitted jobs."""
+    """What one policy did at one point with one seed; `unserved` is a share of the submitted pipelines."""
 
     fps: float
     overall_fps: float
@@ -75,7 +75,7 @@ class PlacementResult(NamedTuple):
 
 
 class Against(NamedTuple):
-    """A policy compared with another at a point: in throughput, and in the share of jobs that it serves."""
+    """A policy compared with another at a point: in throughput, and in how many pipelines it serves."""
 
     statement: str
     point: FigurePoint
@@ -85,19 +85,19 @@ class Against(NamedTuple):
 
 
 def setting() -> str:
-    """All that defines the networks and jobs, as JSON: constants, points, and hashes of what is generated."""
+    """All that defines networks and pipelines, as JSON: constants, points, hashes of what is generated."""
     names = ("LOW_OPS", "MEDIUM_OPS", "HIGH_OPS", "PHYSICAL", "VIRTUAL", "DURATION_S", "RELATIVE_DEVIATION",
              "LEAST_SHARE", "MEAN_DEGREE", "FRAME_BYTES", "DETECTOR_INPUT_BYTES", "CROP_BYTES", "RESIZE_OPS",
              "MOBILENET_V2_OPS", "RESNET50_OPS", "KALMAN_OPS", "ATTRIBUTE_BYTES", "EMBEDDING_BYTES",
              "NETWORK_MEMORY_BYTES", "SMALL_MEMORY_BYTES")  # fmt: skip
     (generated,) = load_scenario("recognition").spec.pipelines or ()
     constants = {**vars(edge_network), **vars(workload), "DURATION_S": generated.length_s}
-    network, jobs = world(FigurePoint(70, 1, 100), 0)
+    network, pipelines = world(FigurePoint(70, 1, 100), 0)
     made = json.dumps(
         [
             network.ends.tolist(),
             [round(b, 3) for b in network.bandwidth_bps.tolist()],
-            [(job.source, round(job.arrival_s, 6)) for job in jobs],
+            [(pipeline.source, round(pipeline.arrival_s, 6)) for pipeline in pipelines],
         ]
     )
     whole = {
@@ -119,7 +119,7 @@ def world(point: FigurePoint, seed: int, kind: str = "recognition") -> tuple[Net
         "topology.nodes": point.nodes,
         "topology.mean_bps": 1e6 * point.megabits,
         "topology.seed": seed,
-        "pipelines.0.count": point.jobs,
+        "pipelines.0.count": point.pipelines,
         "pipelines.0.generate": kind,
     }
     scenario = load_scenario("recognition", settings)
@@ -131,17 +131,17 @@ def one(point: FigurePoint, policy: str, seed: int) -> PlacementResult:
     return _outcome(*world(point, seed), policy, seed)
 
 
-def _outcome(network: Network, jobs: Sequence[Pipeline], policy: str, seed: int) -> PlacementResult:
-    run = simulate_streaming(network, jobs, make(policy), seed)
+def _outcome(network: Network, pipelines: Sequence[Pipeline], policy: str, seed: int) -> PlacementResult:
+    run = simulate_streaming(network, pipelines, make(policy), seed)
     return PlacementResult(
-        run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, run.unserved / len(jobs)
+        run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, run.unserved / len(pipelines)
     )
 
 
 def _row(task: tuple[FigurePoint, int, Sequence[str]]) -> dict[str, PlacementResult]:
     point, seed, policies = task
-    network, jobs = world(point, seed)
-    return {policy: _outcome(network, jobs, policy, seed) for policy in policies}
+    network, pipelines = world(point, seed)
+    return {policy: _outcome(network, pipelines, policy, seed) for policy in policies}
 
 
 def at_points(
@@ -151,7 +151,7 @@ def at_points(
     found: dict[FigurePoint, dict[str, list[PlacementResult]]] = {}
     with ProcessPoolExecutor(PROCESSES) as pool:
         for point in points:
-            run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.jobs} jobs")
+            run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
             rows = list(pool.map(_row, [(point, seed, POLICIES) for seed in seeds]))
             found[point] = {policy: [row[policy] for row in rows] for policy in POLICIES}
     return found
@@ -166,19 +166,19 @@ class Small(NamedTuple):
 
 
 def small_case(seed: int) -> Small:
-    """Two random jobs on five nodes, all there at once: joint and OTFA against the integer program."""
-    network, made = world(FigurePoint(SMALL_NODES, 1, SMALL_JOBS), seed, "random")
-    graphs = [workload.random_graph(seed, i, *SMALL_GRAPHS) for i in range(SMALL_JOBS)]
-    jobs = [
+    """Two random pipelines on five nodes, all there at once: joint and OTFA against the integer program."""
+    network, made = world(FigurePoint(SMALL_NODES, 1, SMALL_PIPELINES), seed, "random")
+    graphs = [workload.random_graph(seed, i, *SMALL_GRAPHS) for i in range(SMALL_PIPELINES)]
+    pipelines = [
         arrays_of(replace(j, graph=g), i, network) for i, (j, g) in enumerate(zip(made, graphs, strict=True))
     ]
-    best = optimum(network, jobs)
+    best = optimum(network, pipelines)
     memory, link = free_of(network, [])
     found = []
     for name in ("joint", "otfa"):
         policy = policies.load("place", name)
         policy.reset(network, Key(seed))
-        placed = policy.place(NetworkView(0.0, network, memory, link, jobs, ()))
+        placed = policy.place(NetworkView(0.0, network, memory, link, pipelines, ()))
         found.append(float(throughput(network, placed).sum()) / best.total_fps)
     return Small(found[0], found[1], best.bound_fps <= best.total_fps * (1 + 1e-4))
 
@@ -189,7 +189,7 @@ def values(outcomes: dict[str, list[PlacementResult]], field: str) -> dict[str, 
 
 
 def against(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> Finding:
-    """Relative gain in mean throughput over all submitted jobs, paired by seed."""
+    """Relative gain in mean throughput over all submitted pipelines, paired by seed."""
     fps = values(outcomes, "fps")
     (row,) = compare({policy: fps[policy], rival: fps[rival]}, rival=rival, ratio=True)
     waits = values(outcomes, "waiting_s")
@@ -198,14 +198,14 @@ def against(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str)
 
 
 def serves_more(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> Finding:
-    """Share of the submitted jobs that the policy serves and the rival does not, paired by seed."""
+    """Share of the submitted pipelines that the policy serves and the rival does not, paired by seed."""
     unserved = values(outcomes, "unserved")
     words = f"share of the submitted jobs; {unserved_words(outcomes, policy, rival)}"
     return measured(unserved[rival] - unserved[policy], words)
 
 
 def unserved_words(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> str:
-    """How many jobs two policies leave unserved."""
+    """How many pipelines two policies leave unserved."""
     unserved = values(outcomes, "unserved")
     return (
         f"unserved {100 * unserved[policy].mean():.1f} % and {100 * unserved[rival].mean():.1f} % of the jobs"
@@ -247,7 +247,7 @@ COMPARED = {
 SERVED = {id: f"{id}-served" for id in COMPARED if id != "E6-alike"}  # that one claims no advantage
 ALONE = {
     "E1-lr-low": f"{AT_1}: the average throughput of LR stays below 1 frame/s",
-    "E1-otfa-serves": f"{AT_1}: OTFA leaves at most 10 % of the submitted jobs without a frame",
+    "E1-otfa-serves": f"{AT_1}: OTFA leaves at most 10 % of the submitted pipelines without a frame",
     "E2-growth": "10 Mbit/s: OTFA gains at least half from 10 to 70 nodes",
     "E3-wait": "30 nodes: OTFA waits at most 1 s on average",
     "E3-few": "20 nodes: LR waits longer than OTFA",
@@ -276,7 +276,7 @@ _CLAIMS = (
     seeds=(20, 5),
 )
 def ents(run: Run) -> None:
-    """Throughput, jobs served and waiting over nodes, bandwidth and jobs; distance to the optimum."""
+    """Throughput, pipelines served, waiting, over nodes, bandwidth and pipelines; distance to the optimum."""
     points = QUICK if run.quick else list(dict.fromkeys((*E1, *E2, *E4, *E6)))
     found = at_points(points, run.seeds, run)
     _compared(run, found, rival_of(run))
@@ -288,9 +288,9 @@ def ents(run: Run) -> None:
     _past_the_paper(run)
     for stem, chosen, axis, field in (
         ("e1", E1, "nodes", "fps"), ("e2", E2, "nodes", "fps"), ("e3", E1, "nodes", "waiting_s"),
-        ("e4", E4, "jobs", "fps"), ("e5", E4, "jobs", "waiting_s"), ("e6", E6, "megabits", "fps"),
+        ("e4", E4, "pipelines", "fps"), ("e5", E4, "pipelines", "waiting_s"), ("e6", E6, "megabits", "fps"),
         ("e6-since-submission", E6, "megabits", "overall_fps"), ("e1-unserved", E1, "nodes", "unserved"),
-        ("e4-unserved", E4, "jobs", "unserved"), ("e6-unserved", E6, "megabits", "unserved"),
+        ("e4-unserved", E4, "pipelines", "unserved"), ("e6-unserved", E6, "megabits", "unserved"),
     ):  # fmt: skip
         run.figure(stem, curves(found, chosen, axis, field))
 
@@ -305,7 +305,7 @@ def rival_of(run: Run) -> str:
 
 
 def _compared(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]]], best: str) -> None:
-    """Every comparison at the points that were measured: who is ahead, and whether by leaving jobs out."""
+    """Every comparison at the points that were measured: who is ahead, and whether by leaving some out."""
     for id, what in COMPARED.items():
         if what.point not in found:
             continue
@@ -323,7 +323,7 @@ def _base(run: Run, base: dict[str, list[PlacementResult]]) -> None:
 
 
 def _waiting_and_growth(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]]]) -> None:
-    """A job that never starts counts as waiting to the end of the run, so none is left out of a mean."""
+    """A pipeline that never starts counts as waiting to the end of the run, so none is left out of a mean."""
 
     def waits(point: FigurePoint, policy: str) -> Floats:
         return values(found[point], "waiting_s")[policy]
@@ -353,12 +353,12 @@ def _past_the_paper(run: Run) -> None:
         run.claim("otfa-milp", measured([case.otfa for case in cases], detail), at_most(0.95))
 
 
-_LABELS = {"nodes": "edge nodes", "jobs": "submitted jobs", "megabits": "mean bandwidth (Mbit/s)"}
+_LABELS = {"nodes": "edge nodes", "pipelines": "submitted pipelines", "megabits": "mean bandwidth (Mbit/s)"}
 _WHAT = {
     "fps": "average throughput (frames/s)",
     "overall_fps": "frames / time since submission (frames/s)",
     "waiting_s": "average waiting time (s)",
-    "unserved": "share of the submitted jobs without a frame",
+    "unserved": "share of the submitted pipelines without a frame",
 }
 _STYLE = (("#999999", "v"), ("#B8A800", "^"), ("#E69F00", "s"), ("#56B4E9", "D"), ("#0072B2", "P"),
           ("#009E73", "o"), ("#D55E00", "*"))  # fmt: skip

@@ -101,7 +101,7 @@ class RunningPipeline:
 
     def edge(self, e: int) -> str:
         """Name of an edge, "tail->head"."""
-        order, job = self.live.job.graph.order(), self.placed.job
+        order, job = self.live.job.graph.order(), self.placed.pipeline
         return f"{SOURCE if job.tail[e] < 0 else order[job.tail[e]]}->{order[job.head[e]]}"
 
 
@@ -128,16 +128,16 @@ def rates_of(
     def rate(task: str, what: str) -> float:
         return gained(task, what) / max(gained(task, "at_s"), 1e-9)
 
-    last = [name for i, name in enumerate(order) if i not in p.job.tail]
+    last = [name for i, name in enumerate(order) if i not in p.pipeline.tail]
     flows = [
         FlowRate(
             job.edge(e),
             tuple(p.path(e).tolist()),
-            float(p.job.volume_bits[e]) * planned_fps,
+            float(p.pipeline.volume_bits[e]) * planned_fps,
             float(p.bandwidth_bps[e]),
-            8.0 * rate(order[p.job.head[e]], str(job.ports[e])),
+            8.0 * rate(order[p.pipeline.head[e]], str(job.ports[e])),
         )
-        for e in range(len(p.job.head))
+        for e in range(len(p.pipeline.head))
         if p.tail_node[e] != p.head_node[e]
     ]
     return PipelineRates(

@@ -334,7 +334,7 @@ def _flows(
     for e, (u, v) in enumerate(zip(placed.tail_node, placed.head_node, strict=True)):
         if u == v:
             continue
-        got = gained[order[placed.job.head[e]]]
+        got = gained[order[placed.pipeline.head[e]]]
         bits = 8.0 * got.get(str(job.ports[e]), 0.0) / max(got.get("at_s", 0.0), WATCH_S / 4)
         way = ", ".join("-".join(names[node] for node in ends[link]) for link in placed.path(e))
         yield FlowStatus(number, job.edge(e), way, float(placed.bandwidth_bps[e]), bits, time.time())

@@ -168,8 +168,8 @@ class PipelineSession:
             tuple(self._measured(number) for number in self._waiting),
             tuple(placements),
         )
-        decided = {p.job.id: p for p in self.policy.place(view)}
-        now = {p.job.id: p for p in placements} | decided
+        decided = {p.pipeline.id: p for p in self.policy.place(view)}
+        now = {p.pipeline.id: p for p in placements} | decided
         validate(self.network, list(now.values()))
         self._carry_out(decided)
         self._waiting = [number for number in self._waiting if number not in self.running]
@@ -227,7 +227,9 @@ class PipelineSession:
         down = self.network.bandwidth_bps[placed.links] <= 0
         cut = [bool(down[a:b].any()) for a, b in zip(placed.start, placed.start[1:], strict=False)]
         return replace(
-            placed, job=self._measured(placed.job.id), bandwidth_bps=np.where(cut, 0.0, placed.bandwidth_bps)
+            placed,
+            pipeline=self._measured(placed.pipeline.id),
+            bandwidth_bps=np.where(cut, 0.0, placed.bandwidth_bps),
         )
 
     def _carry_out(self, decided: Mapping[int, Placement]) -> None:
@@ -272,11 +274,11 @@ class PipelineSession:
                 process.tell_json(rates)
 
     def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
-        ports = [self.backend.port() for _ in placed.job.head]
+        ports = [self.backend.port() for _ in placed.pipeline.head]
         order = live.job.graph.order()
         job = RunningPipeline(live, placed, ports, {})
         for task in range(-1, len(order)):
-            node = placed.job.source if task < 0 else int(placed.node[task])
+            node = placed.pipeline.source if task < 0 else int(placed.node[task])
             name = SOURCE if task < 0 else order[task]
             label = f"job {live.job.name!r}, {'its source' if task < 0 else f'task {name!r}'}"
             job.processes[process_key(task, order)] = StartedTask(
@@ -287,7 +289,7 @@ class PipelineSession:
     def _setting(
         self, live: LivePipeline, placed: Placement, ports: Sequence[int], task: int, order: Sequence[str]
     ) -> TaskSetting:
-        job = self._profiled[placed.job.id]  # a slow node is as slow as the profile says
+        job = self._profiled[placed.pipeline.id]  # a slow node is as slow as the profile says
         node = job.source if task < 0 else int(placed.node[task])
         ins = [ports[e] for e in range(len(job.head)) if task >= 0 and job.head[e] == task]
         outs = [self._output(placed, ports, e) for e in range(len(job.head)) if job.tail[e] == task]

@@ -82,17 +82,17 @@ def simulate_frames(
 
 def _pipes(network: Network, placements: Sequence[Placement], share_cpu: bool) -> Pipes:
     begin = np.cumsum([0, *(len(p.node) for p in placements)])
-    shift = np.repeat(begin[:-1], [len(p.job.head) for p in placements])
-    tail = np.concatenate([p.job.tail for p in placements])
-    head = np.concatenate([p.job.head for p in placements]) + shift
+    shift = np.repeat(begin[:-1], [len(p.pipeline.head) for p in placements])
+    tail = np.concatenate([p.pipeline.tail for p in placements])
+    head = np.concatenate([p.pipeline.head for p in placements]) + shift
     tail = np.where(tail < 0, -1, tail + shift)
-    volume = np.concatenate([p.job.volume_bits for p in placements])
+    volume = np.concatenate([p.pipeline.volume_bits for p in placements])
     rate = np.concatenate([p.bandwidth_bps for p in placements])
     if ((volume > 0) & ~(rate > 0)).any():
         edge = int(np.flatnonzero((volume > 0) & ~(rate > 0))[0])
         raise ValueError(f"edge {edge} has data and no bandwidth; its frames never arrive")
     node = np.concatenate([p.node for p in placements])
-    work = np.concatenate([p.job.work_ops for p in placements])
+    work = np.concatenate([p.pipeline.work_ops for p in placements])
     host = node if share_cpu else np.arange(len(node))
     last = np.ones(len(node), dtype=np.bool_)
     last[tail[tail >= 0]] = False
