@@ -47,27 +47,25 @@ class Trained:
         return np.asarray(values)
 
 
-@cache
 def trained(path: Path) -> Trained:
-    """A trained network, loaded and checked once per process."""
+    """The network of a card, loaded and checked."""
     return Trained(cards.read("dispatch", "streams", path))
 
 
 def of_card(card: Card) -> Aset:
     """ASET with the network of a card."""
     made = Aset()
-    made.card, made.name = card.path, card.name
-    trained(card.path)
+    made.card, made.name = Trained(card), card.name
     return made
 
 
 @cache
-def _shipped() -> dict[str, Path]:
-    """Fingerprint of the topology trained on → card; "" → the one for all others."""
-    found: dict[str, Path] = {}
-    for name, path in cards.shipped("dispatch", "streams").items():
-        found["" if name == DEFAULT else cards.read("dispatch", "streams", path).part["topology"]] = path
-    return found
+def _shipped(topology: str) -> Trained:
+    """What ships for a topology, loaded once per process: files that ship do not change."""
+    paths = cards.shipped("dispatch", "streams")
+    read = {name: cards.read("dispatch", "streams", path) for name, path in paths.items()}
+    fits = (card for name, card in read.items() if name != DEFAULT and card.part["topology"] == topology)
+    return Trained(next(fits, read[DEFAULT]))
 
 
 @policy("aset")
@@ -78,10 +76,10 @@ class Aset(MetaPolicy):
     was trained. A subclass runs a network of one's own: set `card` to its file.
 
     Attributes:
-        card: path of a card; None chooses among those that ship.
+        card: path of a card, or what was loaded from one; None chooses among those that ship.
     """
 
-    card: str | Path | None = None
+    card: str | Path | Trained | None = None
 
     def __init__(self) -> None:
         super().__init__(PAPER)
@@ -92,7 +90,7 @@ class Aset(MetaPolicy):
         Raises:
             PolicyError: there is none, or it cannot be used.
         """
-        self._trained = trained(self._card(world))
+        self._trained = self._fitting(world)
         wanted = self._trained.workers
         if wanted not in (0, world.workers):
             raise self._trained.card.error(
@@ -113,7 +111,7 @@ class Aset(MetaPolicy):
         state = pooled_state(view) if self._history is None else self._history.state(view)
         return int(self._trained.values(state[None])[0].argmax())
 
-    def _card(self, world: World) -> Path:
-        if self.card is not None:
-            return Path(self.card)
-        return _shipped().get(fingerprint(world)) or _shipped()[""]
+    def _fitting(self, world: World) -> Trained:
+        if self.card is None:
+            return _shipped(fingerprint(world))
+        return self.card if isinstance(self.card, Trained) else trained(Path(self.card))

@@ -103,7 +103,7 @@ class Dispatching:
         """
         asked = batched(policy)
         begin(asked, self.services.system, Key(self._seed))
-        self.policy, self._asking, self.fault = policy, asking or self._asking, ""
+        self.policy, self._asking, self.fault = asked, asking or self._asking, ""
 
     def decide(self, service: int, left_s: float, size_bytes: float, queue: int = 1) -> Replica | None:
         """The replica that gets a request; None to hold it and ask again later.

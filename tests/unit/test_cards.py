@@ -1,0 +1,77 @@
+"""Trained policies by name and by path: what is wrong with a card is one line, and no trainer is imported."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from edgewise import policies
+from edgewise.errors import PolicyError
+from edgewise.policies.cards import SHIPPED
+
+CARDS = [
+    ("dispatch", "streams", "aset-any", "onnx"),
+    ("dispatch", "requests", "kais/kais-scarce", "dispatch.onnx"),
+    ("orchestrate", None, "kais/kais-scarce", None),
+    ("defer", None, "defer/osdec", "onnx"),
+]
+
+
+def copied(folder, name):
+    for file in (SHIPPED / name).parent.glob(f"{(SHIPPED / name).name}.*"):
+        shutil.copy(file, folder)
+    return folder / f"{(SHIPPED / name).name}.json"
+
+
+@pytest.mark.parametrize(("decision", "of", "name", "network"), CARDS)
+def test_a_card_is_a_policy_by_name_and_by_path_and_what_is_wrong_is_one_line(
+    decision, of, name, network, tmp_path
+):
+    card = copied(tmp_path, name)
+    assert (
+        policies.load(decision, str(card), of).name
+        == policies.load(decision, card.stem, of).name
+        == card.stem
+    )
+    assert card.stem in policies.names(decision, of)
+    other = "defer" if decision != "defer" else "dispatch"
+
+    def why(path=card, asked=decision, what=of):
+        with pytest.raises(PolicyError) as found:
+            policies.load(asked, str(path), what)
+        assert "\n" not in str(found.value) and path.name.partition(".")[0] in str(found.value)
+        return str(found.value)
+
+    assert "no such file" in why(tmp_path / "gone.json")
+    assert "not " + other in why(asked=other, what=None)
+    about = json.loads(card.read_text())
+    key = "features" if "features" in about else "features_sha256"
+    card.write_text(json.dumps(about | {key: "other"}))
+    assert "trained on other features" in why()
+    for text in ("no JSON", "[]", "{}", json.dumps({"name": "x"})):
+        card.write_text(text)
+        assert "is no card; give what edgewise train wrote" in why()
+    if network is None:
+        return
+    card.write_text(json.dumps(about))
+    file = card.with_suffix(f".{network}")
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert "not the file of its card" in why() if name != "aset-any" else "onnxruntime can read" in why()
+    file.unlink()
+    assert "restore both from one source" in why()
+
+
+def test_running_cards_imports_no_trainer():
+    code = f"""
+import sys
+from edgewise import policies
+for decision, of, name in {[(d, of, name.rpartition("/")[2]) for d, of, name, _ in CARDS]}:
+    policies.load(decision, name, of)
+wrong = [name for name in sys.modules if name.startswith(("edgewise.learn", "torch", "gymnasium"))]
+sys.exit(str(wrong) if wrong else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,108 @@
+"""A policy that sees one world decides alike alone, among others, and live."""
+
+import numpy as np
+import pytest
+
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.deferral import view_of
+from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.world import World
+from edgewise.errors import PolicyError
+from edgewise.model.resources import Resources
+from edgewise.model.services import services_of
+from edgewise.model.work import DeferrableJob
+from edgewise.runtime.compiling import JOBS, REPLICAS, REQUESTS, try_out
+from edgewise.runtime.controller.job_starts import begun, start
+from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
+from edgewise.workloads.services import simulated_services
+
+MINE = '''
+import numpy as np
+
+from edgewise.core.orchestration import AddReplica, hosts
+
+class Turns:
+    """Stations in turn: what it decides depends on how often it was asked."""
+
+    decision, of = "dispatch", "requests"
+
+    def reset(self, world, key):
+        self.asked = 0
+
+    def dispatch(self, view):
+        self.asked += 1
+        may = hosts(view)
+        turn = (np.arange(may.shape[1]) + self.asked) % may.shape[1]
+        return np.where(view.head >= 0, turn[may[:, turn].argmax(axis=1)], -1)
+
+class Adds:
+    decision = "orchestrate"
+
+    def reset(self, world, key):
+        self.world = world
+
+    def scale(self, view):
+        return [AddReplica(1, 0)]
+
+class All:
+    decision = "defer"
+
+    def reset(self, world, key):
+        self.slot_s = world.slot_s
+
+    def start(self, view):
+        return view.startable
+
+class Fails(All):
+    def start(self, view):
+        return view.no_such_field
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    return lambda name: f"{file}:{name}"
+
+
+def test_worlds_of_a_batch_go_as_they_do_alone(mine):
+    simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 500}))
+    drawn, outcomes = simulated.draw(range(3)), []
+    for part in (slice(None), slice(1, 2)):
+        worlds = ReplicaWorlds(
+            simulated.system, type(drawn)(*(field[part] for field in drawn)), simulated.slots, range(3)[part]
+        )
+        made = (
+            policies.load("dispatch", mine("Turns"), "requests"),
+            policies.load("orchestrate", mine("Adds")),
+        )
+        outcomes.append(simulate(worlds, *made).in_time)
+    assert np.array_equal(outcomes[0][1], outcomes[1][0]) and outcomes[0].sum() > 0
+
+
+def test_it_decides_live_for_requests_replicas_and_jobs(mine):
+    scenario = load_scenario("kais-live")
+    services, world = services_of(scenario), World.build(scenario.catalog, scenario.topology)
+    for wanted in ((REQUESTS, mine("Turns")), (REPLICAS, mine("Adds")), (JOBS, mine("All"))):
+        try_out(wanted, world, services)
+    made = Dispatching(services, 0, policies.load("dispatch", mine("Turns"), "requests"), 0, lambda: 0.0)
+    for replica in made.replicas.values():
+        replica.up = True
+    assert made.decide(0, 1e6, 1.0) is not None and made.fault == "" and made.policy.name == "Turns"
+    job = DeferrableJob(7, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
+    view = view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0)
+    assert start(begun(mine("All"), 1.0), view) == {7}
+    with pytest.raises(PolicyError, match="'Fails': AttributeError in start"):
+        start(begun(mine("Fails"), 1.0), view)
+
+
+def test_commands_are_the_same_as_numbers_and_typed():
+    commands = ReplicaCommands.of_worlds([[AddReplica(2, 0), RemoveReplica(1, 3)], []])
+    assert commands.numbers().tolist() == [[[2, 1], [1, -4]], [[0, 0], [0, 0]]]
+    again = ReplicaCommands.of_numbers(commands.numbers())
+    assert again.of_world(0) == [AddReplica(2, 0), RemoveReplica(1, 3)] and again.of_world(1) == []
+    with pytest.raises(PolicyError, match="is no command"):
+        ReplicaCommands.of_worlds([[(0, 1)]])
