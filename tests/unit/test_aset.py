@@ -186,5 +186,7 @@ def test_nothing_exceeds_the_bound(scenario):
 
 def test_the_bound_is_below_one_where_deadlines_cannot_be_met():
     loaded = load_scenario("tiny")
-    tight = tuple(replace(app, deadline_s=(0.001, 0.001)) for app in loaded.streams.applications)
+    tight = tuple(
+        app.model_copy(update={"deadline_s": (0.001, 0.001)}) for app in loaded.streams.applications
+    )
     assert hindsight_bound(replace(loaded, streams=replace(loaded.streams, applications=tight)), 1) == 0.0
