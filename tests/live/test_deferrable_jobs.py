@@ -27,14 +27,13 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
-from edgewise.runtime.clients import asking
 from edgewise.runtime.controller import job_requests, job_runner, job_starts
 from edgewise.runtime.controller.job_book import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.controller.room import ledger_of
-from edgewise.runtime.reaching import operator
+from edgewise.runtime.reaching import ask, operator
 from edgewise.runtime.store import Store
 
 pytestmark = [
@@ -447,13 +446,13 @@ def test_where_a_policy_fails_fifo_starts_the_jobs_and_it_is_said(failing, jobs,
     job = jobs.book.submit(shell("echo"))
     until(jobs, lambda: state(jobs, job) == "done")
     assert state(jobs, future) == "waiting"
-    shown = ask(jobs, "GET", "/v1/admin/job-policy")
+    shown = told(jobs, "GET", "/v1/admin/job-policy")
     assert shown["policy"] == name and fault in shown["fault"]
     assert [record.message for record in caplog.records].count("job policy failed, fifo decides") == 1
     jobs.use("sjf")
     second = jobs.book.submit(shell("echo", key="second"))
     until(jobs, lambda: state(jobs, second) == "done")
-    assert ask(jobs, "GET", "/v1/admin/job-policy")["fault"] is None
+    assert told(jobs, "GET", "/v1/admin/job-policy")["fault"] is None
 
 
 def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decides(failing, jobs):
@@ -471,7 +470,7 @@ def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decide
 @pytest.mark.parametrize("name", ["osdec", "osdec-skip", "horizon"])
 def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     """Nine jobs of 2 cores in the 15 cores that are left: some wait for others, all of them run."""
-    assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": name})["policy"] == name
+    assert told(jobs, "PUT", "/v1/admin/job-policy", {"policy": name})["policy"] == name
     submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
@@ -493,16 +492,16 @@ def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
     assert found[0].started_s is None and "longer than its 0.5 s" in found[1].why
 
 
-def ask(jobs, method, path, body=None):
+def told(jobs, method, path, body=None):
     request = http.HttpRequest(method, path, {}, b"" if body is None else json.dumps(body).encode())
     return json.loads(job_requests.answer(jobs, request).body)
 
 
 def test_requests_are_checked_and_repeats_are_one_job(jobs):
     stated = {"key": "a", "command": ["true"], "folder": "/", "cores": 2, "duration_s": 5}
-    first = ask(jobs, "POST", "/v1/admin/jobs", stated)
-    assert ask(jobs, "POST", "/v1/admin/jobs", stated)["id"] == first["id"]
-    assert [row["id"] for row in ask(jobs, "GET", "/v1/admin/jobs")] == [first["id"]]
+    first = told(jobs, "POST", "/v1/admin/jobs", stated)
+    assert told(jobs, "POST", "/v1/admin/jobs", stated)["id"] == first["id"]
+    assert [row["id"] for row in told(jobs, "GET", "/v1/admin/jobs")] == [first["id"]]
     wrong = [
         ({"command": "true"}, "command: a list"), ({"cores": -1}, "cores: '-1' is not a number"),
         ({"cores": 20}, "the largest, near-node, has 9"), ({"duration_s": None}, "duration_s"),
@@ -512,16 +511,16 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     ]  # fmt: skip
     for change, message in wrong:
         with pytest.raises(ProtocolError, match=message):
-            ask(jobs, "POST", "/v1/admin/jobs", stated | change)
+            told(jobs, "POST", "/v1/admin/jobs", stated | change)
     with pytest.raises(ProtocolError, match="no job '77'"):
-        ask(jobs, "GET", "/v1/admin/jobs/77/output")
+        told(jobs, "GET", "/v1/admin/jobs/77/output")
     with pytest.raises(ProtocolError, match="did you mean 'sjf'"):
-        ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjff"})
-    assert ask(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjf"})["policy"] == "sjf"
+        told(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjff"})
+    assert told(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjf"})["policy"] == "sjf"
     assert LiveJobs(jobs.store).starts.name == "sjf"
     with pytest.raises(PolicyError):
         jobs.use("none")
-    assert ask(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
+    assert told(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
 
 
 @pytest.fixture(scope="module")
@@ -540,9 +539,7 @@ async def submit(system, command, **changes):
         "cores": 1,
         "duration_s": 600,
     } | changes
-    answer = await asking.ask(
-        client, "POST", "/v1/admin/jobs", body=json.dumps(body).encode(), patience_s=HANG_S
-    )
+    answer = await ask(client, "POST", "/v1/admin/jobs", body=json.dumps(body).encode(), patience_s=HANG_S)
     client.close()
     assert answer.status == 200, answer.body
     return json.loads(answer.body)["id"]
@@ -559,7 +556,7 @@ async def ended(system, numbers):
 def test_commands_need_the_administrators_token(system):
     async def run():
         client = http.Client.of_url(f"http://127.0.0.1:{system.store.get('controller')['port']}")
-        answer = await asking.ask(client, "GET", "/v1/admin/jobs", patience_s=HANG_S)
+        answer = await ask(client, "GET", "/v1/admin/jobs", patience_s=HANG_S)
         client.close()
         return answer.status
 
