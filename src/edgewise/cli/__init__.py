@@ -6,7 +6,6 @@ import sys
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
@@ -15,6 +14,7 @@ from edgewise.cli import reproduce as reproducing
 from edgewise.cli.catalog import catalog
 from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.load import load
+from edgewise.cli.output import err
 from edgewise.cli.profile import profile
 from edgewise.cli.standalone import app as standalone
 from edgewise.cli.train import app as training
@@ -69,7 +69,6 @@ app = typer.Typer(
     help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
     epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
 )
-err = Console(stderr=True)
 
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)

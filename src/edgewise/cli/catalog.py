@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from edgewise import config
-
-out = Console()
+from edgewise.cli.output import out
 
 
 def catalog(

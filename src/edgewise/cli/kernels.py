@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from edgewise.cli.output import err, out
 from edgewise.core.telling import tell_once
 from edgewise.errors import RunError
-
-out = Console()
-err = Console(stderr=True)
 
 
 class Cpu(StrEnum):

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from edgewise import api
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
 from edgewise.cli.following import follow
-from edgewise.cli.notes import note
+from edgewise.cli.output import err, note, out
+from edgewise.cli.output import show as show_table
 from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
@@ -40,8 +39,6 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.sections import LIVE, not_run
 from edgewise.report import records
 
-out = Console()
-err = Console(stderr=True)
 app = typer.Typer(rich_markup_mode="rich")
 Folder = Annotated[
     Path, typer.Option("--state", help="Folder of the live system's state.", callback=Path.absolute)
@@ -171,11 +168,18 @@ def status(folder: Folder = DEFAULT) -> None:
     if show_pipelines(folder):
         return
     found = _call(folder, "GET", "/v1/status")
-    table = Table("process", "kind", "state", "restarts", "url", box=None)
-    for row in found["processes"]:
-        state = f"{row['state']}, to be replaced" if row["outdated"] else row["state"]
-        table.add_row(row["name"], row["kind"], state, str(row["restarts"]), row["url"])
-    out.print(table)
+    later = {True: ", to be replaced", False: ""}
+    rows = (
+        (
+            row["name"],
+            row["kind"],
+            f"{row['state']}{later[bool(row['outdated'])]}",
+            row["restarts"],
+            row["url"],
+        )
+        for row in found["processes"]
+    )
+    show_table(("process", "kind", "state", "restarts", "url"), rows)
     for row in found["processes"]:
         if row["state"] == FAILED:
             out.print(
@@ -210,44 +214,34 @@ def streams(
     closed: Annotated[bool, typer.Option("--all", help="Show closed ones too.")] = False,
 ) -> None:
     """List the streams and what became of their queries."""
-    table = Table(
-        "stream",
-        "application",
-        "gateway",
-        "worker",
-        "queries",
-        "ok",
-        "failed",
-        "rejected",
-        "excess",
-        box=None,
-    )
+    counted = ("queries", "ok", "failed", "rejected", "excess")
+    rows = []
     for row in _call(folder, "GET", "/v1/streams"):
         if row["closed_s"] is None or closed:
             reason = row.get("reason")
             where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
-            figures = [str(row.get(name, "")) for name in ("queries", "ok", "failed", "rejected", "excess")]
-            table.add_row(str(row["stream"]), row.get("application", ""), row["gateway"], where, *figures)
-    out.print(table)
+            figures = [row.get(name, "") for name in counted]
+            rows.append((row["stream"], row.get("application", ""), row["gateway"], where, *figures))
+    show_table(("stream", "application", "gateway", "worker", *counted), rows)
 
 
 @app.command(epilog="Example: edgewise workers")
 def workers(folder: Folder = DEFAULT) -> None:
     """List workers with the load that each gateway has on them, and replicas with their requests."""
-    table = Table("worker", "state", "restarts", "capacity", "load", "streams", "requests", box=None)
+    rows = []
     for row in _call(folder, "GET", "/v1/workers"):
         views = list(row.get("gateways", {}).values())
         capacity = f"{views[0]['capacity_qps']:.1f}" if views else "–"
-        streams = str(sum(view["streams"] for view in views))
+        streams = sum(view["streams"] for view in views)
         load = f"{max((view['load_qps'] for view in views), default=0.0):.1f}"
         reached = bool(views) and all(view["up"] for view in views)
         state = "not reached" if row["state"] == "running" and not reached else row["state"]
         if any(view["refuses_token"] for view in views):
             state = "refuses our token"
         held = [each["held"] for each in (row, *views) if "held" in each]
-        requests = str(sum(held)) if held else ""
-        table.add_row(row["name"], state, str(row["restarts"]), capacity, load, streams, requests)
-    out.print(table)
+        requests = sum(held) if held else ""
+        rows.append((row["name"], state, row["restarts"], capacity, load, streams, requests))
+    show_table(("worker", "state", "restarts", "capacity", "load", "streams", "requests"), rows)
 
 
 @app.command(epilog="Example: edgewise drain small-cpu@near-node")
@@ -313,9 +307,7 @@ def replay(
     row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}
     if as_json:
         return print(json.dumps(row | {"busy": busy}))
-    table = Table(*row, box=None)
-    table.add_row(*map(str, row.values()))
-    out.print(table)
+    show_table(row, [list(row.values())])
     say_busy(busy)
 
 

@@ -6,12 +6,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from edgewise.cli.live import DEFAULT, Folder, _import, say_busy
-
-out = Console()
+from edgewise.cli.output import out, show
 
 
 def load(
@@ -28,13 +25,10 @@ def load(
 ) -> None:
     """Send requests to the live system that is up, and say what became of them."""
     seen = _import("clients.traffic").load(folder, service, rate_qps, seconds, deadline_s, site, seed)
-    table = Table(
-        "requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms", box=None
-    )
+    headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")
     counts = [seen.in_time, seen.late, seen.refused, seen.dropped, seen.failed]
     delays = np.quantile(seen.delays_s, [0.5, 0.95]) * 1e3 if seen.delays_s else []
-    table.add_row(str(sum(counts)), *map(str, counts), *(f"{delay:.0f}" for delay in delays))
-    out.print(table)
+    show(headings, [(sum(counts), *counts, *(f"{delay:.0f}" for delay in delays))])
     out.print(f"in time: within {seen.deadline_s:g} s")
     if seen.why:
         out.print(f"last error: {seen.why}", markup=False)

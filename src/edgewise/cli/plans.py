@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
+from edgewise.cli.output import note, out, show
 from edgewise.model.scenario import Scenario
 
 if TYPE_CHECKING:
     from edgewise.policies.split import SplitPlan
     from edgewise.policies.split.layout_optimum import LayoutPlan
-
-out = Console()
 
 
 def print_plan(scenario: Scenario, policy: str) -> None:
@@ -38,32 +34,31 @@ def print_plan(scenario: Scenario, policy: str) -> None:
         f"certified gap {plan.gap:.1e}"
     )
     if found.overload:
-        out.print(f"note: the forecast does not hold: {found.overload}", soft_wrap=True)
+        note([f"the forecast does not hold: {found.overload}"])
 
 
 def _print_groups(plan: SplitPlan) -> None:
     """How likely each placement of each kind of sub-graph is."""
     groups, start = plan.program.groups, plan.program.arrays.start
     out.print(f"{plan.program.variables} probabilities in {len(groups)} kinds of sub-graphs")
-    table = Table("sub-graph", "times", "probability", "branches by server", box=None)
+    rows = []
     for number, group in enumerate(groups):
         for k in range(start[number + 1] - start[number]):
             chance, row = plan.theta[start[number] + k], group.lines.part[k]
             if chance > 1e-9:
                 parts = " + ".join(f"{int((row[:-1] == p).sum())}" for p in range(int(row.max()) + 1))
                 end = "" if row[-1] == 0 else ", ends away"
-                table.add_row(str(number), str(len(group.subgraphs)), f"{chance:.3f}", parts + end)
-    if len(groups):
-        out.print(table)
+                rows.append((number, len(group.subgraphs), f"{chance:.3f}", parts + end))
+    if rows:
+        show(("sub-graph", "times", "probability", "branches by server"), rows)
 
 
 def _print_layout(plan: LayoutPlan) -> None:
     layout = plan.program.layout
-    table = Table("resource", "busy", "waits ms", box=None)
     names = [*layout.links, *(group.name for group in layout.groups)]
-    for name, load, wait in zip(names, plan.load, plan.wait_s, strict=True):
-        table.add_row(name, f"{load:.1%}", f"{1e3 * wait:.3g}")
-    out.print(table)
+    found = zip(names, plan.load, plan.wait_s, strict=True)
+    rows = ((name, f"{load:.1%}", f"{1e3 * wait:.3g}") for name, load, wait in found)
+    show(("resource", "busy", "waits ms"), rows)
     out.print(
         f"forecast {1e3 * plan.mean_s:.4g} ms; {plan.program.variables} probabilities; "
         f"certified gap {plan.gap:.1%}"

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from edgewise.cli.extras import extra
+from edgewise.cli.output import err, note, out, show
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError
 
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 TASK = "detection"  # of the networks that come with edgewise
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-out = Console()
-err = Console(stderr=True)
 
 
 def profile(
@@ -144,24 +140,23 @@ def _progress() -> Progress:
 
 
 def _show(measured: Measurement, variant: dict[str, Any]) -> None:
-    table = Table(
-        "size", "batch", "runs", "median ms", "16-84 % ms", "p95 ms", "fitted ms", "error", box=None
-    )
-    for point, error in zip(measured.points, measured.fit.errors, strict=True):
-        table.add_row(
-            "–" if point.side is None else str(point.side),
-            str(point.batch),
-            str(point.runs),
+    rows = [
+        (
+            "–" if point.side is None else point.side,
+            point.batch,
+            point.runs,
             f"{1e3 * point.median_s:.2f}",
             f"{1e3 * point.low_s:.2f} … {1e3 * point.high_s:.2f}",
             f"{1e3 * point.p95_s:.2f}",
             f"{1e3 * point.median_s * (1 + error):.2f}",
             f"{100 * error:+.1f} %",
         )
-    out.print(table)
+        for point, error in zip(measured.points, measured.fit.errors, strict=True)
+    ]
+    show(("size", "batch", "runs", "median ms", "16-84 % ms", "p95 ms", "fitted ms", "error"), rows)
     out.print("\n".join(_lines(measured, variant)), highlight=False, markup=False, soft_wrap=True)
-    for note in measured.notes:
-        out.print(f"[yellow]note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
+    for each in measured.notes:
+        note([each])
 
 
 def _lines(measured: Measurement, variant: dict[str, Any]) -> Sequence[str]:
@@ -189,8 +184,6 @@ def _write(catalog: Path, model: dict[str, Any], variant: dict[str, Any], unknow
     from edgewise.profiling import entries
 
     kept = entries.write(catalog, model, variant)
-    notes = ["the accuracy is not known and written as 0; set --accuracy"] if unknown else []
-    notes += [] if kept else [f"{catalog}: comments were lost"]
-    for note in notes:
-        err.print(f"[yellow]note:[/yellow] {escape(note)}", highlight=False, soft_wrap=True)
+    note(["the accuracy is not known and written as 0; set --accuracy"] if unknown else [])
+    note([] if kept else [f"{catalog}: comments were lost"])
     err.print(f"catalog: [bold]{escape(str(catalog))}[/bold]", highlight=False, soft_wrap=True)

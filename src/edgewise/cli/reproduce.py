@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from edgewise.cli.output import err, out, show
 from edgewise.cli.places import check_file, check_folder
 from edgewise.reproduce.place import LOOKS, results_folder
 from edgewise.reproduce.seeds import TEST, parse_seeds
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # What measures and draws is slow to import; each command imports what it needs.
 app = typer.Typer()
-out = Console()
-err = Console(stderr=True)
 
 _COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow", "not_in_quick": "dim"}
 
@@ -89,10 +87,7 @@ def looks() -> None:
     if not found:
         out.print(f"no looks yet: {results_folder() / LOOKS} does not exist or is empty")
         return
-    table = Table("time", "what", "commit", "version", "seeds", "claims", box=None)
-    for look in found:
-        table.add_row(*(escape(text) for text in _look_row(look)))
-    out.print(table)
+    show(("time", "what", "commit", "version", "seeds", "claims"), map(_look_row, found))
 
 
 @app.command(epilog="Example: edgewise freeze three-tier")
@@ -118,27 +113,19 @@ def freeze(
 def _print_known() -> None:
     from edgewise.reproduce import run as runs
 
-    table = Table("name", "claims", "seeds (quick)", "paper", box=None)
-    for what in runs.registered().values():
-        table.add_row(
-            what.name, str(len(what.claims)), f"{what.seeds[0]} ({what.seeds[1]})", escape(what.paper)
-        )
-    out.print(table)
+    known = runs.registered().values()
+    rows = ((w.name, len(w.claims), f"{w.seeds[0]} ({w.seeds[1]})", w.paper) for w in known)
+    show(("name", "claims", "seeds (quick)", "paper"), rows)
 
 
 def _print_report(report: Report) -> None:
-    table = Table("claim", "statement", title=report.paper, box=None)
-    table.add_column("method")
-    for heading in ("estimate", "95 % interval", "n", "status"):
-        table.add_column(heading, no_wrap=True)
+    rows = []
     for claim in report.claims:
         estimate = "–" if claim.estimate is None else f"{claim.estimate:.5g}"
         interval = "–" if claim.ci is None else f"{claim.ci[0]:.5g} … {claim.ci[1]:.5g}"
-        status = f"[{_COLOURS[claim.status]}]{claim.status}[/]"
-        table.add_row(
-            claim.id, escape(claim.statement), claim.method, estimate, interval, str(claim.n), status
-        )
-    out.print(table)
+        status = Text(claim.status, _COLOURS[claim.status])
+        rows.append((claim.id, claim.statement, claim.method, estimate, interval, claim.n, status))
+    show(("claim", "statement", "method", "estimate", "95 % interval", "n", "status"), rows, report.paper)
     counts = [
         f"{count} {status}"
         for status in _COLOURS

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from edgewise import policies
 from edgewise.cli.extras import extra
-from edgewise.cli.notes import note
+from edgewise.cli.output import err, note, out, show
 from edgewise.cli.places import check_folder
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from edgewise.runtime.pipelines.meta import MetaStore
 
 app = typer.Typer(rich_markup_mode="rich")
-out = Console()
-err = Console(stderr=True)
 DATABASE = "streams.db"
 READ_TEXT = "read-text"  # a scenario that is written when it is asked for, with its frames
 SPLIT = ("nona-queues", "whole-least-loaded")
@@ -204,23 +200,24 @@ def show_pipelines(state: Path) -> bool:
     from edgewise.runtime.pipelines.meta import MetaStore
 
     meta = MetaStore(_database(state))
-    nodes = Table("node", "free MB", "tasks", "busy", "seen s ago", box=None)
     now_s = time.time()
-    for node in meta.nodes():
-        nodes.add_row(node.name, f"{node.free_bytes / 1e6:.0f}", str(node.tasks), f"{node.busy:.2f}",
-                      f"{now_s - node.seen_s:.0f}")  # fmt: skip
-    links = Table("link", "state", "bandwidth Mbit/s", "carries Mbit/s", box=None)
-    for link in meta.links():
-        links.add_row(f"{link.one}-{link.other}", "up" if link.up else "down",
-                      f"{link.bandwidth_bps / 1e6:.3f}", f"{link.rate_bps / 1e6:.3f}")  # fmt: skip
-    out.print(nodes, links, sep="\n\n")
+    nodes = (
+        (n.name, f"{n.free_bytes / 1e6:.0f}", n.tasks, f"{n.busy:.2f}", f"{now_s - n.seen_s:.0f}")
+        for n in meta.nodes()
+    )
+    show(("node", "free MB", "tasks", "busy", "seen s ago"), nodes)
+    links = (
+        (f"{x.one}-{x.other}", "up" if x.up else "down", _mbps(x.bandwidth_bps), _mbps(x.rate_bps))
+        for x in meta.links()
+    )
+    show(("link", "state", "bandwidth Mbit/s", "carries Mbit/s"), links)
     for job in meta.jobs():
         out.print(f"\npipeline {job.number} [bold]{escape(job.name)}[/bold]: {job.state}")
         for task in meta.tasks(job.number):
             out.print(f"  {task.name} on {task.node}: {task.frames} frames, {1e3 * task.time_s:.1f} ms each")
         for flow in meta.flows(job.number):
-            out.print(f"  {flow.edge} over {flow.links}: {flow.rate_bps / 1e6:.3f} Mbit/s of "
-                      f"{flow.allowed_bps / 1e6:.3f}")  # fmt: skip
+            rates = f"{_mbps(flow.rate_bps)} Mbit/s of {_mbps(flow.allowed_bps)}"
+            out.print(f"  {flow.edge} over {flow.links}: {rates}")
     return True
 
 
@@ -275,24 +272,26 @@ def _show(
     title: str,
     alone_s: Mapping[str, float] | None = None,
 ) -> None:
-    tasks = Table(
-        "task", "node", "profiled here ms", "on the node ms", title=f"{rates.name}: {title}", box=None
+    alone = {} if alone_s is None else {name: f"{1e3 * time_s:.1f}" for name, time_s in alone_s.items()}
+    tasks = (
+        (name, node, alone.get(name, ""), f"{1e3 * rates.busy_s[name]:.1f}")
+        for name, node in rates.nodes.items()
     )
-    for name, node in rates.nodes.items():
-        alone = "" if alone_s is None else f"{1e3 * alone_s[name]:.1f}"
-        tasks.add_row(name, node, alone, f"{1e3 * rates.busy_s[name]:.1f}")
-    out.print(tasks)
-    flows = Table("flow", "links", "allowed Mbit/s", "planned Mbit/s", "measured Mbit/s", box=None)
+    show(("task", "node", "profiled here ms", "on the node ms"), tasks, f"{rates.name}: {title}")
+    flows = []
     for flow in rates.flows:
         way = ", ".join("-".join(names[node] for node in ends[link]) for link in flow.path)
-        figures = (flow.allowed_bps, flow.planned_bps, flow.measured_bps)
-        flows.add_row(flow.edge, way, *(f"{bps / 1e6:.3f}" for bps in figures))
-    out.print(flows)
+        flows.append((flow.edge, way, *map(_mbps, (flow.allowed_bps, flow.planned_bps, flow.measured_bps))))
+    show(("flow", "links", "allowed Mbit/s", "planned Mbit/s", "measured Mbit/s"), flows)
     error = rates.measured_fps / rates.planned_fps - 1 if rates.planned_fps > 0 else float("nan")
     out.print(
         f"throughput: planned [bold]{rates.planned_fps:.2f}[/bold], measured "
         f"[bold]{rates.measured_fps:.2f}[/bold] frames/s ({100 * error:+.1f} %)"
     )
+
+
+def _mbps(bps: float) -> str:
+    return f"{bps / 1e6:.3f}"
 
 
 def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: int) -> None:
@@ -317,20 +316,22 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
         model, found.contracted[0], dict(scenario.graphs[0].shapes), folder, names,
         servers=servers, rate_qps=rate, link_bps=program.link_bps, queries=queries,
     )  # fmt: skip
-    table = Table("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error", box=None)
+    rows = []
     for trial in trials:
         means = [float(batch.mean()) for batch in np.array_split(trial.time_s, BATCHES)]
-        table.add_row(
-            escape(trial.policy),
-            _ms(mean_interval(means)),
-            _between(quantile_interval(trial.time_s, 0.99)),
-            "–" if trial.predicted_s is None else f"{1e3 * trial.predicted_s:.2f}",
-            f"{trial.workers.mean():.1f}",
-            f"{trial.sent_bytes / 1e3:.4g}",
-            f"{trial.difference:.0e}",
+        rows.append(
+            (
+                trial.policy,
+                _ms(mean_interval(means)),
+                _between(quantile_interval(trial.time_s, 0.99)),
+                "–" if trial.predicted_s is None else f"{1e3 * trial.predicted_s:.2f}",
+                f"{trial.workers.mean():.1f}",
+                f"{trial.sent_bytes / 1e3:.4g}",
+                f"{trial.difference:.0e}",
+            )
         )
     out.print(f"live: {servers} workers, {queries} queries at {rate:g}/s through the gateway, 95 % intervals")
-    out.print(table)
+    show(("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error"), rows)
     out.print(f"error: of the outputs, to the whole network's; sub-models, state and logs: {folder}")
 
 

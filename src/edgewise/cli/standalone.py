@@ -20,7 +20,7 @@ from edgewise.cli.access import (
     read_token,
 )
 from edgewise.cli.live import Otlp, _import
-from edgewise.cli.notes import note
+from edgewise.cli.output import note
 from edgewise.model.sections import not_run
 
 app = typer.Typer(rich_markup_mode="rich")

@@ -7,15 +7,13 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from edgewise.cli.following import follow
-from edgewise.cli.live import DEFAULT, Folder, _call, out
+from edgewise.cli.live import DEFAULT, Folder, _call
+from edgewise.cli.output import err, out, show
 from edgewise.errors import EdgewiseError
 
 app = typer.Typer(rich_markup_mode="rich")
-err = Console(stderr=True)
 policy_app = typer.Typer(
     no_args_is_help=True, help="The policy of all gateways.", epilog="Example: edgewise policy set closest"
 )
@@ -60,20 +58,12 @@ def show_policy(of: PolicyOf = "streams", folder: Folder = DEFAULT) -> None:
 @policy_app.command("progress", epilog="Example: edgewise policy progress")
 def progress(folder: Folder = DEFAULT) -> None:
     """List the last switches of policies and shadows: how far each is, at which gateway, and what failed."""
-    table = Table("switch", "of", "to", "state", "since", "gateways", "error", box=None)
+    rows = []
     for row in _call(folder, "GET", "/v1/operations"):
         steps = ", ".join(f"{step['gateway']} {step['state']}" for step in row["gateways"])
-        since = f"{time.time() - row['since_s']:.0f} s"
-        table.add_row(
-            str(row["id"]),
-            row["what"],
-            row["policy"] or "none",
-            row["state"],
-            since,
-            steps,
-            row["error"] or "",
-        )
-    out.print(table)
+        since, to = f"{time.time() - row['since_s']:.0f} s", row["policy"] or "none"
+        rows.append((row["id"], row["what"], to, row["state"], since, steps, row["error"] or ""))
+    show(("switch", "of", "to", "state", "since", "gateways", "error"), rows)
 
 
 @shadow_app.command("set", epilog="Example: edgewise shadow set closest")
@@ -96,12 +86,8 @@ def report_shadow(folder: Folder = DEFAULT) -> None:
         out.print("no policy in shadow; set one with edgewise shadow set P")
         return
     for row in found:
-        table = Table(row["gateway"], "", box=None)
-        for name, value in row["answer"].items():
-            table.add_row(
-                name.replace("_", " "), json.dumps(value) if isinstance(value, dict) else str(value)
-            )
-        out.print(table)
+        answer = {name: json.dumps(x) if isinstance(x, dict) else x for name, x in row["answer"].items()}
+        show((row["gateway"], ""), ((name.replace("_", " "), value) for name, value in answer.items()))
 
 
 def _path(of: str) -> str:

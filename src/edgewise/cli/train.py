@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from edgewise.cli.extras import extra
+from edgewise.cli.output import err, out
 from edgewise.cli.places import check_folder
 
 NAME = typer.Option(help="Of the files; by default it says what is trained.")
@@ -20,8 +20,6 @@ app = typer.Typer(
     help="Train a policy and export it as ONNX with its card.",
     epilog="Example: edgewise train aset --scenario full-edge",
 )
-out = Console()
-err = Console(stderr=True)
 
 
 def _trained(what: str, folder: Path, name: str, tensorboard: bool, **options: Any) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from edgewise import api, config, policies, runs
-from edgewise.cli.notes import note
+from edgewise.cli.output import err, note, out
+from edgewise.cli.output import show as show_table
 from edgewise.cli.plans import print_plan
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
@@ -25,8 +25,6 @@ from edgewise.report.schema import WORK
 from edgewise.reproduce import seeds as splits
 
 app = typer.Typer(rich_markup_mode="rich")
-out = Console()
-err = Console(stderr=True)
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
 SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
@@ -126,12 +124,12 @@ def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: Se
     out.print(f"[bold]{escape(loaded.name)}[/bold]: {escape(loaded.description)}")
     nodes, sites = len(loaded.topology.nodes), len(loaded.topology.sites)
     out.print(f"{loaded.duration_s:g} s; {nodes} nodes, {sites} sites")
-    table = Table("work", "decision", "policy", "others", box=None)
+    rows = []
     for work in loaded.spec.holds:
         for decision, name in (chosen if work == decided else runs.defaults(loaded, work)).items():
             others = [each for each in runs.names(loaded, work, decision) if each != name]
-            table.add_row(work, decision, name, ", ".join(others))
-    out.print(table)
+            rows.append((work, decision, name, ", ".join(others)))
+    show_table(("work", "decision", "policy", "others"), rows)
     if "graphs" in loaded.spec.holds:
         print_plan(loaded, (chosen if decided == "graphs" else runs.defaults(loaded, "graphs"))["split"])
 
@@ -140,10 +138,8 @@ def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: Se
 def scenarios() -> None:
     """List the shipped scenarios, by the work that they hold."""
     forms = [config.scenario_form(name) for name in config.shipped_scenarios()]
-    table = Table("scenario", "holds", "what", box=None)
-    for form in sorted(forms, key=lambda form: form.holds):
-        table.add_row(form.name, ", ".join(form.holds), form.description)
-    out.print(table)
+    rows = [(form.name, ", ".join(form.holds), form.description) for form in forms]
+    show_table(("scenario", "holds", "what"), sorted(rows, key=lambda row: row[1]))
 
 
 @app.command(name="policies", epilog="Example: edgewise policies orchestrate")
@@ -167,11 +163,8 @@ def list_policies(
     if as_json:
         return print(json.dumps(rows, indent=1))
     for work, each in kinds:
-        table = Table("policy", "what", box=None, title=f"{each} ({work})", title_justify="left")
-        for row in rows:
-            if (row["of"], row["decision"]) == (work, each):
-                table.add_row(row["policy"], row["what"])
-        out.print(table)
+        mine = [(row["policy"], row["what"]) for row in rows if (row["of"], row["decision"]) == (work, each)]
+        show_table((f"{each} ({work})", "what"), mine)
 
 
 @app.command(epilog="Example: edgewise schema > scenario.schema.json")
@@ -295,11 +288,11 @@ def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
     measure = result.measures[0]
     unit = "points" if measure.share else "%"
     what = f"difference of {measure.heading.removesuffix(' %')} ({unit})"
-    table = Table("policy", "against", what, "95 % interval", "p (Holm)", "verdict")
+    shown = []
     for row in rows:
         ends = (
             None if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
         )
         p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
-        table.add_row(row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict)
-    out.print(table)
+        shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
+    show_table(("policy", "against", what, "95 % interval", "p (Holm)", "verdict"), shown)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from edgewise.cli.output import err, out
 from edgewise.errors import RunError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ FORCE_S = 10.0  # to drain, where no controller sees to it
 DOWN_S = 60.0  # ending takes what draining and killing take, twice over
 FAILED = "failed"  # a process: it ends again and again before it serves
 UP = "edgewise up"  # as one of those that still run
-out, err = Console(), Console(stderr=True)
 
 
 class Waiting:
