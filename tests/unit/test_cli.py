@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from edgewise.cli import app
+from edgewise import policies
+from edgewise.cli import PANELS, app
 from in_process import edgewise
+
+ROOT = Path(__file__).parents[2]
 
 
 def process(*arguments, cwd):
@@ -185,6 +189,52 @@ def test_the_reference_has_every_flag_and_no_other():
             known |= names
     assert missing == []
     assert set(re.findall(r"--[a-z-]+", blocks)) - known == set()
+
+
+def test_help_shows_every_command_in_a_group(tmp_path):
+    named = " ".join(PANELS.values()).split()
+    assert sorted(named) == sorted(get_command(app).commands)
+    text = edgewise("--help", cwd=tmp_path).stdout
+    for panel, names in PANELS.items():
+        shown = text.split(f"─ {panel} ─")[1].split("╰")[0]
+        assert all(re.search(rf"│ {name} ", shown) for name in names.split()), panel
+
+
+def shown_commands():
+    """Every line of a shell block in README and documentation that calls edgewise, whole."""
+    for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        if file.name == "cli.md":
+            continue  # usages, which the tests above compare with the flags there are
+        for block in re.findall(r"```(?:sh|bash|shell)?\n(.*?)```", file.read_text(), re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                if found := re.match(r"\s*(?:sudo )?edgewise (.*)", line):
+                    yield pytest.param(found[1], id=f"{file.relative_to(ROOT)}: {found[1][:60]}")
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_that_the_documentation_shows_are_understood(line):
+    """Arguments and flags are parsed as when the command is run."""
+    words = shlex.split(re.split(r" [&|>] ?|;|&$", line)[0], comments=True)
+    command, context = get_command(app), None
+    while hasattr(command, "commands"):
+        context = command.context_class(command, parent=context, info_name="edgewise")
+        command = command.get_command(context, words.pop(0))
+        assert command is not None, line
+    command.make_context("edgewise", words, parent=context)
+
+
+def test_policies_are_listed_by_decision(tmp_path):
+    rows = json.loads(edgewise("policies", "--json", cwd=tmp_path).stdout)
+    assert {row["decision"] for row in rows} == set(policies.DECISIONS)
+    assert all(row["what"].endswith(".") for row in rows), [
+        row for row in rows if not row["what"].endswith(".")
+    ]
+    kinds = {(row["decision"], row["of"]) for row in rows}
+    assert ("dispatch", "streams") in kinds and ("dispatch", "services") in kinds
+    named = [row["policy"] for row in rows if row["decision"] == "defer"]
+    assert named == policies.names("defer")
+    shown = edgewise("policies", "defer", cwd=tmp_path).stdout
+    assert "horizon" in shown and "least-impedance" not in shown
 
 
 def test_the_lists_name_scenarios_of_both_kinds(tmp_path):
