@@ -18,7 +18,15 @@ from edgewise.policies.split import contract
 from edgewise.profiling.cut import cut
 from edgewise.profiling.dags import task_graph
 from edgewise.runtime import http
-from edgewise.runtime.clients.split_trial import TASK, VARIANT, draw_inputs, live_scenario, running, try_split
+from edgewise.runtime.clients.split_trial import (
+    TASK,
+    VARIANT,
+    TrialSetting,
+    draw_inputs,
+    live_scenario,
+    running,
+    try_split,
+)
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry
@@ -117,7 +125,9 @@ def test_real_weights_as_an_ensemble(tmp_path):
         pytest.skip("rapidocr-onnxruntime is not installed")
     shapes = {"large/x": [1, 3, 64, 64], "small/x": [1, 3, 64, 64]}
     small = contract(task_graph(model, "ensemble", shapes))
-    (trial,) = try_split(model, small, shapes, tmp_path, ["equal"], servers=2, rate_qps=20.0, queries=8)
+    (trial,) = try_split(
+        model, small, shapes, tmp_path, ["equal"], TrialSetting(servers=2, rate_qps=20.0, queries=8)
+    )
     assert trial.difference < 1e-4
     assert trial.workers.tolist() == [2.0] * 8
     assert trial.time_s.min() > 0 and trial.predicted_s > 0

@@ -304,7 +304,7 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
 
     check_folder("--state", folder)
     with extra("live", "run"):
-        from edgewise.runtime.clients.split_trial import try_split
+        from edgewise.runtime.clients.split_trial import TrialSetting, try_split
     found = splitting(scenario)
     program, model = found.program, found.models[0]
     if not isinstance(program, SplitProgram):
@@ -314,7 +314,7 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
     servers, rate = program.servers, float(program.rates_qps[0])
     trials = try_split(
         model, found.contracted[0], dict(scenario.graphs[0].shapes), folder, names,
-        servers=servers, rate_qps=rate, link_bps=program.link_bps, queries=queries,
+        TrialSetting(servers, rate, program.link_bps, queries),
     )  # fmt: skip
     rows = []
     for trial in trials:

@@ -76,18 +76,31 @@ class Trial:
     difference: float
 
 
+@dataclass(frozen=True, slots=True)
+class TrialSetting:
+    """What a live trial runs.
+
+    Attributes:
+        servers: workers, each a process.
+        rate_qps, queries: Poisson queries of each policy.
+        link_bps: capacity that the formula assumes between workers.
+        seed: of arrivals and inputs.
+    """
+
+    servers: int = 3
+    rate_qps: float = 10.0
+    link_bps: float = 1e10
+    queries: int = 200
+    seed: int = 0
+
+
 def try_split(
     model: onnx.ModelProto,
     small: Contraction,
     shapes: Mapping[str, Sequence[int]],
     folder: Path,
     policies: Sequence[str],
-    *,
-    servers: int = 3,
-    rate_qps: float = 10.0,
-    link_bps: float = 1e10,
-    queries: int = 200,
-    seed: int = 0,
+    setting: TrialSetting,
 ) -> list[Trial]:
     """Run a network live under split policies in turn.
 
@@ -95,28 +108,27 @@ def try_split(
         model, small: the network and its contracted graph.
         shapes: of inputs with free axes.
         folder: for the sub-models, and the live system's state and logs.
-        servers: workers, each a process.
-        link_bps: capacity that the formula assumes between workers.
     Raises:
         RunError: the live system does not start, or refuses a query.
     """
-    home = folder / f"{VARIANT}{SUFFIX}"
+    home, rate_qps = folder / f"{VARIANT}{SUFFIX}", setting.rate_qps
     pieces = cut(model, small.members, shapes)
-    about = describe(model, small.graph, pieces, power_ops=POWER_OPS, link_bps=link_bps, rate_qps=rate_qps)
+    about = describe(
+        model, small.graph, pieces, power_ops=POWER_OPS, link_bps=setting.link_bps, rate_qps=rate_qps
+    )
     write_split(home, model, pieces, about)
     whole = OnnxModel(VARIANT, home / WHOLE)
-    inputs = draw_inputs(whole, shapes, seed)
+    inputs = draw_inputs(whole, shapes, setting.seed)
     expected = whole.run(InferRequest(inputs)).outputs
     about = about.with_seconds(asyncio.run(_calibrated(home, about, inputs)))
+    gaps_s = _gaps(rate_qps, setting.queries + WARM, setting.seed)
     found = []
     for policy in policies:
         about = replace(about, policy=policy)
         write_about(home, about)
         shutil.rmtree(folder / policy, ignore_errors=True)
-        answers = asyncio.run(
-            _measured(folder, policy, servers, _gaps(rate_qps, queries + WARM, seed), inputs, seed)
-        )
-        found.append(_judged(about, servers, answers[WARM:], expected))
+        answers = asyncio.run(_measured(folder, policy, setting.servers, gaps_s, inputs, setting.seed))
+        found.append(_judged(about, setting.servers, answers[WARM:], expected))
     return found
 
 

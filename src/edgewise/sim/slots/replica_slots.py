@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import inner, kernel
@@ -108,56 +108,46 @@ def goes_on(system: System, x: ReplicaBatch, world: int, stations: Ints, slots: 
     return True
 
 
-@kernel(allocates=False, nogil=True)
-def pass_by_rule(
-    system: System,
-    seen: ReplicaView,
-    truth: Truth,
-    first: int,
-    end: int,
-    slots: Ints,
-    until: int,
-    memory: Any,
-    stations: Ints,
-    wrong: Ints,
-) -> None:
-    """`passing` for the shipped rules, cached on disk.
+class Span(NamedTuple):
+    """Slots that some worlds are to pass.
 
-    Args:
+    Attributes:
         first, end: worlds first … end - 1 pass.
         slots: (W,) next slot of each world; advanced.
         until: the first slot not to pass; a world also stops where a queue may overflow.
-        memory: of the rule.
+        memory: of who decides.
         stations: (W, B) for its decisions.
         wrong: (W,) 1 where a decision was not possible; that world stops.
     """
+
+    first: int
+    end: int
+    slots: Ints
+    until: int
+    memory: Any
+    stations: Ints
+    wrong: Ints
+
+
+@kernel(allocates=False, nogil=True)
+def pass_by_rule(system: System, seen: ReplicaView, truth: Truth, span: Span) -> None:
+    """`passing` for the shipped rules, cached on disk."""
     p, x = held(system), held(ReplicaBatch(seen, truth))
-    for world in range(first, end):
-        while slots[world] < until and has_room(x.truth, world):
-            rule_at_sites(p, x.seen, world, memory, stations[world])
-            if not goes_on(p, x, world, stations[world], slots, wrong):
+    for world in range(span.first, span.end):
+        while span.slots[world] < span.until and has_room(x.truth, world):
+            rule_at_sites(p, x.seen, world, span.memory, span.stations[world])
+            if not goes_on(p, x, world, span.stations[world], span.slots, span.wrong):
                 break
 
 
 @kernel(allocates=False, nogil=True)
-def pass_by_weights(
-    system: System,
-    seen: ReplicaView,
-    truth: Truth,
-    first: int,
-    end: int,
-    slots: Ints,
-    until: int,
-    memory: Any,
-    stations: Ints,
-    wrong: Ints,
-) -> None:
+def pass_by_weights(system: System, seen: ReplicaView, truth: Truth, span: Span) -> None:
     """`passing` for weights, cached on disk; see `pass_by_rule`."""
     p, x = held(system), held(ReplicaBatch(seen, truth))
-    for world in range(first, end):
-        while slots[world] < until and has_room(x.truth, world):
-            weights_at_sites(p, x.seen, world, memory, stations[world])
-            if not goes_on(p, x, world, stations[world], slots, wrong):
+    for world in range(span.first, span.end):
+        while span.slots[world] < span.until and has_room(x.truth, world):
+            weights_at_sites(p, x.seen, world, span.memory, span.stations[world])
+            if not goes_on(p, x, world, span.stations[world], span.slots, span.wrong):
                 break
 
 
@@ -176,23 +166,12 @@ def _passing(decide: Callable[..., int]) -> Callable[..., None]:
     decide_at_sites = at_sites(decide)
 
     @kernel(allocates=False, nogil=True, cache=False)
-    def pass_deciding(
-        system: System,
-        seen: ReplicaView,
-        truth: Truth,
-        first: int,
-        end: int,
-        slots: Ints,
-        until: int,
-        memory: Any,
-        stations: Ints,
-        wrong: Ints,
-    ) -> None:
+    def pass_deciding(system: System, seen: ReplicaView, truth: Truth, span: Span) -> None:
         p, x = held(system), held(ReplicaBatch(seen, truth))
-        for world in range(first, end):
-            while slots[world] < until and has_room(x.truth, world):
-                decide_at_sites(p, x.seen, world, memory, stations[world])
-                if not goes_on(p, x, world, stations[world], slots, wrong):
+        for world in range(span.first, span.end):
+            while span.slots[world] < span.until and has_room(x.truth, world):
+                decide_at_sites(p, x.seen, world, span.memory, span.stations[world])
+                if not goes_on(p, x, world, span.stations[world], span.slots, span.wrong):
                     break
 
     return pass_deciding

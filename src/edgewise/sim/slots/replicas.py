@@ -37,6 +37,7 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_slots import (
+    Span,
     pass_all,
     passing,
     scale_all,
@@ -233,7 +234,7 @@ class ReplicaWorlds:
         ends = np.linspace(0, worlds, min(self._threads, worlds) + 1).astype(np.int64).tolist()
 
         def pass_some(first: int, end: int) -> None:
-            run(self.system, *self.state, first, end, *arguments)
+            run(self.system, *self.state, Span(first, end, *arguments))
 
         with ThreadPoolExecutor(len(ends)) as pool:
             list(pool.map(pass_some, ends[:-1], ends[1:]))
