@@ -219,6 +219,7 @@ WORK = {
             _share("success_by_application", "app %"),
             _share("failed", "failed %"),
             _share("rejected", "rejected %"),
+            Measure("queries", "queries", digits=0),
         ),
         SHARES,
         ("ok", "queries"),
