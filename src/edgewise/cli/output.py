@@ -25,7 +25,9 @@ def show(
     headings: Iterable[str], rows: Iterable[Sequence[Any]], title: str | None = None, console: Console = out
 ) -> None:
     """Print a table; cells are taken as they are, without markup."""
-    table = Table(*headings, box=None, title=title)
+    table = Table(box=None, title=title)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")  # a name that is cut names nothing
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     console.print(table)

@@ -265,10 +265,11 @@ def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as
 
 
 def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]]) -> None:
-    table = Table(title=f"scenario {result.scenario.name}, means over seeds", caption=_about(result))
-    table.add_column("policy", no_wrap=True)
+    title = f"scenario {result.scenario.name}, means over seeds"
+    table = Table(title=title, caption=_about(result), box=None, padding=(0, 1, 0, 0))
+    table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
     for heading in (*(measure.heading for measure in result.measures), "runs"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for policy in result.policies:
         mine = [row for row in summary if row["policy"] == policy]
         cells = []
@@ -287,7 +288,6 @@ def _about(result: api.Result) -> str:
 def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
     measure = result.measures[0]
     unit = "points" if measure.share else "%"
-    what = f"difference of {measure.heading.removesuffix(' %')} ({unit})"
     shown = []
     for row in rows:
         ends = (
@@ -295,4 +295,8 @@ def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
         )
         p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
         shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
-    show_table(("policy", "against", what, "95 % interval", "p (Holm)", "verdict"), shown)
+    show_table(
+        ("policy", "against", f"difference ({unit})", "95 % interval", "p (Holm)", "verdict"),
+        shown,
+        measure.heading.removesuffix(" %"),
+    )
