@@ -13,11 +13,11 @@ import asyncio
 import io
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 from urllib.parse import quote
 
@@ -80,50 +80,33 @@ class _Exact(pickle.Pickler):
         return NotImplemented
 
 
-class Child:
-    """Compiles what policies need; arguments as of `try_out`."""
+async def compiled(
+    wanted: Sequence[Wanted], world: World, services: Services | None, told: Callable[[], None]
+) -> None:
+    """Have the cache on disk hold what policies need; `told` is called before a child is started.
 
-    def __init__(self, wanted: Sequence[Wanted], world: World, services: Services | None) -> None:
-        asked = io.BytesIO()
-        _Exact(asked).dump((wanted, world, services))
-        self._asked = asked.getvalue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "edgewise.runtime.compiling"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-
-    def wait(self) -> None:
-        """Wait for its end, however long that takes.
-
-        Raises:
-            PolicyError: a policy cannot be used.
-        """
-        _, said = self._process.communicate(self._asked)
-        if status := self._process.returncode:
-            lines = said.decode(errors="replace").strip().splitlines()
-            raise PolicyError(lines[-1] if lines else f"their compiler ended with status {status}")
-
-    def end(self) -> None:
-        """Compile no more; what was compiled stays in the cache."""
-        self._process.kill()
-
-
-async def compiled(wanted: Wanted, world: World, services: Services | None, told: Callable[[], None]) -> None:
-    """Have the cache on disk hold what a policy needs; `told` is called before a child is started.
+    However long that takes; what was compiled when this is cancelled stays in the cache.
 
     Raises:
-        PolicyError: the policy cannot be used.
+        PolicyError: a policy cannot be used.
     """
-    if not missing([wanted]):
+    if not (lacking := missing(wanted)):
         return
     told()
-    child = Child([wanted], world, services)
+    asked = io.BytesIO()
+    _Exact(asked).dump((lacking, world, services))
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "edgewise.runtime.compiling",
+        stdin=PIPE, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
+    )  # fmt: skip
     try:
-        await asyncio.to_thread(child.wait)
+        _, said = await child.communicate(asked.getvalue())
     except asyncio.CancelledError:
-        child.end()
+        child.kill()
         raise
+    if child.returncode:
+        lines = said.decode(errors="replace").strip().splitlines()
+        raise PolicyError(lines[-1] if lines else f"their compiler ended with status {child.returncode}")
 
 
 def needed_by(scenario: Scenario, used: Sequence[str], told: Callable[[], None]) -> None:
@@ -138,14 +121,7 @@ def needed_by(scenario: Scenario, used: Sequence[str], told: Callable[[], None])
     wanted = [*((STREAMS, name) for name in used), (JOBS, job_starts.POLICY)]
     if services is not None:
         wanted += [(REQUESTS, services.spec.dispatch), (REPLICAS, services.spec.orchestrate)]
-    if lacking := missing(wanted):
-        told()
-        child = Child(lacking, World.build(scenario.catalog, scenario.topology), services)
-        try:
-            child.wait()
-        except KeyboardInterrupt:
-            child.end()
-            raise
+    asyncio.run(compiled(wanted, World.build(scenario.catalog, scenario.topology), services, told))
 
 
 def _mark(wanted: Wanted) -> Path:

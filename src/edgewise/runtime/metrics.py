@@ -108,28 +108,23 @@ class WorkerMetrics:
 
 
 class GatewayMetrics(Collector):
-    """What a gateway's session knows, by task and by worker, at the moment of asking."""
+    """What a gateway's session knows, by task and by worker, at the moment of asking.
+
+    Attributes:
+        delays: of the answers of each worker, by its number.
+        retries: queries that went to a second worker.
+    """
 
     def __init__(self, session: Session, upstreams: Sequence[Upstream]) -> None:
         self._session, self._upstreams = session, upstreams
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        self._delays = ThreadHistogram(
+        self.delays = ThreadHistogram(
             "edgewise_query_delay_seconds", "From a query's arrival to its answer.", DELAYS_S, "worker",
             session.world.worker_names,
         )  # fmt: skip
-        self.registry.register(self._delays)
-        self._retries = Counter(
-            "edgewise_retries", "Queries sent to a second worker.", registry=self.registry
-        )
-
-    def answered(self, worker: int, delay_s: float) -> None:
-        """A worker answered a query."""
-        self._delays.note(delay_s, worker)
-
-    def retried(self) -> None:
-        """A query goes to a second worker."""
-        self._retries.inc()
+        self.registry.register(self.delays)
+        self.retries = Counter("edgewise_retries", "Queries sent to a second worker.", registry=self.registry)
 
     def collect(self) -> Iterable[Metric]:
         """Every family, filled from the session; by task, for streams have names of their clients' choice."""
@@ -165,25 +160,21 @@ class ServiceMetrics(Collector):
     Args:
         core: counts.
         registry: the gateway's.
+    Attributes:
+        delays: of the answers of each service, by its number.
     """
 
     def __init__(self, core: Dispatching, registry: CollectorRegistry) -> None:
         self._core = core
         registry.register(self)
-        names = core.services.names
-        self._of = {name: s for s, name in enumerate(names)}
-        self._delays = ThreadHistogram(
+        self.delays = ThreadHistogram(
             "edgewise_request_delay_seconds",
             "From a request's arrival to its answer.",
             DELAYS_S,
             "service",
-            names,
+            core.services.names,
         )
-        registry.register(self._delays)
-
-    def answered(self, service: str, delay_s: float) -> None:
-        """A replica answered a request."""
-        self._delays.note(delay_s, self._of[service])
+        registry.register(self.delays)
 
     def collect(self) -> Iterable[Metric]:
         """Every family, filled from the counts."""

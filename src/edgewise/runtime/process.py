@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -41,7 +42,7 @@ from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import Process, Store, from_json
+from edgewise.runtime.store import Process, Store, from_fields
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.emulation import SlowModel, Ways
@@ -278,6 +279,6 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
 
 
 if __name__ == "__main__":
-    wanted = from_json(sys.stdin.read())
+    wanted = from_fields(json.loads(sys.stdin.read()))
     with last_words(Path(sys.argv[1]), wanted.name):
         main(Path(sys.argv[1]), wanted)

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from edgewise.runtime.sqlite import Database, StoreError, open_copy, telling
 
 SCHEMA = """
@@ -179,7 +181,8 @@ class Store(Database):
                     continue
                 self.run("UPDATE process SET wanted = 1 WHERE name = ?", (process.name,))
                 self.run(
-                    "INSERT INTO successor (name, process) VALUES (?, ?)", (process.name, as_json(process))
+                    "INSERT INTO successor (name, process) VALUES (?, ?)",
+                    (process.name, json.dumps(asdict(process))),
                 )
 
     def _write(self, p: Process) -> None:
@@ -218,6 +221,10 @@ class Store(Database):
             for name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures, old in rows
         ]  # fmt: skip
 
+    def process(self, name: str) -> Running | None:
+        """The process of a name."""
+        return next((running for running in self.processes() if running.process.name == name), None)
+
     def started(self, name: str, handle: str | None, failures: int) -> None:
         """A process was started (`handle`), or has ended (None)."""
         self.run(
@@ -226,12 +233,17 @@ class Store(Database):
             (handle, failures, time.time(), name),
         )
 
+    def moved(self, gateway: str) -> dict[str, Any]:
+        """Workers that an operator gave another address in a gateway, and where they are for it."""
+        found: dict[str, Any] = self.get(f"moved {gateway}", {})
+        return found
+
     # successors: beside a process with other settings until they serve
 
     def successor(self, name: str) -> tuple[Process, str | None] | None:
         """What shall take a process's place, and its handle once it was started."""
         found = self.rows("SELECT process, handle FROM successor WHERE name = ?", (name,))
-        return (from_json(found[0][0]), found[0][1]) if found else None
+        return (from_fields(json.loads(found[0][0])), found[0][1]) if found else None
 
     def successor_started(self, name: str, handle: str | None) -> None:
         """A successor was started, or has ended."""
@@ -362,16 +374,6 @@ class Store(Database):
         ]  # fmt: skip
 
 
-def as_json(process: Process) -> str:
-    """A process as text, for another process to read."""
-    return json.dumps(asdict(process))
-
-
-def from_json(text: str) -> Process:
-    """A process from its text."""
-    return from_fields(json.loads(text))
-
-
 def from_fields(fields: Mapping[str, Any]) -> Process:
     """A process from its fields, as JSON has them."""
-    return Process(**{**fields, "cores": tuple(fields["cores"])})
+    return msgspec.convert(fields, Process)

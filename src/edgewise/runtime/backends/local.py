@@ -7,16 +7,18 @@ and started with the interpreter otherwise, which takes seconds. It lives on whe
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from edgewise.errors import RunError
 from edgewise.runtime import private
-from edgewise.runtime.store import Process, as_json
+from edgewise.runtime.store import Process
 
 
 class LocalBackend:
@@ -61,7 +63,7 @@ class LocalBackend:
                 )
             assert child.stdin is not None
             with child.stdin as stdin:  # everybody may read a command line
-                stdin.write(as_json(process).encode())
+                stdin.write(json.dumps(asdict(process)).encode())
         except OSError as error:
             raise RunError(f"{process.name}: cannot be started: {error}") from error
         child.returncode = 0  # `alive` reaps it; Popen must not warn

@@ -290,7 +290,7 @@ class Rolling:
         self.store.successor_started(name, handle)
         await self._until_ready(trial, handle, "/v2/health/live")
         self.backend.stop(handle, force=True)
-        former = self._row(name)
+        former = self.store.process(name)
         self.store.successor_started(name, None)
         self.store.succeed(name)
         while former is not None and former.handle and self.backend.alive(former.handle):
@@ -311,7 +311,7 @@ class Rolling:
 
     async def _ready(self, name: str) -> None:
         until_s = time.monotonic() + LOADING_S
-        while (running := self._row(name)) is not None and running.process.wanted:
+        while (running := self.store.process(name)) is not None and running.process.wanted:
             if running.handle and await self._ask(running.process, "/v2/health/ready") is not None:
                 return
             if running.failures >= TRIES:
@@ -331,7 +331,7 @@ class Rolling:
                 view["worker"]
                 for running in self._gateways()
                 for view in await self._ask(running.process, "/v1/admin/workers") or ()
-                if view["worker"] in names & places.keys() - self._moved(running)
+                if view["worker"] in names & places.keys() - self.store.moved(running.process.name).keys()
                 and not (view["up"] and view["url"] == places[view["worker"]])
             ]
             if not missing:
@@ -339,15 +339,8 @@ class Rolling:
             self._go_on(missing[0], until_s, "is not up for every gateway")
             await asyncio.sleep(PAUSE_S)
 
-    def _moved(self, gateway: Running) -> set[str]:
-        """Workers that an operator gave another address in a gateway."""
-        return set(self.store.get(f"moved {gateway.process.name}", {}))
-
     def _go_on(self, name: str, until_s: float, why: str) -> None:
         if self.ending.is_set():
             raise ChangeError("the system ends")
         if time.monotonic() > until_s:
             raise ChangeError(f"{name}: {why} in time; see its log")
-
-    def _row(self, name: str) -> Running | None:
-        return next((r for r in self.store.processes() if r.process.name == name), None)

@@ -107,10 +107,10 @@ class Switching:
         former = self.store.get(setting) or ""
         if name:
             world = world_of(self.store.file.parent)[1]
-            tried = ((KINDS[what], name), world, self.replicas.services)
-            await compiled(*tried, lambda: operation.enter(COMPILING))
+            wanted, services = (KINDS[what], name), self.replicas.services
+            await compiled([wanted], world, services, lambda: operation.enter(COMPILING))
             if what == "replica-policy":  # it decides in this process
-                await asyncio.to_thread(try_out, *tried)
+                await asyncio.to_thread(try_out, wanted, world, services)
         operation.enter(SWITCHING)
         self.store.put(setting, name)
         if what == "replica-policy":
@@ -137,13 +137,13 @@ class Switching:
         told: str | None = None  # the process that has accepted it
         path, until_s = "", time.monotonic() + self.patience_s
         while time.monotonic() < until_s:
-            running = next((r for r in self.store.processes("gateway") if r.process.name == front), None)
+            running = self.store.process(front)
             if running is None or running.handle is None:
                 return step.enter(AT_START)
             asked = ("GET", path, b"") if told == running.handle else ("PUT", f"/v1/admin/{what}", body)
             answer = await self._answer(running.process, *asked)
             if answer is not None and answer.status != 503:
-                found = _read(answer)
+                found: dict[str, Any] = json.loads(answer.body)
                 if answer.status not in (200, 202):
                     return step.enter(FAILED, f"refused: {found.get('error', answer.status)}")
                 told, path = running.handle, f"/v1/admin/operations/{found['id']}"
@@ -153,8 +153,3 @@ class Switching:
                 until_s = time.monotonic() + self.patience_s
             await asyncio.sleep(POLL_S)
         return step.enter(FAILED, f"no answer within {self.patience_s:g} s")
-
-
-def _read(answer: http.Response) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(answer.body)
-    return found

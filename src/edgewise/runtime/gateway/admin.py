@@ -117,11 +117,11 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     if not name:
         session.watch_with(None)
         return
-    tried = ((KINDS[operation.what], name), session.world, services)
-    await compiled(*tried, lambda: operation.enter(COMPILING))
+    wanted = KINDS[operation.what], name
+    await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
     operation.enter(SWITCHING)
     sys.setswitchinterval(HAND_OVER_S)
-    await asyncio.to_thread(try_out, *tried)
+    await asyncio.to_thread(try_out, wanted, session.world, services)
     if operation.what == "request-policy":
         _services(gateway).core.use(
             await asyncio.to_thread(policies.load, "dispatch", name, "requests", True), Limited()

@@ -62,7 +62,7 @@ class Book:
 
     def moves(self) -> dict[str, Move]:
         """Where each worker is that moved in this gateway's earlier life."""
-        found = {} if self._store is None else self._store.get(f"moved {self._gateway}", {})
+        found = {} if self._store is None else self._store.moved(self._gateway)
         return {name: Move(*where) for name, where in found.items()}
 
 

@@ -145,10 +145,6 @@ class Dispatching:
         finally:
             view.site[0, self.site] = NO_HEAD
 
-    def ended_with(self, service: int, outcome: str) -> None:
-        """A request ended; `outcome` is one of `OUTCOMES`."""
-        self.ended[outcome][service] += 1
-
     def measured(
         self, replica: Replica, size_bytes: float, total_s: float, took_s: float, alone: bool
     ) -> None:

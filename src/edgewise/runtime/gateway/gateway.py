@@ -171,7 +171,7 @@ class Gateway:
         self.session.worker_changed(worker, up)
         if up:
             for stream_id in list(self.session.core.refused):
-                self.session.retry_stream(stream_id)
+                self.session.decide_anew(stream_id)
         if self.granting is not None:
             self.granting.settle_all()
         if not up and self.upstreams[worker].silent:
@@ -277,7 +277,7 @@ class Gateway:
                 session.query_lost(worker)
                 worker = other
                 session.query_sent(worker)
-                self.metrics.retried()
+                self.metrics.retries.inc()
             if answer.status in LOST:
                 session.query_unserved(query.stream_id)
             answered = answer.status == 200
@@ -286,7 +286,7 @@ class Gateway:
         finally:
             left_s = max(query.home_s - time.monotonic(), 0.0)
             session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
-        self.metrics.answered(worker, session.clock() - query.sent_s)
+        self.metrics.delays.note(session.clock() - query.sent_s, worker)
         return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
 
     def _elsewhere(self, query: LiveQuery, lost: int) -> int | None:

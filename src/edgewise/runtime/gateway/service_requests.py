@@ -137,7 +137,7 @@ class ServiceRequests:
             if answer.status == 200:
                 delay_s = time.monotonic() - request.received_s
                 outcome = "in_time" if delay_s <= stated_s else "late"
-                self.metrics.answered(name, delay_s)
+                self.metrics.delays.note(delay_s, service)
             elif answer.status in DROPPED:
                 outcome = "dropped"
             return answer
@@ -145,7 +145,7 @@ class ServiceRequests:
             outcome = "dropped" if error.status in DROPPED else "failed"
             raise
         finally:
-            self.core.ended_with(service, outcome)
+            self.core.ended[outcome][service] += 1
 
     async def _serve(self, request: http.HttpRequest, service: int, expires_s: float) -> http.Response:
         """The answer of a replica, or of another one where it is lost."""

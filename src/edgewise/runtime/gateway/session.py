@@ -168,10 +168,6 @@ class Session:
         served.final = True
         return True
 
-    def retry_stream(self, stream_id: int) -> list[Command]:
-        """Ask the core anew about an open stream that it refused."""
-        return [] if self.bound_to(stream_id) is not None else self.decide_anew(stream_id)
-
     def decide_anew(self, stream_id: int) -> list[Command]:
         """Take an open stream off its worker, if it has one, and ask the core again."""
         self._tell(StreamClosed(self.clock(), stream_id))

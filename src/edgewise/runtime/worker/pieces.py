@@ -9,7 +9,6 @@ Every worker of the variant serves all of them (`PieceWorker`), each under its o
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +16,13 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.model.work import TaskGraph
 from edgewise.runtime import http
 from edgewise.runtime.metrics import page
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
@@ -116,15 +116,7 @@ def write_split(folder: Path, model: onnx.ModelProto, pieces: Sequence[Piece], c
 
 def write_about(folder: Path, cut: Cut) -> None:
     """Write how queries are to be split; the sub-models stay."""
-    about = {
-        "network": cut.graph.name,
-        "tasks": [[task.name, task.work_ops, task.memory_bytes] for task in cut.graph.tasks],
-        "edges": [[e.source, e.target, e.size_bytes, e.tensor] for e in cut.graph.edges],
-        "parts": [[p.name, p.task, p.inputs, p.outputs] for p in cut.parts],
-        "inputs": cut.inputs, "outputs": cut.outputs, "power_ops": cut.power_ops,
-        "link_bps": cut.link_bps, "rate_qps": cut.rate_qps, "policy": cut.policy,
-    }  # fmt: skip
-    (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    (folder / ABOUT).write_bytes(msgspec.json.format(msgspec.json.encode(cut)))
 
 
 def read_split(folder: Path) -> Cut:
@@ -134,19 +126,12 @@ def read_split(folder: Path) -> Cut:
         ScenarioError: a file is missing or damaged.
     """
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        graph = TaskGraph(
-            about["network"],
-            tuple(Task(*task) for task in about["tasks"]),
-            tuple(Edge(*edge) for edge in about["edges"]),
-        )
-        parts = tuple(Part(n, task, tuple(ins), tuple(outs)) for n, task, ins, outs in about["parts"])
-        power_ops, link_bps, rate_qps = (float(about[n]) for n in ("power_ops", "link_bps", "rate_qps"))
-        ends = tuple(about["inputs"]), tuple(about["outputs"])
-        found = Cut(graph, parts, *ends, power_ops, link_bps, rate_qps, about["policy"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
+        found = msgspec.json.decode((folder / ABOUT).read_bytes(), type=Cut)
+    except (OSError, ValueError) as error:
         raise ScenarioError(f"{folder / ABOUT}: cannot be read ({error}); write it anew") from error
-    missing = [n for n in (WHOLE, *(f"{p.name}.onnx" for p in parts if p.name)) if not (folder / n).is_file()]
+    missing = [
+        n for n in (WHOLE, *(f"{p.name}.onnx" for p in found.parts if p.name)) if not (folder / n).is_file()
+    ]
     if missing:
         raise ScenarioError(f"{folder / missing[0]}: is missing; cut the network anew")
     return found
