@@ -73,8 +73,8 @@ class _Setting:
 def local_observations(system: System, view: ReplicaView) -> Floats32:
     """(W, B, F) the observation of each site, as tabled above."""
     own = [np.flatnonzero(system.site_of == b) for b in range(system.sites)]
-    most, (w, b), s = max(map(len, own)), view.head.shape, system.services
-    out = np.zeros((w, b, s + 5 + 4 * most), dtype=np.float32)
+    most, (worlds, b), s = max(map(len, own)), view.head.shape, system.services
+    out = np.zeros((worlds, b, s + 5 + 4 * most), dtype=np.float32)
     cells = np.nonzero(view.head >= 0)
     out[(*cells, view.head_service[cells])] = 1.0
     left_s = np.maximum(view.head_deadline_s - view.clock_s[:, None], 0.0)
@@ -84,7 +84,7 @@ def local_observations(system: System, view: ReplicaView) -> Floats32:
     nodes = np.concatenate([view.waiting[:, 1:].sum(axis=2)[:, :, None], _free(system, view)], axis=2)
     for site, rows in enumerate(own):
         out[:, site, s + 4] = len(rows)
-        out[:, site, s + 5 : s + 5 + 4 * len(rows)] = nodes[:, rows].reshape(w, -1)
+        out[:, site, s + 5 : s + 5 + 4 * len(rows)] = nodes[:, rows].reshape(worlds, -1)
     return out
 
 

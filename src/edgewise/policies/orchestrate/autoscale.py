@@ -55,7 +55,7 @@ class Autoscaler(Orchestration):
         self._past = [*self._past, want][-self.stabilisation :]
         want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
         return ReplicaCommands.of_worlds(
-            [self._commands(view, w, now[w].copy(), want[w]) for w in range(view.worlds)]
+            [self._commands(view, world, now[world].copy(), want[world]) for world in range(view.worlds)]
         )
 
     def desired(self, view: ReplicaView, current: Ints) -> Ints:
@@ -67,18 +67,20 @@ class Autoscaler(Orchestration):
         want = np.minimum(want, np.maximum(2 * current, current + 4))
         return np.clip(want, self.least, self.most).astype(np.int64)
 
-    def _commands(self, view: ReplicaView, w: int, now: Ints, want: Ints) -> list[AddReplica | RemoveReplica]:
-        room = view.free_memory_bytes[w, self.system.first_machine[1] :].copy()
+    def _commands(
+        self, view: ReplicaView, world: int, now: Ints, want: Ints
+    ) -> list[AddReplica | RemoveReplica]:
+        room = view.free_memory_bytes[world, self.system.first_machine[1] :].copy()
         commands: list[AddReplica | RemoveReplica] = []
         for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
             for _ in range(int(now[:, s].sum() - want[s])):
-                idle = (view.ready - view.busy)[w, 1:, s]
+                idle = (view.ready - view.busy)[world, 1:, s]
                 n = int(np.lexsort((-idle, -now[:, s]))[0])
                 now[n, s] -= 1
                 room[n] += self.system.service_memory_bytes[s] * (idle[n] > 0)
                 commands.append(RemoveReplica(n, s))
             for _ in range(int(want[s] - now[:, s].sum())):
-                n = self._node_for(view, w, room, now[:, s], s)
+                n = self._node_for(view, world, room, now[:, s], s)
                 if n < 0:
                     break
                 now[n, s] += 1
@@ -86,11 +88,11 @@ class Autoscaler(Orchestration):
                 commands.append(AddReplica(n, s))
         return commands
 
-    def _node_for(self, view: ReplicaView, w: int, room: Floats, hosted: Ints, s: int) -> int:
+    def _node_for(self, view: ReplicaView, world: int, room: Floats, hosted: Ints, s: int) -> int:
         """Fewest replicas of s, then image there, then largest free share; -1 when no node has memory."""
         total = self.system.memory_bytes[self.system.first_machine[1] :]
         nodes = np.flatnonzero(room >= self.system.service_memory_bytes[s])
         if not nodes.size:
             return -1
-        lacks = ~view.has_layer[w, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)
+        lacks = ~view.has_layer[world, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)
         return int(nodes[np.lexsort((-room[nodes] / total[nodes], lacks, hosted[nodes]))[0]])

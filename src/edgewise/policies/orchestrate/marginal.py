@@ -106,8 +106,8 @@ class MarginalValue(Orchestration):
         load = self._rate_qps(view) * time_s
         commands = np.zeros((view.worlds, MOST, 2), dtype=np.int64)
         most, x = 0, self._empty(time_s)
-        for w in range(view.worlds):
-            most = max(most, plan(self.system, view, w, x._replace(load=load[w]), commands[w]))
+        for world in range(view.worlds):
+            most = max(most, plan(self.system, view, world, x._replace(load=load[world]), commands[world]))
         return ReplicaCommands.of_numbers(commands[:, :most])
 
     def _empty(self, time_s: Floats) -> Draft:
@@ -165,19 +165,19 @@ class Draft(NamedTuple):
 
 
 @kernel(allocates=False)
-def plan(system: System, view: ReplicaView, w: int, empty: Draft, commands: Any) -> int:
-    """Fill (MOST, 2) commands of world w, with load, times and terms of a plan; how many."""
+def plan(system: System, view: ReplicaView, world: int, empty: Draft, commands: Any) -> int:
+    """Fill (MOST, 2) commands of a world, with load, times and terms of a plan; how many."""
     p, v, x = held(system), held(view), held(empty)
-    as_it_is(p, v, w, x)
+    as_it_is(p, v, world, x)
     budget = x.terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
     count = 0
     while count < MOST:
-        n, s, lack = best_addition(p, v, w, x, budget)
+        n, s, lack = best_addition(p, v, world, x, budget)
         if n < 0:
             break
         change = s + 1
         if x.room[n] < system.service_memory_bytes[s]:
-            other = least_worth(v, w, n, x)
+            other = least_worth(v, world, n, x)
             if other < 0 or worth(other, x, 0) > x.terms[7] * worth(s, x, 1):
                 x.room[n] = -1.0
                 continue
@@ -191,17 +191,17 @@ def plan(system: System, view: ReplicaView, w: int, empty: Draft, commands: Any)
 
 
 @inner
-def as_it_is(system: System, view: ReplicaView, w: int, x: Draft) -> None:
-    """Make the plan that of world w before any command."""
+def as_it_is(system: System, view: ReplicaView, world: int, x: Draft) -> None:
+    """Make the plan that of a world before any command."""
     nodes, services, first = system.site_of.size, x.load.size, system.first_machine[1]
     for s in range(services):
         x.total[s] = 0
     for n in range(nodes):
-        x.room[n], x.used[n] = view.machine[w, first + n].free_memory_bytes, 0.0
+        x.room[n], x.used[n] = view.machine[world, first + n].free_memory_bytes, 0.0
         for i in range(system.layer_bytes.size):
             x.planned[n, i] = False
         for s in range(services):
-            replicas = view.replicas[w, n + 1, s]
+            replicas = view.replicas[world, n + 1, s]
             x.there[n, s] = replicas.ready + replicas.starting - replicas.removing
             x.total[s] += x.there[n, s]
     for n in range(nodes):
@@ -232,11 +232,11 @@ def worth(s: int, x: Draft, more: int) -> float:
 
 
 @inner
-def least_worth(view: ReplicaView, w: int, n: int, x: Draft) -> int:
+def least_worth(view: ReplicaView, world: int, n: int, x: Draft) -> int:
     """The service with an idle replica on node n whose last one is worth least; -1 for none."""
     found, least = -1, np.inf
     for s in range(x.load.size):
-        replicas = view.replicas[w, n + 1, s]
+        replicas = view.replicas[world, n + 1, s]
         idle = replicas.ready - replicas.busy > 0 and x.there[n, s] > 0
         if idle and x.total[s] > 1 and worth(s, x, 0) < least:
             found, least = s, worth(s, x, 0)
@@ -244,17 +244,17 @@ def least_worth(view: ReplicaView, w: int, n: int, x: Draft) -> int:
 
 
 @inner
-def lacking_bytes(system: System, view: ReplicaView, w: int, n: int, s: int, planned: Any) -> float:
+def lacking_bytes(system: System, view: ReplicaView, world: int, n: int, s: int, planned: Any) -> float:
     """Bytes of the image of service s that node n has neither on disk nor planned."""
     lack = 0.0
     for i in range(system.layer_bytes.size):
-        if system.needs_layer[s, i] and view.layer[w, n + 1, i].on_disk == 0 and not planned[n, i]:
+        if system.needs_layer[s, i] and view.layer[world, n + 1, i].on_disk == 0 and not planned[n, i]:
             lack += system.layer_bytes[i]
     return lack
 
 
 @inner
-def best_addition(system: System, view: ReplicaView, w: int, x: Draft, budget: float) -> Any:
+def best_addition(system: System, view: ReplicaView, world: int, x: Draft, budget: float) -> Any:
     """(node, service, bytes to pull) of the largest positive score; node -1 for none."""
     found, service, lacking, most = -1, -1, 0.0, 0.0
     first = system.first_machine[1]
@@ -267,7 +267,7 @@ def best_addition(system: System, view: ReplicaView, w: int, x: Draft, budget: f
                 score -= 0.5 * value  # a replica has to go
             if score <= most or x.room[n] < 0.0 or need > system.memory_bytes[first + n]:
                 continue
-            lack = lacking_bytes(system, view, w, n, s, x.planned)
+            lack = lacking_bytes(system, view, world, n, s, x.planned)
             score -= x.terms[4] * lack / 1e9
             if score > most and lack <= max(budget, 0.0):
                 found, service, lacking, most = n, s, lack, score

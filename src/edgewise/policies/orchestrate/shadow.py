@@ -23,8 +23,8 @@ def known_load(requests: Requests, system: System, horizon_s: float) -> Floats:
     load = np.zeros((requests.worlds, system.services))
     real = np.arange(requests.arrival_s.shape[1]) < requests.count[:, None]
     took = np.where(real, requests.service_s(), 0.0)
-    for w in range(requests.worlds):
-        load[w] = np.bincount(requests.service[w], weights=took[w], minlength=system.services)
+    for world in range(requests.worlds):
+        load[world] = np.bincount(requests.service[world], weights=took[world], minlength=system.services)
     return load / horizon_s
 
 
@@ -54,7 +54,7 @@ class GreedyShadow(Orchestration):
         """Removals, then additions, towards the placement."""
         load, now = self._estimate(view), alive(view)
         return ReplicaCommands.of_worlds(
-            [self._towards(now[w], self.place(load[w], now[w])) for w in range(view.worlds)]
+            [self._towards(now[world], self.place(load[world], now[world])) for world in range(view.worlds)]
         )
 
     def _estimate(self, view: ReplicaView) -> Floats:

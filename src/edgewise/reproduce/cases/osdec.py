@@ -288,7 +288,7 @@ def _against(runs: Sequence[DeferralOutcome], ratio: Floats) -> Finding:
 
 def _beyond(run: Run, outcomes: dict[str, DeferralOutcome]) -> None:
     worlds = generate(PAPER, run.seeds)
-    bounds = np.array([hindsight(worlds, w).bound for w in range(len(run.seeds))])
+    bounds = np.array([hindsight(worlds, world).bound for world in range(len(run.seeds))])
     optimum = f"optimum {bounds.mean():.0f}"
     ours = outcomes["osdec"].reward
     run.claim("osdec-optimum", measured(ours / bounds, optimum), at_least(0.98))

@@ -190,56 +190,56 @@ def _refresh(
     now: int, worlds: Trajectories, size: Ints, following: Ints, lost: Ints, pool: CapacityView
 ) -> None:
     """Let jobs in and out of every pool. Order of submission is kept."""
-    for w in range(size.size):
+    for world in range(size.size):
         kept = 0
-        for place in range(size[w]):
-            ends = pool.ends[w, place]
-            if ends < 0 and pool.latest[w, place] < now:
-                lost[w] += 1
+        for place in range(size[world]):
+            ends = pool.ends[world, place]
+            if ends < 0 and pool.latest[world, place] < now:
+                lost[world] += 1
             elif ends < 0 or ends > now:
-                _move(w, place, kept, pool)
-                if ends < 0 and pool.earliest[w, kept] <= now:
-                    pool.state[w, kept] = STARTABLE
+                _move(world, place, kept, pool)
+                if ends < 0 and pool.earliest[world, kept] <= now:
+                    pool.state[world, kept] = STARTABLE
                 kept += 1
-        while following[w] < worlds.jobs[w] and worlds.submitted[w, following[w]] <= now:
-            _enter(now, w, following[w], kept, worlds, pool)
-            following[w] += 1
+        while following[world] < worlds.jobs[world] and worlds.submitted[world, following[world]] <= now:
+            _enter(now, world, following[world], kept, worlds, pool)
+            following[world] += 1
             kept += 1
-        for place in range(kept, size[w]):
-            pool.job[w, place] = -1
-            pool.state[w, place] = 0
-            pool.ends[w, place] = -1
-        size[w] = kept
+        for place in range(kept, size[world]):
+            pool.job[world, place] = -1
+            pool.state[world, place] = 0
+            pool.ends[world, place] = -1
+        size[world] = kept
 
 
 @kernel
-def _move(w: int, source: int, target: int, pool: CapacityView) -> None:
+def _move(world: int, source: int, target: int, pool: CapacityView) -> None:
     """Close a gap in a pool."""
     if source == target:
         return
-    pool.job[w, target] = pool.job[w, source]
-    pool.state[w, target] = pool.state[w, source]
-    pool.duration[w, target] = pool.duration[w, source]
-    pool.submitted[w, target] = pool.submitted[w, source]
-    pool.earliest[w, target] = pool.earliest[w, source]
-    pool.latest[w, target] = pool.latest[w, source]
-    pool.ends[w, target] = pool.ends[w, source]
+    pool.job[world, target] = pool.job[world, source]
+    pool.state[world, target] = pool.state[world, source]
+    pool.duration[world, target] = pool.duration[world, source]
+    pool.submitted[world, target] = pool.submitted[world, source]
+    pool.earliest[world, target] = pool.earliest[world, source]
+    pool.latest[world, target] = pool.latest[world, source]
+    pool.ends[world, target] = pool.ends[world, source]
     for kind in range(pool.demand.shape[2]):
-        pool.demand[w, target, kind] = pool.demand[w, source, kind]
+        pool.demand[world, target, kind] = pool.demand[world, source, kind]
 
 
 @kernel
-def _enter(now: int, w: int, job: int, place: int, worlds: Trajectories, pool: CapacityView) -> None:
+def _enter(now: int, world: int, job: int, place: int, worlds: Trajectories, pool: CapacityView) -> None:
     """A job is submitted."""
-    pool.job[w, place] = job
-    pool.state[w, place] = STARTABLE if worlds.earliest[w, job] <= now else FUTURE
-    pool.duration[w, place] = worlds.duration[w, job]
-    pool.submitted[w, place] = worlds.submitted[w, job]
-    pool.earliest[w, place] = worlds.earliest[w, job]
-    pool.latest[w, place] = worlds.latest[w, job]
-    pool.ends[w, place] = -1
+    pool.job[world, place] = job
+    pool.state[world, place] = STARTABLE if worlds.earliest[world, job] <= now else FUTURE
+    pool.duration[world, place] = worlds.duration[world, job]
+    pool.submitted[world, place] = worlds.submitted[world, job]
+    pool.earliest[world, place] = worlds.earliest[world, job]
+    pool.latest[world, place] = worlds.latest[world, job]
+    pool.ends[world, place] = -1
     for kind in range(worlds.demand.shape[2]):
-        pool.demand[w, place, kind] = worlds.demand[w, job, kind]
+        pool.demand[world, place, kind] = worlds.demand[world, job, kind]
 
 
 @kernel
@@ -247,14 +247,14 @@ def _start(
     now: int, starts: Bools, pool: CapacityView, left: Floats, share: Floats, start: Ints, sums: Floats
 ) -> None:
     """Start jobs; add revenue, delay and violation of this slot to `sums`."""
-    for w in range(starts.shape[0]):
-        _start_world(now, w, starts, pool, left, share, start, sums)
+    for world in range(starts.shape[0]):
+        _start_world(now, world, starts, pool, left, share, start, sums)
 
 
 @kernel
 def _start_world(
     now: int,
-    w: int,
+    world: int,
     starts: Bools,
     pool: CapacityView,
     left: Floats,
@@ -264,14 +264,14 @@ def _start_world(
 ) -> None:
     use = np.zeros(share.size)
     for place in range(starts.shape[1]):
-        if starts[w, place]:
-            start[w, pool.job[w, place]] = now
-            pool.state[w, place] = RUNNING
-            pool.ends[w, place] = now + pool.duration[w, place]
-            sums[w, 0] += pool.demand[w, place, 0] * pool.duration[w, place]
-            sums[w, 1] += now - pool.earliest[w, place]
-        if pool.state[w, place] == RUNNING:
+        if starts[world, place]:
+            start[world, pool.job[world, place]] = now
+            pool.state[world, place] = RUNNING
+            pool.ends[world, place] = now + pool.duration[world, place]
+            sums[world, 0] += pool.demand[world, place, 0] * pool.duration[world, place]
+            sums[world, 1] += now - pool.earliest[world, place]
+        if pool.state[world, place] == RUNNING:
             for kind in range(share.size):
-                use[kind] += pool.demand[w, place, kind]
+                use[kind] += pool.demand[world, place, kind]
     for kind in range(share.size):
-        sums[w, 2] += max(0.0, use[kind] - left[w, kind]) * share[kind]
+        sums[world, 2] += max(0.0, use[kind] - left[world, kind]) * share[kind]

@@ -182,7 +182,7 @@ class ReplicaWorlds:
         """Pass slots up to `until` (not included), with a compiled dispatch: no Python in between.
 
         Args:
-            decide: kernel decide(system, view, w, b, memory) -> station or HOLD, for site b with a head.
+            decide: kernel decide(system, view, world, b, memory) -> station or HOLD, for site b with a head.
             memory: arrays of the kernel's own.
         Raises:
             PolicyError: a decision cannot be carried out; the worlds are of no use then.
@@ -195,9 +195,9 @@ class ReplicaWorlds:
             self._grow()
             self._in_threads(passing(decide), slots, until, memory, stations, wrong)
             if wrong.any():
-                w = int(np.flatnonzero(wrong)[0])
+                world = int(np.flatnonzero(wrong)[0])
                 raise PolicyError(
-                    f"world {w}, slot {slots[w]}: a station that cannot serve the head was chosen"
+                    f"world {world}, slot {slots[world]}: a station that cannot serve the head was chosen"
                 )
         self.slot = until
 
@@ -214,13 +214,13 @@ class ReplicaWorlds:
         if self.done:
             raise PolicyError(f"all {self.slots} slots have passed; call reset()")
 
-    def _impossible(self, w: int, b: int, stations: Ints) -> str:
-        where = f"world {w}, slot {self.slot}, site {b}: station {stations[w, b]}"
-        if self.view.head[w, b] < 0:
+    def _impossible(self, world: int, b: int, stations: Ints) -> str:
+        where = f"world {world}, slot {self.slot}, site {b}: station {stations[world, b]}"
+        if self.view.head[world, b] < 0:
             return f"{where} for an empty queue; use {-1}"
-        if not -1 <= stations[w, b] < self.system.stations:
+        if not -1 <= stations[world, b] < self.system.stations:
             return f"{where} does not exist; use -1 … {self.system.stations - 1}"
-        return f"{where} has no replica of service {self.view.head_service[w, b]}; see `hosts`"
+        return f"{where} has no replica of service {self.view.head_service[world, b]}; see `hosts`"
 
     def _grow(self) -> None:
         t = self.state.truth

@@ -28,11 +28,13 @@ def longer(rows: Any, size: int) -> Any:
     return out.view(type(rows))
 
 
-def enlarged(w: k.StationWorld) -> k.StationWorld:
+def enlarged(world: k.StationWorld) -> k.StationWorld:
     """The same world in arrays with twice the rows, where rows are taken as they are needed."""
-    c = w.clock[0]
+    c = world.clock[0]
     growing = ("events", "items", "flights", "placement", "missing", "log")
-    more = w._replace(**{name: longer(getattr(w, name), 2 * len(getattr(w, name))) for name in growing})
+    more = world._replace(
+        **{name: longer(getattr(world, name), 2 * len(getattr(world, name))) for name in growing}
+    )
     for name, used in (("item", c.items), ("flight", c.flights)):
         rows, head = getattr(more, f"{name}s"), f"{name}_free"
         free_list(rows, rows.size // 2, int(c[head]) if used < rows.size // 2 else -1)
@@ -40,9 +42,9 @@ def enlarged(w: k.StationWorld) -> k.StationWorld:
     return more
 
 
-def copied(w: k.StationWorld) -> k.StationWorld:
+def copied(world: k.StationWorld) -> k.StationWorld:
     """An independent copy."""
-    return k.StationWorld(*(part.copy() for part in w))
+    return k.StationWorld(*(part.copy() for part in world))
 
 
 def query_records(

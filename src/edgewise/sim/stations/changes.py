@@ -29,18 +29,18 @@ from edgewise.sim.stations.stations import drop_line, fail, first_waiting, serve
 
 
 @kernel
-def retime(w: StationWorld, s: int, old: float) -> None:
+def retime(world: StationWorld, s: int, old: float) -> None:
     """The speed has changed from `old`: finish what is in service at the new one.
 
     Jobs that share have been brought up to now before the change.
     """
-    st, now_s = w.stations[s], w.clock[0].now_s
+    st, now_s = world.stations[s], world.clock[0].now_s
     new = speed(st)
     if st.discipline == PS:
-        schedule(w, s)
+        schedule(world, s)
         return
     for k in range(st.slot, st.slot + st.servers):
-        slot = w.slots[k]
+        slot = world.slots[k]
         if slot.leader < 0 or slot.blocked > 0:
             continue
         if now_s > slot.since_s:
@@ -48,47 +48,47 @@ def retime(w: StationWorld, s: int, old: float) -> None:
         slot.since_s = now_s
         slot.stamp += 1
         if new > 0.0:
-            push_event(w.clock, w.events, now_s + slot.remaining / new, FINISH, k, slot.stamp)
+            push_event(world.clock, world.events, now_s + slot.remaining / new, FINISH, k, slot.stamp)
 
 
 @kernel
-def set_mode(w: StationWorld, s: int, mode: int) -> None:
+def set_mode(world: StationWorld, s: int, mode: int) -> None:
     """A station goes down, comes up, or drains (starts nothing new, finishes what is in service)."""
-    st = w.stations[s]
+    st = world.stations[s]
     st.mode_stamp += 1
     if st.mode == mode:
         return
     old = speed(st)
-    account(st, w.clock[0].now_s)
+    account(st, world.clock[0].now_s)
     if st.discipline == PS:
-        progress(w, s, old)
+        progress(world, s, old)
     st.mode = mode
-    retime(w, s, old)
+    retime(world, s, old)
     if mode == UP:
         if st.discipline == PS:
-            while first_waiting(w, s) >= 0:  # came while it drained
+            while first_waiting(world, s) >= 0:  # came while it drained
                 st.waiting -= 1
-                join(w, unlink_head(w, s), s)
-            schedule(w, s)
-        serve(w, s)
-        wake(w, s)
+                join(world, unlink_head(world, s), s)
+            schedule(world, s)
+        serve(world, s)
+        wake(world, s)
         return
     if mode == DOWN and st.on_down != RESUME:
-        interrupt(w, s)
+        interrupt(world, s)
     if st.drop_waiting:
-        drop_line(w, s)
+        drop_line(world, s)
 
 
 @kernel
-def interrupt(w: StationWorld, s: int) -> None:
+def interrupt(world: StationWorld, s: int) -> None:
     """Work in service is lost with its query, or begins again after the repair."""
-    st = w.stations[s]
+    st = world.stations[s]
     lose = st.on_down == LOSE
     if st.discipline == PS:
-        interrupt_shared(w, s, lose)
+        interrupt_shared(world, s, lose)
         return
     for k in range(st.slot, st.slot + st.servers):
-        slot = w.slots[k]
+        slot = world.slots[k]
         if slot.leader < 0:
             continue
         slot.remaining = slot.amount
@@ -99,55 +99,55 @@ def interrupt(w: StationWorld, s: int) -> None:
             st.idle = k
             st.serving -= 1
             while i >= 0:
-                following = w.items[i].next
+                following = world.items[i].next
                 st.inside -= 1
-                fail(w, s, i, LOST)
+                fail(world, s, i, LOST)
                 i = following
-    wake(w, s)
+    wake(world, s)
 
 
 @kernel
-def interrupt_shared(w: StationWorld, s: int, lose: bool) -> None:
+def interrupt_shared(world: StationWorld, s: int, lose: bool) -> None:
     """The same for jobs that share: all leave, and those not lost begin anew."""
-    st = w.stations[s]
+    st = world.stations[s]
     again = -1
     while st.root >= 0:
         i = st.root
-        st.root = without_root(w.items, i)
+        st.root = without_root(world.items, i)
         st.serving -= 1
         if lose:
             st.inside -= 1
-            fail(w, s, i, LOST)
+            fail(world, s, i, LOST)
         else:
-            w.items[i].next = again
+            world.items[i].next = again
             again = i
     while again >= 0:
-        following = w.items[again].next
-        join(w, again, s)
+        following = world.items[again].next
+        join(world, again, s)
         again = following
-    schedule(w, s)
-    wake(w, s)
+    schedule(world, s)
+    wake(world, s)
 
 
 @kernel
-def apply_change(w: StationWorld, at: int) -> None:
+def apply_change(world: StationWorld, at: int) -> None:
     """Carry out one entry of the timeline."""
-    change, c = w.changes[at], w.clock[0]
+    change, c = world.changes[at], world.clock[0]
     s, kind = change.station, change.kind
-    st = w.stations[s]
+    st = world.stations[s]
     if kind == TO_RATE:
         old = speed(st)
         account(st, c.now_s)
         if st.discipline == PS:
-            progress(w, s, old)
+            progress(world, s, old)
         st.rate = change.value
-        retime(w, s, old)
+        retime(world, s, old)
     elif kind == TO_DOWN:
-        set_mode(w, s, DOWN)
+        set_mode(world, s, DOWN)
     elif kind == TO_UP:
-        set_mode(w, s, UP)
+        set_mode(world, s, UP)
     elif kind == TO_DRAINING:
-        set_mode(w, s, DRAINING)
+        set_mode(world, s, DRAINING)
     else:
         st.mode_stamp += 1
-        push_event(w.clock, w.events, c.now_s + st.start_delay_s, APPEAR, s, st.mode_stamp)
+        push_event(world.clock, world.events, c.now_s + st.start_delay_s, APPEAR, s, st.mode_stamp)

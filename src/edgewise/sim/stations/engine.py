@@ -146,21 +146,23 @@ class GraphEngine:
 
         `fields` are source, deadline_s and scale as for the engine.
         """
-        w = self.world
+        world = self.world
         more = query_records(sent_s, graph, **fields)
         check_queries(more, self.plan.graphs.size, len(self.network.place_names))
-        next_query = int(w.clock[0].query)
+        next_query = int(world.clock[0].query)
         if more.size and (more.sent_s[0] < self.now_s):
             raise ScenarioError(f"sent_s is {more.sent_s[0]}; it must not be before now, {self.now_s}")
-        mapped = w.mapped
+        mapped = world.mapped
         if placement is not None:
-            rows = np.broadcast_to(np.asarray(placement, dtype=np.int64), (more.size, w.placement.shape[1]))
+            rows = np.broadcast_to(
+                np.asarray(placement, dtype=np.int64), (more.size, world.placement.shape[1])
+            )
             more.row = len(mapped) + np.arange(more.size)
             mapped = np.concatenate([mapped, rows])
-        rest = np.concatenate([w.queries[next_query:], more])
+        rest = np.concatenate([world.queries[next_query:], more])
         rest = rest[np.argsort(rest["sent_s"], kind="stable")]
-        queries = np.concatenate([w.queries[:next_query], rest]).view(np.recarray)
-        self.world = w._replace(queries=queries, mapped=mapped)
+        queries = np.concatenate([world.queries[:next_query], rest]).view(np.recarray)
+        self.world = world._replace(queries=queries, mapped=mapped)
 
     def change(self, at_s: float, station: str, *, rate: float | None = None, up: bool | None = None,
                drain: bool = False, appear: bool = False) -> None:  # fmt: skip

@@ -28,66 +28,66 @@ NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
 
 
 @kernel
-def new_item(w: StationWorld, flight: int, what: int, hop: int, amount: float) -> int:
+def new_item(world: StationWorld, flight: int, what: int, hop: int, amount: float) -> int:
     """Take an item from the free list; the caller has made sure of room."""
-    c = w.clock[0]
+    c = world.clock[0]
     i = c.item_free
-    item = w.items[i]
+    item = world.items[i]
     c.item_free = item.next
     c.items += 1
-    w.flights[flight].refs += 1
+    world.flights[flight].refs += 1
     item.flight, item.what, item.hop, item.amount = flight, what, hop, amount
     item.route, item.holder, item.next, item.gone = -1, -1, -1, 0
     return int(i)
 
 
 @kernel
-def discard(w: StationWorld, i: int) -> None:
+def discard(world: StationWorld, i: int) -> None:
     """Give an item back; its query ends with its last item."""
-    item, c = w.items[i], w.clock[0]
+    item, c = world.items[i], world.clock[0]
     item.stamp += 1
     item.next = c.item_free
     c.item_free = i
     c.items -= 1
-    release_flight(w, item.flight)
+    release_flight(world, item.flight)
 
 
 @kernel
-def release_flight(w: StationWorld, f: int) -> None:
+def release_flight(world: StationWorld, f: int) -> None:
     """Drop one reference to a flight; without any the query is done and the flight free."""
-    flight = w.flights[f]
+    flight = world.flights[f]
     flight.refs -= 1
     if flight.refs == 0:
-        end(w, f, DONE)
-        c = w.clock[0]
+        end(world, f, DONE)
+        c = world.clock[0]
         flight.next = c.flight_free
         c.flight_free = f
         c.flights -= 1
 
 
 @kernel
-def end(w: StationWorld, f: int, outcome: int) -> None:
+def end(world: StationWorld, f: int, outcome: int) -> None:
     """Write how and when a query ended; only the first end counts.
 
     Other work of a failed query is thrown away when its turn comes, or runs out if it is in service.
     """
-    flight = w.flights[f]
+    flight = world.flights[f]
     if flight.outcome == OPEN:
         flight.outcome = outcome
-        query = w.queries[flight.query]
+        query = world.queries[flight.query]
         query.outcome = outcome
-        query.done_s = w.clock[0].now_s
+        query.done_s = world.clock[0].now_s
 
 
 @kernel
-def write_log(w: StationWorld, i: int, start_s: float) -> None:
+def write_log(world: StationWorld, i: int, start_s: float) -> None:
     """Log one service that ends now."""
-    c = w.clock[0]
+    c = world.clock[0]
     if c.logging:
-        item, row = w.items[i], w.log[c.logged]
+        item, row = world.items[i], world.log[c.logged]
         c.logged += 1
         row.enter_s, row.start_s, row.finish_s = item.enter_s, start_s, c.now_s
-        row.query, row.what = w.flights[item.flight].query, item.what
+        row.query, row.what = world.flights[item.flight].query, item.what
         row.hop, row.station = item.hop, item.station
 
 
@@ -100,13 +100,13 @@ def draw_of(item: Records) -> int:
 
 
 @kernel
-def noise(w: StationWorld, s: int, i: int) -> float:
+def noise(world: StationWorld, s: int, i: int) -> float:
     """Factor on the work of an item: mean 1, by the station's law."""
-    st = w.stations[s]
+    st = world.stations[s]
     if st.law == FIXED:
         return 1.0
-    item, seed = w.items[i], w.clock[0].seed
-    query = w.flights[item.flight].query
+    item, seed = world.items[i], world.clock[0].seed
+    query = world.flights[item.flight].query
     if st.law == EXPONENTIAL:
         return float(exponential_of(seed, SERVICE, query, draw_of(item)))
     z = normal_of(seed, SERVICE, query, draw_of(item))
@@ -116,13 +116,13 @@ def noise(w: StationWorld, s: int, i: int) -> float:
 
 
 @kernel
-def propagation(w: StationWorld, s: int, i: int) -> float:
+def propagation(world: StationWorld, s: int, i: int) -> float:
     """Delay of an item after the station has served it: normal, truncated at 0."""
-    st = w.stations[s]
+    st = world.stations[s]
     if st.delay_deviation_s == 0.0:
         return float(st.delay_s)
-    item = w.items[i]
-    z = normal_of(w.clock[0].seed, NETWORK, w.flights[item.flight].query, draw_of(item))
+    item = world.items[i]
+    z = normal_of(world.clock[0].seed, NETWORK, world.flights[item.flight].query, draw_of(item))
     return float(max(st.delay_s + st.delay_deviation_s * z, 0.0))
 
 
@@ -143,9 +143,9 @@ def speed(st: Records) -> float:
 
 
 @kernel
-def wake(w: StationWorld, s: int) -> None:
+def wake(world: StationWorld, s: int) -> None:
     """See to it, in this same instant, that those outside enter if there is room."""
-    st = w.stations[s]
+    st = world.stations[s]
     if st.outside_head >= 0 and not st.waking:
         st.waking = 1
-        push_event(w.clock, w.events, w.clock[0].now_s, WAKE, s, NONE)
+        push_event(world.clock, world.events, world.clock[0].now_s, WAKE, s, NONE)

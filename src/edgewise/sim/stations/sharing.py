@@ -20,56 +20,58 @@ def share_of(st: Records, rate: float) -> float:
 
 
 @kernel
-def progress(w: StationWorld, s: int, rate: float) -> None:
+def progress(world: StationWorld, s: int, rate: float) -> None:
     """Bring the service that every job has attained up to now."""
-    st, now_s = w.stations[s], w.clock[0].now_s
+    st, now_s = world.stations[s], world.clock[0].now_s
     if now_s > st.attained_s:
         st.attained += (now_s - st.attained_s) * share_of(st, rate)
     st.attained_s = now_s
 
 
 @kernel
-def schedule(w: StationWorld, s: int) -> None:
+def schedule(world: StationWorld, s: int) -> None:
     """Announce the next completion of a processor-sharing station; older announcements are stale."""
-    st = w.stations[s]
+    st = world.stations[s]
     st.stamp += 1
     rate = speed(st)
     if st.root >= 0 and rate > 0.0:
-        left = max(w.items[st.root].key - st.attained, 0.0)
-        push_event(w.clock, w.events, w.clock[0].now_s + left / share_of(st, rate), SHARED, s, st.stamp)
+        left = max(world.items[st.root].key - st.attained, 0.0)
+        push_event(
+            world.clock, world.events, world.clock[0].now_s + left / share_of(st, rate), SHARED, s, st.stamp
+        )
 
 
 @kernel
-def join(w: StationWorld, i: int, s: int) -> None:
+def join(world: StationWorld, i: int, s: int) -> None:
     """A job joins those that share the station; it leaves when it has attained its amount.
 
     The next completion is to be announced by `schedule`.
     """
-    st, item, c = w.stations[s], w.items[i], w.clock[0]
-    progress(w, s, speed(st))
+    st, item, c = world.stations[s], world.items[i], world.clock[0]
+    progress(world, s, speed(st))
     if st.root < 0:
         st.attained = 0.0
     item.start_s = c.now_s
     item.stamp += 1  # it does not wait: a reneging timer is stale
-    item.key = st.attained + item.amount * noise(w, s, i)
+    item.key = st.attained + item.amount * noise(world, s, i)
     item.order = c.order
     c.order += 1
     item.left, item.right = -1, -1
-    st.root = merge(w.items, st.root, i)
+    st.root = merge(world.items, st.root, i)
     st.serving += 1
 
 
 @kernel
-def leave_shared(w: StationWorld, s: int) -> int:
+def leave_shared(world: StationWorld, s: int) -> int:
     """Take out the job that completes now; returns its item."""
-    st = w.stations[s]
-    account(st, w.clock[0].now_s)
-    progress(w, s, speed(st))
+    st = world.stations[s]
+    account(st, world.clock[0].now_s)
+    progress(world, s, speed(st))
     i = st.root
-    st.attained = max(st.attained, w.items[i].key)
-    st.root = without_root(w.items, i)
+    st.attained = max(st.attained, world.items[i].key)
+    st.root = without_root(world.items, i)
     st.serving -= 1
     st.inside -= 1
-    schedule(w, s)
-    wake(w, s)
+    schedule(world, s)
+    wake(world, s)
     return int(i)

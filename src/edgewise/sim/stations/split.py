@@ -58,27 +58,29 @@ def follow(world: StationWorld, ledger: Ledger, seen_s: Floats, seen: Ints) -> N
 @kernel
 def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
     """`advance_deciding` with the policy built in, so that its code is kept on disk."""
-    p, w = HeldPlan(*plan), HeldWorld(*world)
+    p, held = HeldPlan(*plan), HeldWorld(*world)
     while True:
-        status = advance_held(p, w, until_s)
+        status = advance_held(p, held, until_s)
         if status != DECISION:
             return status
-        follow(w, memory.ledger, memory.seen_s, memory.seen)
-        flight = w.flights[w.clock[0].pending]
-        place_query(memory.rule, memory.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
+        follow(held, memory.ledger, memory.seen_s, memory.seen)
+        flight = held.flights[held.clock[0].pending]
+        place_query(
+            memory.rule, memory.ledger, flight.graph, flight.query, held.placement[held.clock[0].pending]
+        )
 
 
 @kernel
 def advance_laid_out(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
     """The same on a layout."""
-    p, w = HeldPlan(*plan), HeldWorld(*world)
+    p, held = HeldPlan(*plan), HeldWorld(*world)
     while True:
-        status = advance_held(p, w, until_s)
+        status = advance_held(p, held, until_s)
         if status != DECISION:
             return status
-        follow(w, memory.ledger, memory.seen_s, memory.seen)
-        flight = w.flights[w.clock[0].pending]
-        lay_out(memory.rule, memory.ledger, flight.graph, flight.query, w.placement[w.clock[0].pending])
+        follow(held, memory.ledger, memory.seen_s, memory.seen)
+        flight = held.flights[held.clock[0].pending]
+        lay_out(memory.rule, memory.ledger, flight.graph, flight.query, held.placement[held.clock[0].pending])
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,20 +50,20 @@ def advance_all(plan: GraphTables, batch: StationWorld, until_s: float, status: 
 
 def stacked(worlds: Sequence[StationWorld]) -> StationWorld:
     """Stack worlds along a new leading axis; shorter arrays are padded with what never happens."""
-    alike = [_padded(copied(w), worlds) for w in worlds]
+    alike = [_padded(copied(world), worlds) for world in worlds]
     parts = zip(*alike, strict=True)
     return StationWorld(*(np.stack(part).view(type(part[0])) for part in parts))
 
 
-def _padded(w: StationWorld, worlds: Sequence[StationWorld]) -> StationWorld:
-    while len(w.events) < max(len(other.events) for other in worlds):
-        w = enlarged(w)  # all began with the same size
-    queries = longer(w.queries, max(other.queries.size for other in worlds))
-    queries.sent_s[w.queries.size :] = np.inf
-    changes = longer(w.changes, max(other.changes.size for other in worlds))
-    changes.at_s[w.changes.size :] = np.inf
-    mapped = longer(w.mapped, max(len(other.mapped) for other in worlds))
-    return w._replace(queries=queries, changes=changes, mapped=mapped)
+def _padded(world: StationWorld, worlds: Sequence[StationWorld]) -> StationWorld:
+    while len(world.events) < max(len(other.events) for other in worlds):
+        world = enlarged(world)  # all began with the same size
+    queries = longer(world.queries, max(other.queries.size for other in worlds))
+    queries.sent_s[world.queries.size :] = np.inf
+    changes = longer(world.changes, max(other.changes.size for other in worlds))
+    changes.at_s[world.changes.size :] = np.inf
+    mapped = longer(world.mapped, max(len(other.mapped) for other in worlds))
+    return world._replace(queries=queries, changes=changes, mapped=mapped)
 
 
 class Worlds:
@@ -134,8 +134,9 @@ class Worlds:
     def engine(self, b: int) -> GraphEngine:
         """World `b` as an engine of its own (a copy)."""
         out = self._first.copy()
-        w = copied(self._view(b))
-        out.world = w._replace(
-            queries=w.queries[np.isfinite(w.queries.sent_s)], changes=w.changes[np.isfinite(w.changes.at_s)]
+        world = copied(self._view(b))
+        out.world = world._replace(
+            queries=world.queries[np.isfinite(world.queries.sent_s)],
+            changes=world.changes[np.isfinite(world.changes.at_s)],
         )
         return out

@@ -1,6 +1,6 @@
 """The bases of request policies: of all that ship, and of those that are one compiled function.
 
-A new one is a kernel `decide(system, view, w, b, memory) -> station` and a subclass of `KernelDispatch`
+A new one is a kernel `decide(system, view, world, b, memory) -> station` and a subclass of `KernelDispatch`
 that names it, with the decorator `@policy("name")`. The batched simulation compiles the kernel in;
 `dispatch` calls the same kernel on any view, live too.
 """
@@ -35,7 +35,7 @@ class KernelDispatch(RequestDispatch):
     """Base of policies that are one kernel.
 
     Attributes:
-        decide: decide(system, view, w, b, memory) -> station of the head of site b in world w, or HOLD.
+        decide: decide(system, view, world, b, memory) -> station of the head of site b, or HOLD.
         memory: arrays of the kernel's own.
     """
 
@@ -51,12 +51,12 @@ class KernelDispatch(RequestDispatch):
 
 @cache
 def at_sites(decide: Callable[..., int]) -> Callable[..., None]:
-    """Kernel (system, view, w, memory, stations) that fills (B,) with what `decide` says for world w."""
+    """Kernel (system, view, world, memory, stations) that fills (B,) with what `decide` says for world w."""
 
     @kernel(allocates=False, cache=False)
-    def decide_at_sites(system: System, view: ReplicaView, w: int, memory: Any, stations: Ints) -> None:
+    def decide_at_sites(system: System, view: ReplicaView, world: int, memory: Any, stations: Ints) -> None:
         for b in range(stations.size):
-            stations[b] = decide(system, view, w, b, memory) if view.site[w, b].head >= 0 else HOLD
+            stations[b] = decide(system, view, world, b, memory) if view.site[world, b].head >= 0 else HOLD
 
     return decide_at_sites
 
@@ -68,7 +68,7 @@ def in_worlds(decide: Callable[..., int]) -> Callable[..., None]:
 
     @kernel(allocates=False, cache=False)
     def decide_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
-        for w in range(stations.shape[0]):
-            decide_at_sites(system, view, w, memory, stations[w])
+        for world in range(stations.shape[0]):
+            decide_at_sites(system, view, world, memory, stations[world])
 
     return decide_in_worlds

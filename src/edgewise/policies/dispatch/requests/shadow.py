@@ -43,11 +43,11 @@ class ShadowDispatch(RequestDispatch):
         shape = (requests.worlds, system.services)
         rate, time_s = np.zeros(shape), np.ones(shape)
         took = np.where(real, requests.service_s(), 0.0)
-        for w in range(requests.worlds):
-            number = np.bincount(requests.service[w][real[w]], minlength=system.services)
-            total_s = np.bincount(requests.service[w], weights=took[w], minlength=system.services)
-            rate[w] = number / horizon_s
-            time_s[w] = np.where(number > 0, total_s / np.maximum(number, 1), 1.0)
+        for world in range(requests.worlds):
+            number = np.bincount(requests.service[world][real[world]], minlength=system.services)
+            total_s = np.bincount(requests.service[world], weights=took[world], minlength=system.services)
+            rate[world] = number / horizon_s
+            time_s[world] = np.where(number > 0, total_s / np.maximum(number, 1), 1.0)
         self._known = (rate, time_s, float(requests.payload_bytes[real].mean()))
 
     def reset(self, world: System, key: Key) -> None:
@@ -60,7 +60,10 @@ class ShadowDispatch(RequestDispatch):
         """(W, B) a draw from the shares of each head's service, among stations that host it now."""
         frame = int(view.clock_s[0] / (self.system.slot_s * self.system.frame_slots) + 1e-6)
         if frame != self._from or self._shares.shape[0] != view.worlds:
-            self._from, self._shares = frame, np.stack([self._schedule(view, w) for w in range(view.worlds)])
+            self._from, self._shares = (
+                frame,
+                np.stack([self._schedule(view, world) for world in range(view.worlds)]),
+            )
         service = np.maximum(view.head_service, 0)
         shares = np.take_along_axis(self._shares, service[:, :, None], axis=1) * hosts(view)
         shares[:, :, 0] += shares.sum(axis=2) <= 0.0
@@ -68,14 +71,14 @@ class ShadowDispatch(RequestDispatch):
         drawn = draws(view, 1) * total[:, :, -1:]
         return np.where(view.head >= 0, (drawn > total).sum(axis=2), HOLD)
 
-    def _schedule(self, view: ReplicaView, w: int) -> Floats:
+    def _schedule(self, view: ReplicaView, world: int) -> Floats:
         """(S, N + 1) shares of a world."""
         from scipy.optimize import linprog  # slow to import, and few processes decide with it
         from scipy.sparse import coo_matrix
 
         system = self.system
-        rate, time_s, payload_bytes = self._told(view, w)
-        replicas = np.maximum(view.ready + view.starting - view.removing, 0)[w].T.astype(np.float64)
+        rate, time_s, payload_bytes = self._told(view, world)
+        replicas = np.maximum(view.ready + view.starting - view.removing, 0)[world].T.astype(np.float64)
         replicas[:, 0] = 1.0
         s, k = np.nonzero((replicas > 0) & (rate > 0)[:, None])
         if not s.size:
@@ -98,9 +101,9 @@ class ShadowDispatch(RequestDispatch):
         shares[s, k] = np.maximum(found.x, 0.0)
         return shares
 
-    def _told(self, view: ReplicaView, w: int) -> tuple[Floats, Floats, float]:
+    def _told(self, view: ReplicaView, world: int) -> tuple[Floats, Floats, float]:
         if self._known is not None:
             rate, time_s, payload_bytes = self._known
-            return rate[w], time_s[w], payload_bytes
-        seen = view.arrived[w] / (self.system.slot_s * self.system.frame_slots)
-        return seen, np.ones(seen.size), float(view.head_payload_bytes[w].max(initial=0.0))
+            return rate[world], time_s[world], payload_bytes
+        seen = view.arrived[world] / (self.system.slot_s * self.system.frame_slots)
+        return seen, np.ones(seen.size), float(view.head_payload_bytes[world].max(initial=0.0))
