@@ -23,7 +23,6 @@ from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
 from edgewise.model.library import Backbone
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.reference import key_tables
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
 from edgewise.model.settings import set_paths
 
@@ -235,11 +234,6 @@ def scenario_schema() -> dict[str, Any]:
     """JSON Schema of scenario files, for editors and `edgewise schema`."""
     schema = ScenarioSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def scenario_reference() -> str:
-    """Markdown tables of every key of a scenario file, for docs/reference/scenario.md."""
-    return key_tables(scenario_schema())
 
 
 def scenario_form(name: str) -> ScenarioSpec:

@@ -30,3 +30,33 @@ def test_no_two_packages_have_a_class_of_one_name():
             if isinstance(node, ast.ClassDef):
                 packages[node.name].add(path.parent.relative_to(PACKAGE).as_posix())
     assert {name: found for name, found in packages.items() if len(found) > 1} == {}
+
+
+def names_in(*folders):
+    """Names of variables, arguments and attributes below some folders, by file."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): {
+            getattr(node, "id", None) or getattr(node, "arg", None) or getattr(node, "attr", None)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name | ast.arg | ast.Attribute)
+        }
+        for path, tree in SOURCES.items()
+        if path.relative_to(PACKAGE).as_posix().startswith(folders)
+    }
+
+
+def test_a_world_is_not_called_as_a_worker_is():
+    worlds = ("sim/slots", "sim/stations", "policies/dispatch/requests", "policies/orchestrate")
+    assert [path for path, names in names_in(*worlds).items() if "w" in names] == []
+
+
+def test_a_pipeline_is_not_called_as_a_job_is():
+    one = (
+        "model/pipelines",
+        "workloads/pipelines",
+        "sim/pipelines",
+        "core/placement",
+        "reproduce/cases/ents",
+    )
+    found = names_in("policies/place", *one)
+    assert [path for path, names in found.items() if names & {"job", "jobs"}] == []

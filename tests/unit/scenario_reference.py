@@ -1,12 +1,11 @@
-"""The tables of the scenario reference, made from the JSON Schema.
-
-Forbidden here: I/O.
-"""
+"""The tables of docs/reference/scenario.md, made from the JSON Schema; `python` runs it to print them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from edgewise.config import scenario_schema
 
 Schema = Mapping[str, Any]
 FORMS = {
@@ -17,8 +16,9 @@ FORMS = {
 }
 
 
-def key_tables(schema: Schema) -> str:
+def key_tables() -> str:
     """Markdown: for each part of a scenario a heading with its paths, what it is, and its keys."""
+    schema = scenario_schema()
     paths: dict[str, list[str]] = {}
     for name, path in _parts(schema, schema, ""):
         paths.setdefault(name, []).append(path)
@@ -77,3 +77,7 @@ def _definitions(field: Schema) -> Iterator[tuple[str, str]]:
     if "items" in field:
         for definition, inside in _definitions(field["items"]):
             yield definition, f"[]{inside}"
+
+
+if __name__ == "__main__":
+    print(key_tables())
