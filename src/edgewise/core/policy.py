@@ -1,4 +1,4 @@
-"""The policy protocols, and the base of every score-based dispatch policy.
+"""The protocol of dispatch policies, and the base of every score-based one.
 
 Policies read views and return decisions. They do no I/O and know no clock; randomness comes
 from the key handed to `reset` or from `view.draw`.
@@ -11,31 +11,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.deferral import CapacityView as CapacityView
-from edgewise.core.deferral import DeferralPolicy as DeferralPolicy
 from edgewise.core.feasibility import NO_NUMBER, assess, least, refusal
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaPolicy as ReplicaPolicy
-from edgewise.core.orchestration import ReplicaView as ReplicaView
-from edgewise.core.orchestration import RequestPolicy as RequestPolicy
-from edgewise.core.placement import NetworkView as NetworkView
-from edgewise.core.placement import Placement as Placement
-from edgewise.core.placement import PlacementPolicy as PlacementPolicy
 from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items, Violation
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 
 
 class DispatchPolicy(Protocol):
-    """Streams, requests or queries → workers, in milliseconds."""
+    """Streams → workers, in milliseconds; it may have `tick(view)`, called when a window begins."""
 
     name: str
 
     def reset(self, world: World, key: Key) -> None:
         """Start anew on a world; all randomness comes from `key`."""
-
-    def tick(self, view: DispatchView) -> None:
-        """A window began; a meta-policy chooses here."""
 
     def decide(self, view: DispatchView, items: Items) -> Decisions:
         """A worker for each item, or -1 with a reason."""

@@ -55,7 +55,6 @@ class LearnedScaling(Orchestration):
     def __init__(self, name: str, infer: Run, pairs: bool, masked: bool, shape: tuple[int, int]) -> None:
         self.name = name
         self._infer, self._pairs, self._masked, self._shape = infer, pairs, masked, shape
-        self._system: System | None = None
 
     def reset(self, world: System, key: Key) -> None:
         """Nothing is drawn.
@@ -68,12 +67,11 @@ class LearnedScaling(Orchestration):
                 f"{self.name}: was trained on {self._shape[0]} nodes and {self._shape[1]} services, this "
                 f"system has {world.nodes} and {world.services}; train it on this scenario"
             )
-        self._system = world
+        self.system = world
 
     def scale(self, view: ReplicaView) -> ReplicaCommands:
         """Nodes and their changes, drawn from π; of `pairs`, each node's most likely change."""
-        assert self._system is not None, "reset comes first"
-        system, possible = self._system, changes_possible(self._system, view)
+        system, possible = self.system, changes_possible(self.system, view)
         if self._pairs:
             (values,) = self._infer(pair_rows(system, view))
             nodes = np.broadcast_to(np.arange(system.nodes), (view.worlds, system.nodes))

@@ -40,12 +40,13 @@ class KernelDispatch(RequestDispatch):
     """
 
     decide: Any  # a numba dispatcher, or under EDGEWISE_JIT=0 a plain function: set as a staticmethod
+    in_worlds: Any = None  # a kernel that fills (W, B) stations and is kept on disk; None: made of `decide`
     memory: Floats = np.zeros(1)
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """(W, B) what the kernel decides for each head."""
         stations = np.empty(view.site.shape, dtype=np.int64)
-        in_worlds(self.decide)(self.system, view, self.memory, stations)
+        (self.in_worlds or in_worlds(self.decide))(self.system, view, self.memory, stations)
         return stations
 
 

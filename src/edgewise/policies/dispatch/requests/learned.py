@@ -86,7 +86,6 @@ class LearnedDispatch(RequestDispatch):
         self.name = name
         self._infer, self._scored, self._inputs = infer, scored, inputs
         self._mask = context_mask if context == "resources" else hosts
-        self._system: System | None = None
 
     def reset(self, world: System, key: Key) -> None:
         """Nothing is drawn.
@@ -100,12 +99,11 @@ class LearnedDispatch(RequestDispatch):
                 f"{self.name}: its network reads {self._inputs} numbers, this system's sites have {state}; "
                 "train it on this scenario, or use a policy that scores stations"
             )
-        self._system = world
+        self.system = world
 
     def dispatch(self, view: ReplicaView) -> Ints:
         """A station for each site's head, drawn from π: argmax of log π + Gumbel noise."""
-        assert self._system is not None, "reset comes first"
-        system, allowed = self._system, self._mask(view)
+        system, allowed = self.system, self._mask(view)
         values = np.full(allowed.size, -np.inf)
         if self._scored:
             rows = station_rows(system, view, allowed)

@@ -238,12 +238,6 @@ class RequestRule(KernelDispatch):
     def __init__(self) -> None:
         self.memory = np.array([float(RULES.index(self.name))])
 
-    def dispatch(self, view: ReplicaView) -> Ints:
-        """(W, B) what the rule decides for each head; compiled code comes from the disk."""
-        stations = np.empty(view.site.shape, dtype=np.int64)
-        self.in_worlds(self.system, view, self.memory, stations)
-        return stations
-
 
 @policy("cloud-only")
 class CloudOnly(RequestRule):
