@@ -1,7 +1,8 @@
 """Learning: environments over the simulators, trainers, and one harness under all of them.
 
 env            one window of a run of streams is one step of a Gymnasium environment
-replica_env    requests and replicas: PettingZoo for dispatch, Gymnasium for orchestration
+joint          environments of what several agents decide at once: Gymnasium, vectors, PettingZoo
+games          what they play: dispatch of requests, orchestrate, defer, split, place
 harness        rounds, saving and going on, TensorBoard, validation, the card
 card           writes what `edgewise.policies.cards` reads: JSON, and ONNX beside it
 methods        what `edgewise train` trains, by name

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from edgewise.arrays import Floats32
+from edgewise.arrays import Bools, Floats32
 from edgewise.config import load_scenario
 from edgewise.core.views import DispatchView
 from edgewise.core.world import World
@@ -132,6 +132,10 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         truncated = end >= self.scenario.duration_s
         shares = {"success": ok / total, "failed": failed / total, "rejected": rejected / total}
         return self._observation(), reward, lost, truncated, {"seed": self._episode, **shares}
+
+    def action_masks(self) -> Bools:
+        """(actions,) all true, for libraries that ask."""
+        return np.ones(len(self.actions), dtype=np.bool_)
 
     def _observation(self) -> Observation:
         view = self._run.core.view(with_bound=True)

@@ -135,19 +135,26 @@ def simulate_streaming(
         PolicyError: it places a pipeline that neither waits nor runs.
     """
     policy.reset(network, Key(seed))
-    return _Run(network, pipelines, policy, share_cpu, migration_s).finish()
+    run = PipelineWorld(network, pipelines, policy, share_cpu, migration_s)
+    while run.advance():
+        run.decide()
+    return run.outcome()
 
 
-class _Run:
-    """State of a run: arrays over all pipelines; `running` holds the placements in force, oldest first."""
+class PipelineWorld:
+    """State of a run: arrays over all pipelines; `running` holds the placements in force, oldest first.
+
+    Args:
+        network, pipelines, policy, share_cpu, migration_s: as `simulate_streaming`; the policy was reset.
+    """
 
     def __init__(
         self,
         network: Network,
         pipelines: Sequence[Pipeline],
         policy: PlacementPolicy,
-        share_cpu: bool,
-        migration_s: float,
+        share_cpu: bool = False,
+        migration_s: float = 2.0,
     ) -> None:
         self.network, self.pipelines, self.policy = network, pipelines, policy
         self.share_cpu, self.migration_s = share_cpu, migration_s
@@ -166,26 +173,25 @@ class _Run:
         self.waiting: list[PipelineArrays] = []
         self.running: dict[int, Placement] = {}
         self.decision_s: list[float] = []
-        self.now_s = 0.0
+        self.now_s, self.arrived = 0.0, 0
 
-    def finish(self) -> PipelineRun:
-        """Event by event to the end."""
-        arrived = 0
-        while True:
-            end_s = self._ends()
-            arrival_s = (
-                self.pipelines[self.arrivals[arrived]].arrival_s if arrived < len(self.pipelines) else np.inf
-            )
-            next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
-            if not np.isfinite(next_s):
-                return PipelineRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
-            self._advance(next_s, end_s)
-            while (
-                arrived < len(self.pipelines) and self.pipelines[self.arrivals[arrived]].arrival_s <= next_s
-            ):
-                self.waiting.append(self.arrays[self.arrivals[arrived]])
-                arrived += 1
-            self._decide()
+    def advance(self) -> bool:
+        """On to the next event, where pipelines come or end; False if nothing can make progress any more."""
+        end_s = self._ends()
+        left = self.arrivals[self.arrived :]
+        arrival_s = self.pipelines[left[0]].arrival_s if left else np.inf
+        next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
+        if not np.isfinite(next_s):
+            return False
+        self._advance(next_s, end_s)
+        come = [i for i in left if self.pipelines[i].arrival_s <= next_s]
+        self.waiting += [self.arrays[i] for i in come]
+        self.arrived += len(come)
+        return True
+
+    def outcome(self) -> PipelineRun:
+        """What became of the pipelines."""
+        return PipelineRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
 
     def _active(self) -> Ints:
         return np.fromiter(self.running, dtype=np.int64, count=len(self.running))
@@ -210,7 +216,8 @@ class _Run:
                 self.frames[pipeline] = self.target[pipeline]
             del self.running[pipeline]
 
-    def _decide(self) -> None:
+    def decide(self) -> None:
+        """Ask the policy, and do as it says."""
         running = list(self.running.values())
         memory, link = free_of(self.network, running)
         view = NetworkView(self.now_s, self.network, memory, link, tuple(self.waiting), tuple(running))

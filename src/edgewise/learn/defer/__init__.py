@@ -1,6 +1,5 @@
 """Learning when to start deferrable jobs (OSDEC and its variants).
 
-env         one slot is one step of a Gymnasium environment
 networks    attention, fixed-length and pointer networks; the auxiliary module
 agent       switches of the variants, the agent, what is exported
 ppo         the trainer, to be read from top to bottom

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
+from edgewise.learn.games import shared_reward
 from edgewise.learn.harness import descend
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers, write_half
 from edgewise.model.orchestration import System
@@ -111,17 +112,12 @@ class SlotInputs(NamedTuple):
 def reward_of(config: DispatchConfig, result: SlotResult, forwarded: Floats, expected: float) -> Floats:
     """(W,) reward of a slot.
 
-    u = exp(-λ - ε ν), λ = violations / ends in the slot (0 if none ends), ν = 1 / (1 + e^-ξ)  (KaiS)
-
     Args:
         forwarded: (W,) payloads sent to another site or to the cloud, in mean payloads.
         expected: requests that end in a slot on average, for "rate".
     """
-    ended = result.in_time + result.violated
     if config.reward == "paper":
-        late = result.violated / np.maximum(ended, 1)
-        shared: Floats = np.exp(-late - config.balance / (1.0 + np.exp(-result.imbalance)))
-        return shared
+        return shared_reward(result, config.balance)
     gained: Floats = (result.in_time - result.violated - config.forwarding * forwarded) / expected
     return gained
 

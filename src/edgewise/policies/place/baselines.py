@@ -16,7 +16,7 @@ from edgewise.policies.place.paths import PathTable
 from edgewise.policies.registry import policy
 
 
-class _Sharing:
+class EqualShares:
     """Waiting pipelines start wherever their memory fits; every flow takes the shortest path."""
 
     decision = "place"
@@ -34,7 +34,7 @@ class _Sharing:
         free = view.free_memory_bytes.copy()
         pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]
         for pipeline in view.waiting:
-            node = self._nodes(view, pipeline, free, pipelines)
+            node = self.nodes(view, pipeline, free, pipelines)
             if node is not None:
                 np.subtract.at(free, node, pipeline.memory_bytes)
                 pipelines.append((pipeline, node))
@@ -43,31 +43,34 @@ class _Sharing:
         flows = flows_of(pipelines, self.table)
         return shared_equally(flows, self.table, shortest(flows), view.network.bandwidth_bps)
 
-    def _nodes(
+    def nodes(
         self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
+        """Nodes of a pipeline's tasks; None: it waits."""
         raise NotImplementedError
 
 
 @policy("tp")
-class TaskPartition(_Sharing):
+class TaskPartition(EqualShares):
     """TP: tasks by alg. 1, the default shortest path, equal shares of every link."""
 
-    def _nodes(
+    def nodes(
         self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
+        """Those that algorithm 1 fills."""
         return allocate(pipeline, self.table, free, view.network.bandwidth_bps)
 
 
 @policy("lr")
-class LeastRequested(_Sharing):
+class LeastRequested(EqualShares):
     """LR: the whole pipeline to the node with the least use of processor and memory."""
 
     balanced = False
 
-    def _nodes(
+    def nodes(
         self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
+        """The one that is left with the best use; see `whole_pipeline`."""
         load = np.zeros(len(free))
         for other, node in pipelines:
             np.add.at(load, node, other.work_ops)

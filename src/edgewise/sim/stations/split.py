@@ -115,6 +115,67 @@ def poisson_queries(rates_qps: Sequence[float] | Floats, queries: int, seed: int
     return np.cumsum(gaps), job.astype(np.int64)
 
 
+class SplitWorld:
+    """Poisson queries on their way through servers and links, of which every one is placed when it arrives.
+
+    Args:
+        program: classes, servers and links.
+        queries: how many are sent.
+        seed: of them.
+        rule: a compiled policy that places them; None: `place` does.
+    Attributes:
+        work_ops: of each class, (T,) of its tasks.
+        ledger: what was given to each server and is not finished yet, as of the query that waits.
+    """
+
+    def __init__(
+        self, program: SplitProgram | LayoutProgram, queries: int, seed: int, rule: SplitRule | None = None
+    ) -> None:
+        layout = layout_of(program)
+        self.nodes = sum(group.servers for group in layout.groups)
+        power = np.repeat(
+            [group.power_ops for group in layout.groups], [group.servers for group in layout.groups]
+        )
+        graphs = [closed(job.graph) for job in program.classes]
+        classes = [
+            GraphClass(graph, routes={(e.source, e.target): [] for e in graph.edges if e.size_bytes == 0})
+            for graph in graphs
+        ]
+        self.work_ops = [np.array([task.work_ops for task in graph.tasks]) for graph in graphs]
+        self.sent_s, self.jobs = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
+        self.ledger = new_ledger(power)
+        self._seen_s, self._seen = np.zeros(self.nodes), np.zeros(self.nodes, np.int64)
+        loop = advance
+        if rule is not None:
+            compiled = advance_splitting if isinstance(program, SplitProgram) else advance_laid_out
+            loop = partial(compiled, memory=SplitMemory(rule, self.ledger, self._seen_s, self._seen))
+        self.engine = GraphEngine(network_of(layout), classes, self.sent_s, self.jobs, loop=loop, seed=seed)
+
+    def advance(self) -> bool:
+        """On to the next query that waits to be placed; whether all are done instead."""
+        done = self.engine.advance(math.inf)
+        if not done:
+            follow(self.engine.world, self.ledger, self._seen_s, self._seen)
+        return done
+
+    @property
+    def query(self) -> int:
+        """The number of the one that waits; 0 where none does."""
+        return self.engine.pending or 0
+
+    @property
+    def waited_s(self) -> float:
+        """What all queries together have waited for their ends so far."""
+        now_s = self.engine.now_s
+        ends_s = np.fmin(self.engine.queries.done_s, now_s)
+        return float(np.maximum(ends_s - self.sent_s, 0.0).sum())
+
+    def place(self, servers: Ints) -> None:
+        """The query that waits, (T,) a server for each task."""
+        self.ledger.change(servers, self.work_ops[self.jobs[self.query]])
+        self.engine.place(servers)
+
+
 def simulate_split(
     policy: SplitPolicy, program: SplitProgram | LayoutProgram, queries: int, seed: int
 ) -> SplitRun:
@@ -124,31 +185,18 @@ def simulate_split(
         PolicyError: the policy places a task nowhere.
     """
     policy.reset(program, Key(seed))
-    layout = layout_of(program)
-    nodes = sum(group.servers for group in layout.groups)
-    power = np.repeat(
-        [group.power_ops for group in layout.groups], [group.servers for group in layout.groups]
-    )
-    graphs = [closed(job.graph) for job in program.classes]
-    classes = [
-        GraphClass(graph, routes={(e.source, e.target): [] for e in graph.edges if e.size_bytes == 0})
-        for graph in graphs
-    ]
-    sent_s, job = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
-    ledger, seen_s, seen = new_ledger(power), np.zeros(nodes), np.zeros(nodes, np.int64)
-    loop = advance
-    if (rule := getattr(policy, "compiled", None)) is not None:
-        compiled = advance_splitting if isinstance(program, SplitProgram) else advance_laid_out
-        loop = partial(compiled, memory=SplitMemory(rule, ledger, seen_s, seen))
-    engine = GraphEngine(network_of(layout), classes, sent_s, job, loop=loop, seed=seed)
-    work = [np.array([task.work_ops for task in graph.tasks]) for graph in graphs]
-    while not engine.advance(math.inf):
-        follow(engine.world, ledger, seen_s, seen)
-        query = engine.pending or 0
-        engine.place(decided(policy, SplitView(query, job[query], ledger), work[job[query]]))
-    busy = engine.tallies()["busy_s"] / engine.now_s
+    world = SplitWorld(program, queries, seed, getattr(policy, "compiled", None))
+    while not world.advance():
+        job = int(world.jobs[world.query])
+        view = SplitView(world.query, job, world.ledger)
+        world.engine.place(decided(policy, view, world.work_ops[job]))
+    engine = world.engine
+    busy, nodes = engine.tallies()["busy_s"] / engine.now_s, world.nodes
     return SplitRun(
-        job, engine.queries.done_s - sent_s, float(busy[nodes:].max()), float(busy[:nodes].mean())
+        world.jobs,
+        engine.queries.done_s - world.sent_s,
+        float(busy[nodes:].max()),
+        float(busy[:nodes].mean()),
     )
 
 
