@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from edgewise.api import Comparison, Result, compare, load_scenario, replay, simulate
     from edgewise.core.policy import DispatchPolicy, ScorePolicy
     from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items
-    from edgewise.learn.defer.env import DeferralEnv
     from edgewise.learn.env import DispatchEnv
+    from edgewise.learn.games import DeferGame, DispatchGame, OrchestrateGame, PlaceGame, SplitGame
+    from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
     from edgewise.learn.methods import train
-    from edgewise.learn.replica_env import ScaleEnv, SiteDispatchEnv
     from edgewise.policies import load as load_policy
     from edgewise.testing import check_policy
 
@@ -34,29 +34,34 @@ _FROM = {
     "edgewise.api": ("Comparison", "Result", "compare", "load_scenario", "replay", "simulate"),
     "edgewise.core.policy": ("DispatchPolicy", "ScorePolicy"),
     "edgewise.core.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
-    "edgewise.learn.defer.env": ("DeferralEnv",),
     "edgewise.learn.env": ("DispatchEnv",),
+    "edgewise.learn.games": ("DeferGame", "DispatchGame", "OrchestrateGame", "PlaceGame", "SplitGame"),
+    "edgewise.learn.joint": ("AgentsEnv", "BatchEnv", "JointEnv"),
     "edgewise.learn.methods": ("train",),
-    "edgewise.learn.replica_env": ("ScaleEnv", "SiteDispatchEnv"),
     "edgewise.policies": ("load_policy",),
     "edgewise.testing": ("check_policy",),
 }
 
 __all__ = [
+    "AgentsEnv",
+    "BatchEnv",
     "Candidates",
     "Comparison",
     "Decisions",
-    "DeferralEnv",
+    "DeferGame",
     "DispatchEnv",
+    "DispatchGame",
     "DispatchPolicy",
     "DispatchView",
     "EdgewiseError",
     "Item",
     "Items",
+    "JointEnv",
+    "OrchestrateGame",
+    "PlaceGame",
     "Result",
-    "ScaleEnv",
     "ScorePolicy",
-    "SiteDispatchEnv",
+    "SplitGame",
     "check_policy",
     "compare",
     "load_policy",

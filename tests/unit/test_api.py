@@ -18,7 +18,8 @@ SURFACE = {
     "Item", "Items", "Result", "ScorePolicy", "check_policy", "compare", "load_policy", "load_scenario",
     "policy", "replay", "simulate",
 }  # fmt: skip
-ENVIRONMENTS = {"DeferralEnv", "DispatchEnv", "ScaleEnv", "SiteDispatchEnv"}
+GAMES = {"DeferGame", "DispatchGame", "OrchestrateGame", "PlaceGame", "SplitGame"}
+ENVIRONMENTS = {"AgentsEnv", "BatchEnv", "DispatchEnv", "JointEnv"} | GAMES
 
 
 def test_surface_is_what_is_documented():
@@ -31,7 +32,7 @@ def test_surface_is_what_is_documented():
 def test_environments_are_there_where_gymnasium_is():
     pytest.importorskip("gymnasium")
     pytest.importorskip("pettingzoo")
-    assert all(hasattr(getattr(ew, name), "reset") for name in ENVIRONMENTS)
+    assert all(hasattr(getattr(ew, name), "begin" if name in GAMES else "reset") for name in ENVIRONMENTS)
 
 
 def test_importing_the_package_loads_nothing_slow():
