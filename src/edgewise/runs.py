@@ -42,7 +42,7 @@ DECISIONS: Mapping[str, Mapping[str, str | None]] = {
 LAID_OUT = "nona-layout"  # splits over several groups of servers, and nothing else does
 
 
-class Run(NamedTuple):
+class SeedRun(NamedTuple):
     """One run.
 
     Attributes:
@@ -157,7 +157,7 @@ def simulated(
     chosen: Mapping[str, Make],
     seeds: Sequence[int],
     trace: Sequence[Stream] | None = None,
-) -> Iterator[Run]:
+) -> Iterator[SeedRun]:
     """A run of each seed, in order.
 
     Args:
@@ -191,17 +191,17 @@ def _streams(
     chosen: Mapping[str, Make],
     seeds: Sequence[int],
     trace: Sequence[Stream] | None = None,
-) -> Iterator[Run]:
+) -> Iterator[SeedRun]:
     from edgewise.core.world import World
     from edgewise.sim.simulate import Simulation
 
     world = World.build(scenario.catalog, scenario.topology)
     for seed in seeds:
         outcome = Simulation(scenario, chosen["dispatch"](), seed, trace, world).run()
-        yield Run(outcome.streams, outcome.windows, outcome.core.faults)
+        yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults)
 
 
-def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[Run]:
+def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
     from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
     from edgewise.workloads.services import simulated_services
 
@@ -220,7 +220,7 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
         number = np.arange(len(frames["arrived"]))
         waiting = frames["arrived"] - frames["in_time"] - frames["late"] - frames["dropped"]
         span = {"window": number, "start_s": number * frame_s, "end_s": (number + 1) * frame_s}
-        yield Run({}, {**span, **frames, "waiting": waiting}, decision_s=took_s)
+        yield SeedRun({}, {**span, **frames, "waiting": waiting}, decision_s=took_s)
 
 
 def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[str, float]:
@@ -243,7 +243,7 @@ def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[
     return {"dispatch": used_s / max(heads, 1), "orchestrate": scale_s}
 
 
-def _pipelines(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[Run]:
+def _pipelines(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
     from edgewise.model.network import network_of
     from edgewise.sim.pipelines import simulate_streaming
     from edgewise.workloads.pipelines import pipelines_of
@@ -255,14 +255,14 @@ def _pipelines(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[i
         run = simulate_streaming(network, pipelines_of(scenario, seed), policy, seed)
         items = {name: [getattr(made, name) for made in run.pipelines] for name in columns}
         figures = {name: getattr(run, name) for name in measures}
-        yield Run(
+        yield SeedRun(
             {"pipeline": [made.name for made in run.pipelines], **items},
             _window(scenario, run.end_s, pipelines=len(run.pipelines), **figures),
             decision_s={"place": float(np.mean(run.decision_s))},
         )
 
 
-def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[Run]:
+def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
     from edgewise.sim.stations.split import poisson_queries, simulate_split
     from edgewise.splitting import predicted_s, splitting
 
@@ -285,10 +285,10 @@ def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]
             "server_load": run.server_load,
         }
         items = {"query": np.arange(queries), "graph": names[graph], "sent_s": sent_s, "time_s": run.time_s}
-        yield Run(items, _window(scenario, float((sent_s + run.time_s).max()), **figures))
+        yield SeedRun(items, _window(scenario, float((sent_s + run.time_s).max()), **figures))
 
 
-def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[Run]:
+def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
     from edgewise.core.deferral import Objective
     from edgewise.sim.slots.defer import simulate
     from edgewise.workloads.deferrable import generate, jobs_of
@@ -309,10 +309,10 @@ def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) 
         for name in ("submitted", "earliest", "latest", "duration"):
             items[f"{name}_s"] = getattr(worlds, name)[world, job] * worlds.slot_s
         totals = {name: getattr(outcome, name)[world] for name in figures}
-        yield Run(items, _window(scenario, worlds.slots * worlds.slot_s, **totals))
+        yield SeedRun(items, _window(scenario, worlds.slots * worlds.slot_s, **totals))
 
 
-_ADAPTERS: Mapping[str, Callable[[Scenario, Mapping[str, Make], Sequence[int]], Iterator[Run]]] = {
+_ADAPTERS: Mapping[str, Callable[[Scenario, Mapping[str, Make], Sequence[int]], Iterator[SeedRun]]] = {
     "streams": _streams,
     "services": _services,
     "pipelines": _pipelines,

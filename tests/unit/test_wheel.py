@@ -74,5 +74,5 @@ def test_a_folder_without_training_runs_is_named(quick, tmp_path):
 
 def test_a_method_without_training_runs_is_named(tmp_path):
     (tmp_path / "osdec" / "training").mkdir(parents=True)
-    with pytest.raises(EdgewiseError, match=r"reinforce-0\.onnx and its like are missing"):
+    with pytest.raises(EdgewiseError, match=r"reinforce-0\.json and its like are missing"):
         run.carry_out("osdec", tmp_path, tmp_path, evidence=tmp_path, seeds=FRESH)

@@ -18,4 +18,6 @@ def extra(name: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
+        if (error.name or "").startswith("edgewise"):
+            raise  # a fault of ours, which no installing mends
         raise EdgewiseError(f"{what} cannot import {error.name}: pip install 'edgewise[{name}]'") from error

@@ -16,7 +16,7 @@ from edgewise.cli.output import err, out
 from edgewise.errors import RunError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.controller.rolling import Change
+    from edgewise.runtime.controller.rolling import ScenarioChange
     from edgewise.runtime.store import Running
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
@@ -211,15 +211,15 @@ def left_of(folder: Path) -> list[str]:
     return left + ([UP] if is_running(folder) else [])
 
 
-def _read(folder: Path) -> tuple[Change, list[Running]]:
+def _read(folder: Path) -> tuple[ScenarioChange, list[Running]]:
     """The latest change, and the processes."""
     from edgewise.runtime.controller.plan import DATABASE
-    from edgewise.runtime.controller.rolling import DONE, Change, read_change
+    from edgewise.runtime.controller.rolling import DONE, ScenarioChange, read_change
     from edgewise.runtime.store import Store
 
     store = Store.readable(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork
     try:
-        return read_change(store) or Change(DONE, "", None, 0.0), store.processes()
+        return read_change(store) or ScenarioChange(DONE, "", None, 0.0), store.processes()
     finally:
         store.close()
 

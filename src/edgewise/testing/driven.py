@@ -53,7 +53,7 @@ class Unfit(Exception):
     """A policy does not take a world."""
 
 
-class Watched:
+class WatchedPolicy:
     """Passes a simulator's questions on to a policy, and notes what it is asked and what it answers."""
 
     batched = True
@@ -115,8 +115,8 @@ def plain(what: Any) -> Any:
     return what
 
 
-def _driven(policy: Any, kind: Kind, drive: Drive) -> Watched:
-    watched = Watched(policy, kind)
+def _driven(policy: Any, kind: Kind, drive: Drive) -> WatchedPolicy:
+    watched = WatchedPolicy(policy, kind)
     try:
         drive(watched)
     except AssertionError:
@@ -156,7 +156,7 @@ def _check_answer(kind: Kind, world: Any, view: Any, found: Any) -> None:
         assert right.all(), "a station that cannot serve the head"
 
 
-def _check_state(make: Callable[[], Any], watched: Watched) -> None:
+def _check_state(make: Callable[[], Any], watched: WatchedPolicy) -> None:
     """A policy that has taken over the state of another decides as that one does."""
     first, second = make(), make()
     dump, take = getattr(first, "state_dict", None), getattr(second, "load_state", None)

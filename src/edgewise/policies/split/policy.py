@@ -77,7 +77,7 @@ def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
     return servers.astype(np.int64)
 
 
-class Way(NamedTuple):
+class SplitWay(NamedTuple):
     """How a policy that ships splits.
 
     Attributes:
@@ -110,7 +110,7 @@ class CompiledSplit:
 
     decision = "split"
     name: str
-    way: ClassVar[Way]
+    way: ClassVar[SplitWay]
     plan: SplitPlan | None
     compiled: SplitRule
 
@@ -190,26 +190,28 @@ def _free(program: SplitProgram, gap: float, share: float) -> SplitPlan:
 
 
 WAYS = {
-    "nona": Way("The certified optimum of the paper's formula.", lambda p, gap, _: optimise(p, gap)),
-    "nona-queues": Way(
+    "nona": SplitWay("The certified optimum of the paper's formula.", lambda p, gap, _: optimise(p, gap)),
+    "nona-queues": SplitWay(
         "The same with bursts and waiting for servers in the formula.",
         lambda p, gap, _: optimise(p.with_queues(), gap),
         keep=True,
     ),
-    "nona-free": Way("A plan for each number of free servers.", _free, keep=True),
-    "blind": Way("The plan that ignores waiting at the link.", lambda p, *_: blind(p)),
-    "equal": Way("As many servers as there are branches, evenly loaded.", equal),
-    "whole-random": Way("The whole query on a random server.", local, rule=ServerChoice.UNIFORM),
-    "whole-round-robin": Way("Whole queries on servers in turn.", local, rule=ServerChoice.ROUND_ROBIN),
-    "whole-shortest-queue": Way(
+    "nona-free": SplitWay("A plan for each number of free servers.", _free, keep=True),
+    "blind": SplitWay("The plan that ignores waiting at the link.", lambda p, *_: blind(p)),
+    "equal": SplitWay("As many servers as there are branches, evenly loaded.", equal),
+    "whole-random": SplitWay("The whole query on a random server.", local, rule=ServerChoice.UNIFORM),
+    "whole-round-robin": SplitWay("Whole queries on servers in turn.", local, rule=ServerChoice.ROUND_ROBIN),
+    "whole-shortest-queue": SplitWay(
         "The whole query where the fewest tasks are.", local, rule=ServerChoice.SHORTEST_QUEUE
     ),
-    "whole-least-loaded": Way("The whole query where least work is.", local, rule=ServerChoice.LEAST_LOADED),
-    "whole-two-choices": Way(
+    "whole-least-loaded": SplitWay(
+        "The whole query where least work is.", local, rule=ServerChoice.LEAST_LOADED
+    ),
+    "whole-two-choices": SplitWay(
         "The whole query on the less loaded of two servers.", local, rule=ServerChoice.TWO_CHOICES
     ),
-    "scatter": Way("Every task on a server of its own choice.", local, Method.SCATTER),
-    "earliest-finish": Way(
+    "scatter": SplitWay("Every task on a server of its own choice.", local, Method.SCATTER),
+    "earliest-finish": SplitWay(
         "Each task where it would finish first, in the order of HEFT.", local, Method.EARLIEST_FINISH
     ),
 }

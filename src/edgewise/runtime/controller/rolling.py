@@ -40,7 +40,7 @@ KEPT = ("policy", "services", "request_policy", "replica_policy")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScenarioChange:
     """A change of what is wanted.
 
     Attributes:
@@ -61,24 +61,24 @@ class Change:
         """Whether there is something left to do."""
         return self.state in (UNDER_WAY, UNDOING)
 
-    def in_state(self, state: str, why: str = "") -> Change:
+    def in_state(self, state: str, why: str = "") -> ScenarioChange:
         """The same change, further on."""
         ended_s = time.time() if state in (DONE, FAILED) else None
         return replace(self, state=state, why=why or self.why, ended_s=ended_s)
 
 
-def read_change(store: Store) -> Change | None:
+def read_change(store: Store) -> ScenarioChange | None:
     """The latest change, None before the first."""
     found = store.get("change")
-    return None if found is None else Change(**found)
+    return None if found is None else ScenarioChange(**found)
 
 
-def write_change(store: Store, change: Change) -> None:
+def write_change(store: Store, change: ScenarioChange) -> None:
     """Keep what has become of a change."""
     store.put("change", asdict(change))
 
 
-def begin_change(store: Store) -> Change:
+def begin_change(store: Store) -> ScenarioChange:
     """A change of what is wanted now, to be written once its wishes are.
 
     Raises:
@@ -86,7 +86,7 @@ def begin_change(store: Store) -> Change:
     """
     rows, change = store.processes(), read_change(store)
     if not any(running.handle and alive_handle(running.handle) for running in rows):
-        return Change(UNDER_WAY, "", None, time.time())
+        return ScenarioChange(UNDER_WAY, "", None, time.time())
     if change is not None and change.open:
         raise RunError(f"state {store.file.parent}: an earlier change is under way; see edgewise status")
     before = {
@@ -95,7 +95,7 @@ def begin_change(store: Store) -> Change:
         "processes": [asdict(running.process) for running in rows if running.process.wanted],
         "renamed": {},
     }
-    return Change(UNDER_WAY, "", before, time.time())
+    return ScenarioChange(UNDER_WAY, "", before, time.time())
 
 
 def undo(store: Store, before: Mapping[str, Any]) -> None:
@@ -211,7 +211,7 @@ class Rolling:
             elif self.ending.is_set() or (since_s is not None and time.time() - since_s > SETTLE_S):
                 self._end(handle)
 
-    async def _bring_about(self, change: Change) -> None:
+    async def _bring_about(self, change: ScenarioChange) -> None:
         try:
             await self._carry_out()
         except StoreError:
@@ -224,7 +224,7 @@ class Rolling:
         write_change(self.store, change.in_state(state))
         log.info("changed" if state == DONE else "change undone")
 
-    def _failed(self, change: Change, why: str) -> None:
+    def _failed(self, change: ScenarioChange, why: str) -> None:
         log.error("change failed", extra={"why": why})
         if change.state == UNDER_WAY and change.before is not None:
             undo(self.store, change.before)
