@@ -268,7 +268,7 @@ def later_services():
         (
             Pipelines,
             "place",
-            lambda self, view, found: found if of_the_driver("jobs")[-1].arrival_s < 4 else [],
+            lambda self, view, found: found if of_the_driver("pipelines")[-1].arrival_s < 4 else [],
         ),
     ],
 )

@@ -12,6 +12,7 @@ from edgewise.errors import EdgewiseError
     [
         ("train aset --scenario nope", "no such file"),
         ("train aset --improve doubel", "doubel"),
+        ("train aset --state nope", "--state 'nope': use one of history, pooled"),
         ("train defer nope", "nope"),
         ("train kais --method nope", "nope"),
         ("train kais --scenario nope", "nope"),

@@ -9,6 +9,7 @@ from replica_scenarios import a_system, some_commands, some_requests
 from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.orchestration import Requests
+from edgewise.policies import cards
 from edgewise.policies.dispatch.requests.bound import hindsight_bound
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
@@ -22,7 +23,7 @@ def test_no_policy_is_better(seed: int) -> None:
     drawn = some_requests(rng, system, 2, SLOTS, 60)
     bound = [hindsight_bound(system, drawn, w, SLOTS, w, bin_s=0.5) for w in range(2)]
     for name in policies.names("dispatch", "requests"):
-        for scaling in policies.names("orchestrate"):
+        for scaling in {*policies.names("orchestrate")} - {*cards.shipped("orchestrate", None)}:
             worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
             outcome = simulate(
                 worlds, policies.load("dispatch", name, "requests"), policies.load("orchestrate", scaling)

@@ -10,6 +10,7 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
+from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, new_view
 from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.services import services_of
@@ -70,7 +71,7 @@ def passing(services, slots):
         policies.load("dispatch", "greedy", "requests", live=True),
         np.random.default_rng(1),
     )
-    rule.reset(services.system)
+    rule.reset(services.system, Key(0))
     while not worlds.done:
         if worlds.frame_begins:
             changes = [(draws.integers(4), draws.choice((-3, -2, -1, 1, 1, 2, 3))) for _ in range(3)]
@@ -109,7 +110,7 @@ def test_counts_of_replicas_give_the_view_of_the_simulation():
 def test_the_gateway_sends_heads_where_the_policy_would(policy):
     services, compared, elsewhere = live_services(), 0, set()
     simulated = policies.load("dispatch", policy, "requests", live=True)
-    simulated.reset(services.system)
+    simulated.reset(services.system, Key(0))
     now_s = [0.0]
     sites = range(services.system.sites)
     gateways = [

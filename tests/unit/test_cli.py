@@ -85,7 +85,6 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["stream", "run", "town.yaml"], "edgewise stream is gone; use edgewise run"),
         (["replay", "nowhere"], "nowhere: no recording"),
         (["up", "tiny", "--models", "nowhere"], "--models nowhere: no such folder"),
-        (["train", "aset", "--state", "nope"], "--state 'nope': use one of history, pooled"),
         (
             ["simulate", "split-inception", "--set", "graphs.0.rate_qps=1e9"],
             "servers and there are 10",

@@ -45,7 +45,7 @@ def test_the_compiled_score_is_that_of_the_rows(small: TrainingSetting) -> None:
     """One by one inside the engine, or all rows at once as networks read them: the same station."""
     weights = np.random.default_rng(3).normal(size=len(STATION_FEATURES) + 1)
     policy, compared = Weighted(weights), 0
-    policy.reset(small.system)
+    policy.reset(small.system, Key(0))
     for system, view in views(small):
         allowed = hosts(view)
         rows = station_rows(system, view, allowed)
@@ -102,7 +102,7 @@ def test_the_images_of_a_frame_stay_within_the_budget(small: TrainingSetting) ->
 def test_other_services_than_known_are_refused(small: TrainingSetting) -> None:
     policy = MarginalValue(Terms(), np.ones(3), np.ones(3))
     with pytest.raises(PolicyError, match="knows 3 services"):
-        policy.reset(small.system)
+        policy.reset(small.system, Key(0))
     with pytest.raises(PolicyError, match="weights, use"):
         Weighted(np.zeros(3))
 
@@ -110,7 +110,7 @@ def test_other_services_than_known_are_refused(small: TrainingSetting) -> None:
 def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: TrainingSetting) -> None:
     policy, drawn = policies.load("dispatch", "gsp-ss", "requests"), small.draw(SEEDS)
     policy.know(drawn, small.system, small.slots * small.system.slot_s)
-    policy.reset(small.system)
+    policy.reset(small.system, Key(0))
     view = worlds_of(small).view
     policy.dispatch(view)
     rate, time_s, payload_bytes = policy._known

@@ -73,9 +73,9 @@ def test_applications_follow_weights_and_sites_are_independent() -> None:
     site = TINY.topology.sites[0]
     busy = with_arrivals(TINY, (0.0, 6000.0))
     kinds = (
-        replace(first, weight=3.0),
-        replace(second, weight=1.0),
-        replace(first, name="never", weight=0.0),
+        first.model_copy(update={"weight": 3.0}),
+        second.model_copy(update={"weight": 1.0}),
+        first.model_copy(update={"name": "never", "weight": 0.0}),
     )
     scenario = replace(
         busy,
