@@ -275,14 +275,16 @@ def test_a_job_past_its_latest_start_is_lost_whatever_its_runner_does(jobs, tmp_
     monkeypatch.chdir(tmp_path)
     if dies:
         jobs.processes.folder = Path("live/jobs")
+    else:  # it stops itself before its interpreter is up
+        (script := tmp_path / "stops").write_text(f'#!/bin/sh\nkill -STOP $$\nexec {sys.executable} "$@"\n')
+        script.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(script))
     job = jobs.book.submit(shell(f"touch {tmp_path}/ran", latest_s=time.time() + 100.0))
     until(jobs, lambda: job.run in jobs.processes._runners)
     runner = jobs.processes._runners[job.run]
     if dies:
         runner.wait()
         jobs.step(time.time())
-    else:
-        runner.send_signal(signal.SIGSTOP)  # before its interpreter is up
     for late_s in (101.0, 106.5, 107.0):
         jobs.step(time.time() + late_s)
     found = jobs.book.get(job.id)
