@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from edgewise.config import load_scenario as load_scenario
 from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
-from edgewise.report.links import crowded, with_links
+from edgewise.report.links import LinkLoad, crowded, with_links
 from edgewise.report.schema import WORK, Measure
 from edgewise.report.summary import by_seed, summary_of
 from edgewise.runs import Policy as Policy
@@ -36,7 +37,7 @@ Policies = Policy | Mapping[str, Policy]
 Progress = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is found once is kept
 class Result:
     """Records of one or more runs of a scenario.
 
@@ -71,13 +72,21 @@ class Result:
 
     def summary(self) -> list[dict[str, Any]]:
         """The measures of each policy and seed; of streams with the links over 100 %."""
-        rows = summary_of(self.work, self.items, self.windows)
-        return with_links(rows, crowded(self.scenario, self.items)) if self.work == "streams" else rows
+        if self.work == "streams":
+            return with_links(self._rows, self._crowded)
+        return [dict(row) for row in self._rows]
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return summary_of(self.work, self.items, self.windows)
+
+    @cached_property
+    def _crowded(self) -> list[LinkLoad]:
+        return crowded(self.scenario, self.items)
 
     def values(self, measure: str = "") -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """(seeds,) values of a measure, or of the first, for each policy; seeds without a value left out."""
-        rows = summary_of(self.work, self.items, self.windows)
-        return by_seed(rows, measure or self.measures[0].key, self.policies)
+        return by_seed(self._rows, measure or self.measures[0].key, self.policies)
 
     def to_pandas(self, table: str = "items") -> pandas.DataFrame:
         """The "items", "windows" or "summary" of the runs as a data frame.
@@ -140,12 +149,14 @@ class Comparison:
 
     def __str__(self) -> str:
         measure = self.result.measures[0]
-        unit = "points" if measure.share else "%"
         lines = []
         for row in self.rows:
             ends = [] if row.low is None or row.high is None else [row.low, row.high]
             interval = f" [{', '.join(f'{100 * end:+.2f}' for end in ends)}]" if ends else ""
-            mean, difference = measure.shown(row.mean), f"{100 * row.difference:+.2f}{interval} {unit}"
+            mean, difference = (
+                measure.shown(row.mean),
+                f"{100 * row.difference:+.2f}{interval} {measure.unit}",
+            )
             lines.append(
                 f"{row.policy}: {measure.heading} {mean}, {difference} against {row.rival}: {row.verdict}"
             )

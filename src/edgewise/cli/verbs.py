@@ -58,9 +58,7 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate a scenario under one policy for each decision, and write records, figures and a report."""
-    numbers = parse_seeds(seeds)
-    records.check_place(folder or Path("runs") / "any")
-    loaded = load(scenario, changes)
+    numbers, loaded = begun(scenario, seeds, changes, folder)
     work, chosen = runs.assigned(loaded, by_decision(policy), "edgewise simulate")
     note(runs.notes(loaded, work, "edgewise simulate"))
     with progress() as bar:
@@ -89,9 +87,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies of one decision on the same arrivals and noise, paired by seed."""
-    numbers = parse_seeds(seeds)
-    records.check_place(folder or Path("runs") / "any")
-    loaded = load(scenario, changes)
+    numbers, loaded = begun(scenario, seeds, changes, folder)
     decision, listed = listing(chosen)
     fixed = by_decision(policy)
     work, assigned = runs.assigned(loaded, {**fixed, decision: ""}, "edgewise compare")
@@ -171,6 +167,15 @@ def list_policies(
 def schema() -> None:
     """Print the JSON Schema of scenario files."""
     print(json.dumps(config.scenario_schema(), indent=2))
+
+
+def begun(
+    scenario: str, seeds: str, changes: list[str] | None, folder: Path | None
+) -> tuple[range, Scenario]:
+    """Seeds and scenario of runs; a folder that cannot be written is said before any of them."""
+    numbers = parse_seeds(seeds)
+    records.check_place(folder or Path("runs") / "any")
+    return numbers, load(scenario, changes)
 
 
 def load(scenario: str, changes: list[str] | None) -> Scenario:
@@ -287,7 +292,6 @@ def _about(result: api.Result) -> str:
 
 def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
     measure = result.measures[0]
-    unit = "points" if measure.share else "%"
     shown = []
     for row in rows:
         ends = (
@@ -296,7 +300,7 @@ def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
         p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
         shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
     show_table(
-        ("policy", "against", f"difference ({unit})", "95 % interval", "p (Holm)", "verdict"),
+        ("policy", "against", f"difference ({measure.unit})", "95 % interval", "p (Holm)", "verdict"),
         shown,
         measure.heading.removesuffix(" %"),
     )

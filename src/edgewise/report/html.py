@@ -116,7 +116,7 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
         .get_template("report.html.j2")
         .render(
             run=run,
-            unit="points" if run.work.measures[0].share else "%",
+            unit=run.work.measures[0].unit,
             scenario=run.manifest.get("scenario", run.name),
             command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
             links=warning(run.summary),

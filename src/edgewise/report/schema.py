@@ -168,6 +168,11 @@ class Measure(NamedTuple):
     share: bool = False
     lower_is_better: bool = False
 
+    @property
+    def unit(self) -> str:
+        """Of differences."""
+        return "points" if self.share else "%"
+
     def shown(self, value: float | None, sign: str = "") -> str:
         """The value in the unit of the heading; – where there is none."""
         return "–" if value is None else f"{self.scale * value:{sign},.{self.digits}f}"
