@@ -7,12 +7,13 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.guard import Guard
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.guarded import Guarded, Limited
+from edgewise.runtime.guarded import Limited
 
 HANGS_S = 20.0  # whoever waits for it fails
 PATIENCE_S = 0.1
@@ -54,10 +55,18 @@ def test_what_hangs_is_waited_for_once_and_asked_again_when_it_has_ended(release
 
 
 def test_another_answer_is_taken_and_the_fault_said(release):
-    guarded = Guarded(PATIENCE_S)
-    assert guarded.ask(lambda: 1, lambda: 2) == 1 and guarded.fault == ""
-    assert guarded.ask(lambda: 1 // 0, lambda: 2) == 2 and "ZeroDivisionError" in guarded.fault
-    assert guarded.ask(lambda: release.wait(HANGS_S), lambda: 2) == 2 and "no answer" in guarded.fault
+    guard = Guard(Limited(PATIENCE_S))
+    odd = lambda answer: "odd" if answer % 2 else None  # noqa: E731
+    assert guard.ask(lambda: 1, lambda: 2) == 1 and guard.fault == "" and not guard.new
+    assert guard.ask(lambda: 1 // 0, lambda: 2) == 2 and "ZeroDivisionError" in guard.fault and guard.new
+    assert guard.ask(lambda: 1 // 0, lambda: 2) == 2 and not guard.new
+    assert guard.ask(lambda: 4, lambda: 2, odd) == 4 and guard.fault == ""
+    assert guard.ask(lambda: 5, lambda: 2, odd) == 2 and guard.fault == "odd"
+    assert guard.ask(lambda: "5", lambda: 2, odd) == 2 and "TypeError" in guard.fault
+    assert guard.ask(lambda: release.wait(HANGS_S), lambda: 2) == 2 and "no answer" in guard.fault
+    assert guard.late and guard.faults == {
+        "raised ZeroDivisionError": 2, "odd": 1, "raised TypeError": 1, "no answer in time": 1,
+    }  # fmt: skip
 
 
 def test_requests_go_to_the_cloud_while_their_policy_hangs(release, caplog):

@@ -91,7 +91,7 @@ def test_it_decides_live_for_requests_replicas_and_jobs(mine):
     made = Dispatching(services, 0, policies.load("dispatch", mine("Turns"), "requests"), 0, lambda: 0.0)
     for replica in made.replicas.values():
         replica.up = True
-    assert made.decide(0, 1e6, 1.0) is not None and made.fault == "" and made.policy.name == "Turns"
+    assert made.decide(0, 1e6, 1.0) is not None and made.guard.fault == "" and made.policy.name == "Turns"
     job = DeferrableJob(7, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
     view = view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0)
     assert start(begun(mine("All"), 1.0), view) == {7}

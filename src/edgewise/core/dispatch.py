@@ -39,10 +39,11 @@ from edgewise.core.events import (
 from edgewise.core.feasibility import TOLERANCE, assess, share_of
 from edgewise.core.guard import Caller, Guard, at_once
 from edgewise.core.keyed import Key
-from edgewise.core.policy import DispatchPolicy
+from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, begin, broken
 from edgewise.core.views import (
     REASONS,
     Bound,
+    Decisions,
     DispatchView,
     Item,
     Items,
@@ -88,7 +89,9 @@ class DispatchCore:
         # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
         self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
         self._retry = retry_refused
-        self._guard = Guard(fallback, asking)
+        self._guard, self._suspended = Guard(asking), False
+        default: DispatchPolicy = LeastImpedanceFallback()
+        self._fallback = fallback or default
         workers = world.workers
         counts, up = np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
         self._load = Load(np.zeros(workers), counts, up, np.zeros(workers))
@@ -99,10 +102,15 @@ class DispatchCore:
         self.use(policy)
 
     def use(self, policy: DispatchPolicy, asking: Caller | None = None) -> None:
-        """Switch the policy, and what calls it unless that is None; bindings stay."""
-        self.policy = policy
-        self._guard.use(policy, self.world, Key(self.seed), asking)
-        self._score = _score_of(policy)
+        """Switch the policy, and what calls it unless that is None; bindings stay.
+
+        Raises:
+            PolicyError: it cannot begin; the former one stays.
+        """
+        begin(policy, self.world, Key(self.seed))
+        self.policy, self._score, self._suspended = policy, _score_of(policy), False
+        self._guard.asking = asking or self._guard.asking
+        self._fallback.reset(self.world, Key(self.seed))
 
     @property
     def faults(self) -> dict[str, int]:
@@ -178,8 +186,7 @@ class DispatchCore:
             self.bindings[i] = worker
 
     def _compiled_until(self, batch: Batch) -> bool:
-        guard, age_s = self._guard, float(batch.time_s[-1]) - self._measured_s
-        return self._score is not None and guard.fresh(age_s) and not guard.suspended
+        return self._score is not None and self._why_not(float(batch.time_s[-1])) is None
 
     def _play_compiled(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> int:
         self._reach(float(batch.time_s[0]))
@@ -252,10 +259,8 @@ class DispatchCore:
 
     @_on.register
     def _ticked(self, event: Tick) -> list[Command]:
-        self._guard.suspended = False
-        tick = getattr(self.policy, "tick", None)
-        if tick is not None:
-            self._guard.tell(tick, self.view(with_bound=True))
+        self._suspended = False
+        self._show("tick", with_bound=True)
         self._score = _score_of(self.policy)
         if not self._retry:
             return []
@@ -297,10 +302,16 @@ class DispatchCore:
         columns = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
         self._measured = choose.Measured(*(np.array(column, dtype=np.float64) for column in columns))
         self._measured_s = t.measured_s
-        observe = getattr(self.policy, "observe", None)
-        if observe is not None:
-            self._guard.tell(observe, self.view())
+        self._show("observe")
         return []
+
+    def _show(self, method: str, with_bound: bool = False) -> None:
+        """Show the policy the view, where it has the method; the fallback decides when that fails."""
+        listen = getattr(self.policy, method, None)
+        if listen is not None:
+            view = self.view(with_bound)
+            self._guard.ask(lambda: listen(view), lambda: None)
+            self._suspended |= self._guard.fault != ""
 
     def _open(self, item: Item, kept: int | None = None) -> tuple[int, int]:
         """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
@@ -341,11 +352,37 @@ class DispatchCore:
         return commands + [c for stream in streams for c in self._again(stream)]
 
     def _place(self, item: Item) -> tuple[int, int]:
-        worker, reason = self._guard.decide(item, self.view, self.now_s - self._measured_s)
+        decisions = self._decide(Items((item,)))
+        worker = int(decisions.worker[0])
         if worker < 0:
+            reason = int(decisions.reason[0]) if decisions.reason.size else 0
             self.refused[item.id] = REASONS[Violation(reason) or Violation.POLICY]
             return -1, reason or int(Violation.POLICY)
         return self._bind(item, worker)
+
+    def _decide(self, items: Items) -> Decisions:
+        """The policy's decisions, or the fallback's."""
+        view, guard, why = self.view(), self._guard, self._why_not(self.now_s)
+
+        def instead() -> Decisions:
+            return self._fallback.decide(view, items)
+
+        if why is not None:
+            guard.blame(why)
+            return instead()
+        found = guard.ask(
+            lambda: self.policy.decide(view, items), instead, lambda found: broken(view, items, found)
+        )
+        self._suspended |= guard.late
+        return found
+
+    def _why_not(self, now_s: float) -> str | None:
+        """Why the policy is not asked at a time, if anything speaks against it."""
+        if self._suspended:
+            return "suspended until the next tick"
+        max_age_s = getattr(self.policy, "max_age_s", None)
+        stale = max_age_s is not None and now_s - self._measured_s > max_age_s
+        return "stale view" if stale else None
 
     def _bind(self, item: Item, worker: int) -> tuple[int, int]:
         self.refused.pop(item.id, None)

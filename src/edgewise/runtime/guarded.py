@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 PATIENCE_S = 0.5  # an event loop waits so long for an answer
@@ -16,7 +16,7 @@ Question = Callable[[], Any]
 
 
 class Limited:
-    """Asks in a thread that is kept, which costs less than 0.1 ms a question (`core.guard.Asking`).
+    """Asks in a thread that is kept, which costs less than 0.1 ms a question (`core.guard.Caller`).
 
     A thread cannot be ended: nothing is asked while it still thinks.
 
@@ -73,30 +73,3 @@ def _answer(
             answers.put((question(), None))
         except Exception as error:  # see the module
             answers.put((None, error))
-
-
-class Guarded(Generic[T]):
-    """Asks, and takes another answer where there is none.
-
-    Args:
-        patience_s, rest_s: see `Limited`.
-    Attributes:
-        fault: why the last answer was not the policy's own; "" when it was.
-    """
-
-    def __init__(self, patience_s: float = PATIENCE_S, rest_s: float = REST_S) -> None:
-        self._limited = Limited(patience_s, rest_s)
-        self.fault = ""
-
-    def ask(self, question: Callable[[], T], instead: Callable[[], T]) -> T:
-        """The answer to `question`, or `instead` when it raises, takes too long, or still thinks."""
-        try:
-            answer = self._limited(question)
-        except TimeoutError as error:
-            self.fault = str(error)
-        except Exception as error:  # see the module
-            self.fault = f"{type(error).__name__}: {error}"
-        else:
-            self.fault = ""
-            return answer
-        return instead()

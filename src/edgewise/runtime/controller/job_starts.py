@@ -15,6 +15,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.core.deferral import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
+from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger
 from edgewise.core.one_world import batched
@@ -25,7 +26,7 @@ from edgewise.model.resources import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.controller.job_book import Job
-from edgewise.runtime.guarded import Guarded
+from edgewise.runtime.guarded import Limited
 
 log = logging.getLogger("edgewise.jobs")
 POLICY, FALLBACK = "tetris", "fifo"
@@ -53,7 +54,7 @@ def warm(name: str = POLICY) -> None:
     job = DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
     view = view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0)
     start(begun(FALLBACK, 1.0), view)
-    Guarded[set[int]](WARM_S).ask(lambda: start(begun(name, 1.0), view), set)  # who decides says its faults
+    Guard(Limited(WARM_S)).ask(lambda: start(begun(name, 1.0), view), set)  # who decides says its faults
 
 
 def start(policy: DeferralPolicy, view: CapacityView) -> set[int]:
@@ -82,23 +83,22 @@ class Starts:
     def __init__(self, name: str, slot_s: float) -> None:
         self.slot_s = slot_s
         self._past: deque[np.ndarray] = deque(maxlen=PAST_SLOTS)
-        self._fallback, self._told = begun(FALLBACK, slot_s), ""
-        self._guarded: Guarded[set[int]]
+        self._fallback, self.guard = begun(FALLBACK, slot_s), Guard()
         try:
             self.use(begun(name, slot_s))
         except PolicyError as error:
             self.use(self._fallback)
-            self._guarded.fault = str(error)
+            self.guard.blame("cannot begin", str(error))
         self.name = name
 
     def use(self, policy: DeferralPolicy) -> None:
         """Take a policy from now on."""
-        self.policy, self.name, self._guarded = policy, policy.name, Guarded()
+        self.policy, self.name, self.guard = policy, policy.name, Guard(Limited())
 
     @property
     def fault(self) -> str:
         """Why the fallback decides; "" when the policy does."""
-        return self._guarded.fault
+        return self.guard.fault
 
     def begin_slot(self, ledger: NodeLedger) -> None:
         """Note what inference leaves."""
@@ -132,12 +132,10 @@ class Starts:
         known = [job.deferrable() for job in jobs if job.state not in ("suspended", "evicted")]
         since = {job.id: at for job in jobs if (at := job.since_s()) is not None}
         view = view_of(known, since, np.array(self._past), total, slot_s, self.slot_s)
-        chosen = self._guarded.ask(lambda: start(self.policy, view), lambda: start(self._fallback, view))
-        if self.fault != self._told:
-            self._told = self.fault
-            if self.fault:
-                more = {"policy": self.name, "why": self.fault}
-                log.error(f"job policy failed, {FALLBACK} decides", extra=more)
+        chosen = self.guard.ask(lambda: start(self.policy, view), lambda: start(self._fallback, view))
+        if self.guard.new:
+            more = {"policy": self.name, "why": self.fault}
+            log.error(f"job policy failed, {FALLBACK} decides", extra=more)
         return chosen
 
 

@@ -22,6 +22,7 @@ from edgewise import policies
 from edgewise.arrays import Ints
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
+from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaPolicy, ReplicaView, new_view
@@ -32,7 +33,7 @@ from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.rolling import SCENARIO, free_port
 from edgewise.runtime.controller.room import ledger_of
-from edgewise.runtime.guarded import Guarded
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import Running, Store
 
@@ -49,7 +50,7 @@ class _Chosen:
 
     name: str
     policy: ReplicaPolicy | None = None
-    guarded: Guarded[Commands] = field(default_factory=lambda: Guarded(PATIENCE_S))
+    guard: Guard = field(default_factory=lambda: Guard(Limited(PATIENCE_S)))
 
     def scale(self, services: Services, view: ReplicaView) -> Commands:
         """Its commands for the one world of a view."""
@@ -133,7 +134,7 @@ class Replicas:
     @property
     def fault(self) -> str:
         """Why the policy was not followed, and nothing came or went; "" when it was."""
-        return self._policy.guarded.fault if self._policy is not None else ""
+        return self._policy.guard.fault if self._policy is not None else ""
 
     async def _commands(self, services: Services) -> Commands:
         """What the policy that the store names says; nothing comes or goes where it fails."""
@@ -142,12 +143,12 @@ class Replicas:
         name = self.store.get("replica_policy", services.spec.orchestrate)
         if self._policy is None or self._policy.name != name:
             self._policy = _Chosen(name)
-        chosen, told = self._policy, self._policy.guarded.fault
+        chosen, guard = self._policy, self._policy.guard
         found = await asyncio.to_thread(
-            chosen.guarded.ask, lambda: chosen.scale(services, view), list[AddReplica | RemoveReplica]
+            guard.ask, lambda: chosen.scale(services, view), list[AddReplica | RemoveReplica]
         )
-        if chosen.guarded.fault not in ("", told):
-            log.error("replica policy failed", extra={"policy": name, "why": chosen.guarded.fault})
+        if guard.new:
+            log.error("replica policy failed", extra={"policy": name, "why": guard.fault})
         return found
 
     def view(self, services: Services) -> ReplicaView:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
-from edgewise.core.guard import Caller, at_once
+from edgewise.core.guard import Caller, Guard, at_once
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
@@ -67,7 +67,7 @@ class Dispatching:
         asking: calls the policy, and may limit how long that takes; without an answer a request goes to the
             cloud.
     Attributes:
-        fault: why the last request was not the policy's to decide; "" when it was.
+        guard: why the last request was not the policy's to decide, and how often.
         replicas: by name, those in the cloud included.
         service_s: (S,) measured mean time of a request on a replica.
         arrived: (S,) requests that came.
@@ -83,7 +83,7 @@ class Dispatching:
         clock: Callable[[], float],
         asking: Caller = at_once,
     ) -> None:
-        self._asking, self._seed = asking, seed
+        self.guard, self._seed = Guard(asking), seed
         self.services, self.site, self.clock = services, site, clock
         self.replicas = {
             name: Replica(name, s, 0) for s, names in enumerate(services.cloud) for name in names
@@ -103,7 +103,7 @@ class Dispatching:
         """
         asked = batched(policy)
         begin(asked, self.services.system, Key(self._seed))
-        self.policy, self._asking, self.fault = asked, asking or self._asking, ""
+        self.policy, self.guard = asked, Guard(asking or self.guard.asking)
 
     def decide(self, service: int, left_s: float, size_bytes: float, queue: int = 1) -> Replica | None:
         """The replica that gets a request; None to hold it and ask again later.
@@ -131,19 +131,19 @@ class Dispatching:
         view.clock_s[:] = now_s
         count(system, view, self._known(), self.service_s)
         view.site[0, self.site] = Head(0, service, queue, now_s + left_s, took_s, cores, 0.0, size_bytes)
-        try:
-            station = int(self._asking(lambda: self.policy.dispatch(view)[0, self.site]))
-        except Exception as error:  # whatever somebody's policy raises
-            why = str(error) if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-            if why != self.fault:
-                log.error("policy failed", extra={"policy": self.policy.name, "why": why})
-            self.fault = why
-            return 0
-        else:
-            self.fault = ""
-            return station
-        finally:
-            view.site[0, self.site] = NO_HEAD
+        station = self.guard.ask(
+            lambda: int(self.policy.dispatch(view)[0, self.site]), lambda: 0, self._impossible
+        )
+        if self.guard.new:
+            log.error("policy failed", extra={"policy": self.policy.name, "why": self.guard.fault})
+        view.site[0, self.site] = NO_HEAD
+        return station
+
+    def _impossible(self, station: int) -> str | None:
+        """Why a request cannot go to a station, if so."""
+        return (
+            None if HOLD <= station < self.services.system.stations else "chose a station that there is not"
+        )
 
     def measured(
         self, replica: Replica, size_bytes: float, total_s: float, took_s: float, alone: bool
@@ -165,7 +165,7 @@ class Dispatching:
         names = self.services.names
         return {
             "policy": self.policy.name,
-            "fault": self.fault,
+            "fault": self.guard.fault,
             "cloud_delay_s": float(self.view.cloud_delay_s[0]),
             "services": {
                 name: {"arrived": int(self.arrived[s]), **{o: int(self.ended[o][s]) for o in OUTCOMES}}
