@@ -38,9 +38,9 @@ def run(threads: int, count: int, slots: int) -> dict[str, float]:
     system, requests = demo(count, slots)
     worlds = ReplicaWorlds(system, requests, slots, range(count), threads=threads)
     policy = RandomStation()
-    worlds.run(policy.decide, policy.memory, 1)  # compiles, or loads what was compiled
+    worlds.run(policy.rule, policy.memory, 1)  # compiles, or loads what was compiled
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    worlds.run(policy.decide, policy.memory, slots)
+    worlds.run(policy.rule, policy.memory, slots)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     return {
         "threads": threads,

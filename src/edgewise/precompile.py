@@ -111,7 +111,7 @@ def _replicas(request_policy: RequestPolicy, two: str) -> None:
     worlds = replicating.ReplicaWorlds(system, drawn, slots, range(1))
     replicating.simulate(worlds, request_policy, replica_policy)
     worlds.reset()
-    worlds.step(request_policy.dispatch(worlds.view))
+    worlds.step(request_policy.decide(worlds.view))
 
 
 def splitting(name: str) -> None:

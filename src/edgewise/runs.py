@@ -236,7 +236,7 @@ def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[
     scale_s, used_s, heads = (time.perf_counter() - began) / view.worlds, 0.0, 0
     for _ in range(worlds.system.frame_slots):
         began = time.perf_counter()
-        stations = dispatch.dispatch(view)
+        stations = dispatch.decide(view)
         used_s += time.perf_counter() - began
         heads += int((stations >= 0).sum())
         worlds.step(stations)

@@ -123,7 +123,7 @@ class Stations:
     def reset(self, world, key):
         self.world = world
 
-    def dispatch(self, view):
+    def decide(self, view):
         last = view.waiting.shape[0] - 1 - hosts(view)[:, ::-1].argmax(axis=1)
         return np.where(view.head >= 0, last, -1)
 

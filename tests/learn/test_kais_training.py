@@ -72,7 +72,7 @@ def test_imitation_comes_close_to_the_rule(small: TrainingSetting) -> None:
         def reset(self, world: object, key: object) -> None:
             """Nothing to forget."""
 
-        def dispatch(self, view: object) -> np.ndarray:
+        def decide(self, view: object) -> np.ndarray:
             return agent.best(view)  # type: ignore[arg-type]
 
     ours = evaluate(small, Imitator(), policies.load("orchestrate", "none"), range(500_000, 500_008))

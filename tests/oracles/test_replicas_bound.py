@@ -78,5 +78,5 @@ def test_commands_of_any_kind_stay_below() -> None:
     while not worlds.done:
         if worlds.frame_begins:
             worlds.scale(some_commands(rng, system, 1))
-        worlds.step(policy.dispatch(worlds.view))
+        worlds.step(policy.decide(worlds.view))
     assert worlds.outcome().in_time.sum() <= hindsight_bound(system, drawn, 0, SLOTS, 3) + 1e-6

@@ -77,7 +77,7 @@ def passing(services, slots):
             changes = [(draws.integers(4), draws.choice((-3, -2, -1, 1, 1, 2, 3))) for _ in range(3)]
             worlds.scale(np.array([changes]))
         yield worlds.view
-        worlds.step(rule.dispatch(worlds.view))
+        worlds.step(rule.decide(worlds.view))
 
 
 def consistent(view):
@@ -123,7 +123,7 @@ def test_the_gateway_sends_heads_where_the_policy_would(policy):
         if not consistent(view) or not (view.head >= 0).any():
             continue
         now_s[0] = float(view.clock_s[0])
-        chosen = simulated.dispatch(view)
+        chosen = simulated.decide(view)
         for b, gateway in enumerate(gateways):
             if view.head[0, b] < 0:
                 continue

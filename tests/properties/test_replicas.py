@@ -117,7 +117,7 @@ def test_a_kernel_decides_as_it_does_on_a_view(name: str) -> None:
     policy.reset(system, Key(0))
     worlds.reset()
     while not worlds.done:
-        stations = policy.dispatch(worlds.view)
+        stations = policy.decide(worlds.view)
         assert ((stations >= 0) <= (worlds.view.head >= 0)).all()
         worlds.step(stations)
     assert np.array_equal(worlds.outcome().in_time, compiled.in_time)
@@ -161,7 +161,7 @@ class _LastHost(KernelDispatch):
 
     @staticmethod
     @kernel
-    def decide(system, view, w, b, memory):
+    def rule(system, view, w, b, memory):
         best = 0
         for station in range(1, view.replicas.shape[1]):
             replicas = view.replicas[w, station, view.site[w, b].head_service]
@@ -180,7 +180,7 @@ def test_a_kernel_of_ones_own_is_built_into_the_engine() -> None:
     while not worlds.done:
         could = hosts(view)
         last = could.shape[2] - 1 - could[:, :, ::-1].argmax(axis=2)
-        stations = policy.dispatch(view)
+        stations = policy.decide(view)
         assert np.array_equal(stations, np.where(view.head >= 0, last, -1))
         worlds.step(stations)
     assert np.array_equal(worlds.outcome().in_time, compiled.in_time)

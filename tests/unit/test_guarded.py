@@ -72,7 +72,7 @@ def test_another_answer_is_taken_and_the_fault_said(release):
 def test_requests_go_to_the_cloud_while_their_policy_hangs(release, caplog):
     services = services_of(load_scenario("kais-live"))
     hangs = policies.load("dispatch", "greedy", "requests")
-    hangs.dispatch = lambda view: release.wait(HANGS_S)
+    hangs.decide = lambda view: release.wait(HANGS_S)
     core = Dispatching(services, 0, hangs, 3, lambda: 0.0, Limited(PATIENCE_S))
     for replica in core.replicas.values():
         replica.up = True

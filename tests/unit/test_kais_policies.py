@@ -38,7 +38,7 @@ def views(where: TrainingSetting, slots: int = 60) -> list[tuple[System, Replica
     greedy.reset(where.system, Key(0))
     for _ in range(slots):
         yield where.system, worlds.view
-        worlds.step(greedy.dispatch(worlds.view))
+        worlds.step(greedy.decide(worlds.view))
 
 
 def test_the_compiled_score_is_that_of_the_rows(small: TrainingSetting) -> None:
@@ -53,7 +53,7 @@ def test_the_compiled_score_is_that_of_the_rows(small: TrainingSetting) -> None:
         values[rows.cell] = rows.values.astype(np.float64) @ weights[:-1]
         values -= np.exp(weights[-1]) * np.log(-np.log(draws(view, system.stations).reshape(-1)))
         best = np.where(view.head >= 0, values.reshape(allowed.shape).argmax(axis=2), HOLD)
-        assert np.array_equal(policy.dispatch(view), best)
+        assert np.array_equal(policy.decide(view), best)
         compared += int((view.head >= 0).sum())
     assert compared > 30
 
@@ -112,7 +112,7 @@ def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: T
     policy.know(drawn, small.system, small.slots * small.system.slot_s)
     policy.reset(small.system, Key(0))
     view = worlds_of(small).view
-    policy.dispatch(view)
+    policy.decide(view)
     rate, time_s, payload_bytes = policy._known
     for w, shares in enumerate(policy._shares):
         assert (shares.sum(axis=1) <= rate[w] + 1e-9).all()

@@ -31,7 +31,7 @@ class Turns:
     def reset(self, world, key):
         self.asked = 0
 
-    def dispatch(self, view):
+    def decide(self, view):
         self.asked += 1
         may = hosts(view)
         turn = (np.arange(may.shape[1]) + self.asked) % may.shape[1]

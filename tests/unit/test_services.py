@@ -350,13 +350,13 @@ def test_without_time_or_replicas_a_request_is_refused_and_why_is_said():
 def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud(caplog):
     made = gateway()
     made.replicas["a"] = Replica("a", CAMERA, 1, True, True)
-    made.policy.dispatch = lambda view: np.full(view.site.shape, HOLD)
+    made.policy.decide = lambda view: np.full(view.site.shape, HOLD)
     assert made.decide(CAMERA, 1.0, 100.0) is None
-    made.policy.dispatch = lambda view: 1 / 0
+    made.policy.decide = lambda view: 1 / 0
     with caplog.at_level(logging.ERROR):
         assert {made.decide(CAMERA, 1.0, 100.0).name for _ in range(3)} == {"camera@cloud"}
     assert caplog.text.count("policy failed") == 1
-    made.policy.dispatch = lambda view: np.full(view.site.shape, 4)  # nobody there
+    made.policy.decide = lambda view: np.full(view.site.shape, 4)  # nobody there
     assert made.decide(CAMERA, 1.0, 100.0).name == "camera@cloud"
     made.replicas["camera@cloud"].up = False
     assert made.decide(CAMERA, 1.0, 100.0).name == "a"

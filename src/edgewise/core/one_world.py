@@ -45,9 +45,9 @@ class OneByOne:
         starts: Bools = self._stacked("start", view, view.job)
         return starts
 
-    def dispatch(self, view: ReplicaView) -> Ints:
+    def decide(self, view: ReplicaView) -> Ints:
         """(W, B) stations."""
-        stations: Ints = self._stacked("dispatch", view, view.head)
+        stations: Ints = self._stacked("decide", view, view.head)
         return stations
 
     def scale(self, view: ReplicaView) -> ReplicaCommands:

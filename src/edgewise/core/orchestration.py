@@ -251,7 +251,7 @@ class RequestPolicy(Protocol):
     def reset(self, world: System, key: Key) -> None:
         """Start anew on a system; all randomness comes from `key` and `view.seed`."""
 
-    def dispatch(self, view: ReplicaView) -> Ints:
+    def decide(self, view: ReplicaView) -> Ints:
         """(W, B) station of each site's head; HOLD keeps it, and is what sites without a head give."""
 
 

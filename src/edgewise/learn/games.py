@@ -140,7 +140,7 @@ class OrchestrateGame(ServiceGame):
         nodes = np.broadcast_to(np.arange(self.system.nodes), choices.shape)
         self.worlds.scale(np.stack([nodes, choices - self.system.services], axis=2))
         for _ in range(self.system.frame_slots):
-            self.worlds.step(self.dispatch.dispatch(self.worlds.view))
+            self.worlds.step(self.dispatch.decide(self.worlds.view))
         queued = self.worlds.view.waiting[:, 1:].sum(axis=(1, 2))
         reward: Floats = np.exp(-queued / self.system.nodes)
         return reward

@@ -31,7 +31,7 @@ Kind = tuple[str, str | None]  # a decision, and of what where that is not said 
 Make = Callable[[], Any]
 METHODS: dict[Kind, tuple[str, ...]] = {
     ("dispatch", STREAMS): ("reset", "decide"),
-    ("dispatch", REQUESTS): ("reset", "dispatch"),
+    ("dispatch", REQUESTS): ("reset", "decide"),
     ("split", None): ("reset", "place"),
     ("place", None): ("reset", "place"),
     ("orchestrate", None): ("reset", "scale"),

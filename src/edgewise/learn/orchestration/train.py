@@ -142,14 +142,14 @@ class Training(HalvesTrainer):
         worlds.scale(self.scaler.act(view) if self.scaler and learns else self._imitated_scale(view))
         if self.dispatcher is None and isinstance(self.fixed.dispatch, KernelDispatch):
             until = worlds.slot + self.setting.system.frame_slots
-            worlds.run(self.fixed.dispatch.decide, self.fixed.dispatch.memory, until)
+            worlds.run(self.fixed.dispatch.rule, self.fixed.dispatch.memory, until)
             return
         seen, shown = [], []
         for _ in range(self.setting.system.frame_slots):
             if self.dispatcher is not None and not warm:
                 self._slot(worlds, self.dispatcher)
                 continue
-            shown.append(self.fixed.dispatch.dispatch(worlds.view))
+            shown.append(self.fixed.dispatch.decide(worlds.view))
             if self.dispatcher is not None:
                 seen.append(self.dispatcher.see(worlds.view))
             worlds.step(shown[-1])

@@ -190,7 +190,7 @@ def _delays(run: Run) -> None:
     _graph_delay(run, worlds)
     sent = []
     while not worlds.done:
-        took, stations = _timed(lambda: dispatch.dispatch(worlds.view))
+        took, stations = _timed(lambda: dispatch.decide(worlds.view))
         if (worlds.view.head >= 0).any():
             sent.append(took / int((worlds.view.head >= 0).sum()))
         worlds.step(stations)

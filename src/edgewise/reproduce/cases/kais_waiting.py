@@ -29,7 +29,7 @@ class Centralised:
         self._policy.reset(world, key)
         self._head: Ints = np.zeros(0, dtype=np.int64)
 
-    def dispatch(self, view: ReplicaView) -> Ints:
+    def decide(self, view: ReplicaView) -> Ints:
         """(W, B) decisions that have come down; HOLD for those on their way."""
         if self._head.shape != view.head.shape:
             self._head = np.full(view.head.shape, HOLD)
@@ -37,7 +37,7 @@ class Centralised:
         fresh = (view.head != self._head) & (view.head >= 0)
         possible = np.take_along_axis(hosts(view), np.maximum(self._station, 0)[:, :, None], axis=2)[:, :, 0]
         fresh |= (view.head >= 0) & ~possible
-        asked = self._policy.dispatch(view)
+        asked = self._policy.decide(view)
         self._station = np.where(fresh, asked, self._station)
         self._left = np.where(fresh, self._lag, self._left - 1)
         self._head = view.head.copy()

@@ -132,7 +132,7 @@ class Dispatching:
         count(system, view, self._known(), self.service_s)
         view.site[0, self.site] = Head(0, service, queue, now_s + left_s, took_s, cores, 0.0, size_bytes)
         station = self.guard.ask(
-            lambda: int(self.policy.dispatch(view)[0, self.site]), lambda: 0, self._impossible
+            lambda: int(self.policy.decide(view)[0, self.site]), lambda: 0, self._impossible
         )
         if self.guard.new:
             log.error("policy failed", extra={"policy": self.policy.name, "why": self.guard.fault})

@@ -151,19 +151,19 @@ def pass_by_weights(system: System, seen: ReplicaView, truth: Truth, span: Span)
                 break
 
 
-def passing(decide: Callable[..., int]) -> Callable[..., None]:
+def passing(rule: Callable[..., int]) -> Callable[..., None]:
     """Kernel that passes slots of some worlds, each deciding for itself, see `pass_by_rule`.
 
     A kernel that is not shipped is compiled once in every process.
     """
-    if decide is by_weights:
+    if rule is by_weights:
         return pass_by_weights
-    return pass_by_rule if decide is by_rule else _passing(decide)
+    return pass_by_rule if rule is by_rule else _passing(rule)
 
 
 @cache
-def _passing(decide: Callable[..., int]) -> Callable[..., None]:
-    decide_at_sites = at_sites(decide)
+def _passing(rule: Callable[..., int]) -> Callable[..., None]:
+    decide_at_sites = at_sites(rule)
 
     @kernel(allocates=False, nogil=True, cache=False)
     def pass_deciding(system: System, seen: ReplicaView, truth: Truth, span: Span) -> None:

@@ -178,11 +178,11 @@ class ReplicaWorlds:
         truth = self.state.truth
         return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
 
-    def run(self, decide: Any, memory: Any, until: int) -> None:
+    def run(self, rule: Any, memory: Any, until: int) -> None:
         """Pass slots up to `until` (not included), with a compiled dispatch: no Python in between.
 
         Args:
-            decide: kernel decide(system, view, world, b, memory) -> station or HOLD, for site b with a head.
+            rule: kernel rule(system, view, world, b, memory) -> station or HOLD, for site b with a head.
             memory: arrays of the kernel's own.
         Raises:
             PolicyError: a decision cannot be carried out; the worlds are of no use then.
@@ -193,7 +193,7 @@ class ReplicaWorlds:
         stations = np.empty(self.view.site.shape, dtype=np.int64)
         while slots.min() < until:
             self._grow()
-            self._in_threads(passing(decide), slots, until, memory, stations, wrong)
+            self._in_threads(passing(rule), slots, until, memory, stations, wrong)
             if wrong.any():
                 world = int(np.flatnonzero(wrong)[0])
                 raise PolicyError(
@@ -243,7 +243,7 @@ class ReplicaWorlds:
 def simulate(
     worlds: ReplicaWorlds, dispatch: RequestPolicy, orchestrate: ReplicaPolicy | None = None
 ) -> ServiceOutcome:
-    """Run two policies through every slot; a dispatcher with a kernel `decide` runs compiled.
+    """Run two policies through every slot; a dispatcher with a kernel `rule` runs compiled.
 
     Raises:
         PolicyError: a policy breaks its contract.
@@ -254,13 +254,13 @@ def simulate(
     dispatch.reset(worlds.system, key)
     if orchestrate is not None:
         orchestrate.reset(worlds.system, key)
-    decide = getattr(dispatch, "decide", None)
+    rule = getattr(dispatch, "rule", None)
     while not worlds.done:
         if orchestrate is not None:
             worlds.scale(orchestrate.scale(worlds.view).numbers())
         frame_end = worlds.slot + worlds.system.frame_slots
-        if decide is not None:
-            worlds.run(decide, dispatch.memory, frame_end)  # type: ignore[attr-defined]
+        if rule is not None:
+            worlds.run(rule, dispatch.memory, frame_end)  # type: ignore[attr-defined]
         while worlds.slot < frame_end:
-            worlds.step(dispatch.dispatch(worlds.view))
+            worlds.step(dispatch.decide(worlds.view))
     return worlds.outcome()

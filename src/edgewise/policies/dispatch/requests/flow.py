@@ -46,7 +46,7 @@ class Arcs(NamedTuple):
 class MinCostFlow(RequestDispatch):
     """All heads of a slot assigned together at least cost (Firmament)."""
 
-    def dispatch(self, view: ReplicaView) -> Ints:
+    def decide(self, view: ReplicaView) -> Ints:
         """(W, B) the assignment of each world."""
         stations = np.full(view.site.shape, HOLD, dtype=np.int64)
         assign_worlds(self.system, view, stations)

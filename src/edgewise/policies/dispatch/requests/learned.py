@@ -101,7 +101,7 @@ class LearnedDispatch(RequestDispatch):
             )
         self.system = world
 
-    def dispatch(self, view: ReplicaView) -> Ints:
+    def decide(self, view: ReplicaView) -> Ints:
         """A station for each site's head, drawn from π: argmax of log π + Gumbel noise."""
         system, allowed = self.system, self._mask(view)
         values = np.full(allowed.size, -np.inf)

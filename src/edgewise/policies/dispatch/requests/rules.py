@@ -232,7 +232,7 @@ def _weights_in_worlds(system: System, view: ReplicaView, memory: Any, stations:
 class RequestRule(KernelDispatch):
     """Base of the shipped rules."""
 
-    decide: Any = staticmethod(by_rule)
+    rule: Any = staticmethod(by_rule)
     in_worlds: Any = staticmethod(_rule_in_worlds)
 
     def __init__(self) -> None:
@@ -277,7 +277,7 @@ class Weighted(RequestRule):
         name: of the policy.
     """
 
-    decide = staticmethod(by_weights)
+    rule = staticmethod(by_weights)
     in_worlds = staticmethod(_weights_in_worlds)
 
     def __init__(self, weights: Floats, name: str = "weighted") -> None:

@@ -56,7 +56,7 @@ class ShadowDispatch(RequestDispatch):
         self._shares: Floats = np.zeros((0, 0, 0))
         self._from = -1
 
-    def dispatch(self, view: ReplicaView) -> Ints:
+    def decide(self, view: ReplicaView) -> Ints:
         """(W, B) a draw from the shares of each head's service, among stations that host it now."""
         frame = int(view.clock_s[0] / (self.system.slot_s * self.system.frame_slots) + 1e-6)
         if frame != self._from or self._shares.shape[0] != view.worlds:
