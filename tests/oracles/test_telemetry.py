@@ -9,10 +9,12 @@ from naive_streams import Naive
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.events import Measured, Telemetry
+from edgewise.core.sojourns import BINS_PER_DECADE, DELAY_BINS, SHORTEST_S
+from edgewise.core.telemetry import LONGEST_S
 from edgewise.core.world import World
 from edgewise.model.timeline import NodeChange
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.streams.telemetry import BINS_PER_DECADE, DELAY_BINS, LONGEST_S, SHORTEST_S, delay_bin
+from edgewise.sim.streams.telemetry import delay_bin
 from edgewise.testing import queue_scenario
 
 

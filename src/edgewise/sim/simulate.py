@@ -24,11 +24,11 @@ from edgewise.core.events import (
     LinkChanged,
     Measured,
     Release,
-    Telemetry,
     Tick,
     WorkerChanged,
 )
 from edgewise.core.policy import DispatchPolicy
+from edgewise.core.telemetry import telemetry
 from edgewise.core.views import Bound, DispatchView, Items, Rows
 from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
@@ -37,7 +37,7 @@ from edgewise.model.work import Stream
 from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import queues as kernels
 from edgewise.sim.streams import tables
-from edgewise.sim.streams.telemetry import backlog_s, count_all_answers, p95_s, waiting_at
+from edgewise.sim.streams.telemetry import backlog_s, count_all_answers, waiting_at
 from edgewise.workloads.generate import generate_streams
 
 # At equal times: capacity returns first, then things break, then news arrives, then windows
@@ -313,18 +313,14 @@ class Simulation:
         self._advance(now_s)
         w = self.workers
         count_all_answers(now_s, w)
-        telemetry = Telemetry(
-            measured_s=now_s,
-            queue=waiting_at(now_s, self.truth, w),
-            throughput_qps=w.each.answered / self.scenario.telemetry_period_s,
-            delay_mean_s=w.each.delay_sum_s / np.maximum(w.each.answered, 1),
-            delay_p95_s=p95_s(w),
-        )
+        period_s, queue = self.scenario.telemetry_period_s, waiting_at(now_s, self.truth, w)
+        counts = w.each.answered.copy(), w.each.delay_sum_s.copy(), w.histogram
+        measured = telemetry(now_s, period_s, queue, *counts)
         w.each.answered = 0
         w.each.delay_sum_s = 0.0
         w.histogram[:] = 0
         arrival_s = now_s + self.scenario.telemetry_lag_s
-        self._push(arrival_s, NEWS, Measured(arrival_s, telemetry))
+        self._push(arrival_s, NEWS, Measured(arrival_s, measured))
 
     def _stamped(self, columns: dict[str, Any]) -> dict[str, Any]:
         n = len(next(iter(columns.values())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw
 
+from edgewise.core.sojourns import DELAY_BINS, Sojourns
 from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
@@ -31,6 +33,7 @@ from edgewise.runtime.tracing import Tracing
 log = logging.getLogger("edgewise.upstream")
 REFUSALS = (401, 403)  # what a server answers to a token that is not its own
 REFUSES = "refuses our token"
+UNKNOWN = (404, 405, 501)  # what a server answers to a path that it does not know
 
 
 class Upstream:
@@ -54,6 +57,7 @@ class Upstream:
         self._misses = 0
         self._path = f"/v2/models/{quote(model, safe='')}"
         self._binary: bool | None = None  # not yet known
+        self._counts = True  # whether it may say what it counts
 
     async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
         """Send a query; where the server takes no binary tensors, they are rewritten as JSON.
@@ -105,6 +109,21 @@ class Upstream:
         except (ConnectionError, TimeoutError, ValueError):
             return None
         return found if isinstance(found, dict) else None
+
+    async def counts(self, timeout_s: float) -> Sojourns | None:
+        """What the worker counts of itself; None when it does not say."""
+        if not self.up or not self._counts:
+            return None
+        try:
+            answer = await self._request("GET", "/v1/telemetry", timeout_s)
+            found = _COUNTS.decode(answer.body) if answer.status == 200 else None
+        except (ConnectionError, TimeoutError):
+            return None
+        except ValueError:  # another server may say anything there
+            found = None
+        sound = found is not None and len(found.bins) == DELAY_BINS and math.isfinite(found.sum_s)
+        self._counts = sound or answer.status not in (200, *UNKNOWN)
+        return found if sound else None
 
     def heard(self, answer: http.Response) -> None:
         """Note what an answer says of the queue."""
@@ -180,6 +199,7 @@ OUTCOME = ("queries", "ok", "failed", "rejected", "excess", "delay_mean_s", "rea
 TRIES = 3  # workers that a query is sent to, each of them lost
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
+_COUNTS = msgspec.json.Decoder(Sojourns)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])  # all but the names stays as it was written
 _PARAMETERS = msgspec.json.Decoder(dict[str, Raw] | None)
 

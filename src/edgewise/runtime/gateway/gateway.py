@@ -55,6 +55,7 @@ from edgewise.runtime.worker.emulation import Ways, pass_time
 
 __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
+COUNTS_S = 0.5  # a worker that does not say by then what it counted is not waited for
 EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
 
 
@@ -141,7 +142,7 @@ class Gateway:
             if self.granting is not None:
                 await self.granting.renew()
             await asyncio.sleep(telemetry_period_s)
-            session.sample()
+            session.sample(await asyncio.gather(*(each.counts(COUNTS_S) for each in self.upstreams)))
             self.streams.close_unused()
 
     async def watch(self) -> None:
@@ -266,10 +267,11 @@ class Gateway:
 
     async def _send(self, query: LiveQuery, worker: int) -> http.Response:
         """Send a query to its stream's worker, and elsewhere when that one is lost."""
-        session, answered = self.session, False
+        session, there_s = self.session, None
         session.query_sent(worker)
         try:
             for left in reversed(range(TRIES)):
+                began_s = time.monotonic()
                 answer, lost = await self._forward(query, worker)
                 other = self._elsewhere(query, worker) if lost and left else None
                 if other is None:
@@ -280,12 +282,13 @@ class Gateway:
                 self.metrics.retries.inc()
             if answer.status in LOST:
                 session.query_unserved(query.stream_id)
-            answered = answer.status == 200
+            if answer.status == 200:
+                there_s = time.monotonic() - began_s
             if query.ways_s is not None:
                 query.home_s = query.received_s + query.ways_s + took_s(answer)
         finally:
             left_s = max(query.home_s - time.monotonic(), 0.0)
-            session.query_done(query.stream_id, worker, query.sent_s, answered, left_s)
+            session.query_done(query.stream_id, worker, query.sent_s, there_s, left_s)
         self.metrics.delays.note(session.clock() - query.sent_s, worker)
         return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
 

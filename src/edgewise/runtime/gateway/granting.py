@@ -13,11 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
 
-from edgewise.runtime.gateway.forwarding import Upstream
+from edgewise.runtime.gateway.forwarding import UNKNOWN, Upstream
 from edgewise.runtime.gateway.session import Session
 
 log = logging.getLogger("edgewise.granting")
-UNKNOWN = (404, 405, 501)  # a server without reservations
 
 
 class Granting:

@@ -180,22 +180,24 @@ class ServiceRequests:
     async def _send(self, query: LiveQuery, replica: Replica) -> tuple[http.Response, bool]:
         """A replica's answer, over the emulated way there and back; and whether the replica is lost."""
         target, sent_s, alone = self._target(replica), time.monotonic(), replica.held == 0
-        worker, total_s = self.cloud.get(replica.name), None
+        worker, total_s, there_s = self.cloud.get(replica.name), None, None
         replica.mine += 1
         if worker is not None:
             self.session.request_sent(worker, len(query.body))
         try:
             ways_s = await self._travel(replica, len(query.body))
+            began_s = time.monotonic()
             answer, lost = await forward(target, replica.name, query, self.tracing)
+            passed_s = time.monotonic() - began_s
             target.heard(answer)
             if ways_s is not None:
                 await pass_time(sent_s + ways_s + took_s(answer) - time.monotonic())
             if answer.status == 200:
-                total_s = time.monotonic() - sent_s
+                total_s, there_s = time.monotonic() - sent_s, passed_s
         finally:
             replica.mine -= 1
             if worker is not None:
-                self.session.request_done(worker, total_s)
+                self.session.request_done(worker, there_s)
         self._note_others(replica, target)
         if total_s is not None:
             self.core.measured(replica, len(query.body), total_s, took_s(answer), alone)

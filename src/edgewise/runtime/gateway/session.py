@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
@@ -26,13 +26,14 @@ from edgewise.core.events import (
     ReservedElsewhere,
     StreamClosed,
     StreamOpened,
-    Telemetry,
     Tick,
     WorkerChanged,
 )
 from edgewise.core.feasibility import share_of
 from edgewise.core.policing import BURST, Bucket, Buckets
 from edgewise.core.policy import DispatchPolicy
+from edgewise.core.sojourns import Sojourns
+from edgewise.core.telemetry import telemetry
 from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
@@ -125,7 +126,8 @@ class Session:
         self.totals: Counter[tuple[str, str]] = Counter()
         self._buckets = Buckets(rules.burst)
         self._tasks = frozenset(world.task_names)
-        self._sojourn_s: list[list[float]] = [[] for _ in range(world.workers)]
+        self._here = [Sojourns.none() for _ in range(world.workers)]  # as seen from here
+        self._before = [(here.copy(), here.copy()) for here in self._here]  # seen and told at the last sample
         self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._requested, self._others_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._sampled_s = clock()
@@ -214,22 +216,25 @@ class Session:
         """A worker was seen to go down or come up; its streams move."""
         return self._carry_out(self._tell(WorkerChanged(self.clock(), worker, up)))
 
-    def sample(self) -> None:
-        """End a telemetry period: tell the core what the workers did since the last."""
+    def sample(self, told: Sequence[Sojourns | None] = ()) -> None:
+        """End a telemetry period: tell the core what the workers did since the last.
+
+        Args:
+            told: what each worker counted; None where it does not say, and what was seen from here counts.
+        """
         now_s = self.clock()
         period_s = max(now_s - self._sampled_s, 1e-9)
-        lists = self._sojourn_s
-        telemetry = Telemetry(
-            measured_s=now_s,
-            queue=self._in_flight.copy(),
-            throughput_qps=np.array([len(x) / period_s for x in lists]),
-            delay_mean_s=np.array([float(np.mean(x)) if x else 0.0 for x in lists]),
-            delay_p95_s=np.array([float(np.quantile(x, 0.95)) if x else 0.0 for x in lists]),
-        )
-        self._sojourn_s = [[] for _ in lists]
         self._sampled_s = now_s
-        self._tell(Measured(now_s, telemetry))
+        done = [self._since(w, each) for w, each in enumerate(told or [None] * len(self._here))]
+        self._tell(Measured(now_s, telemetry(now_s, period_s, *_columns(done))))
         self._measure_requests(period_s)
+
+    def _since(self, worker: int, told: Sojourns | None) -> Sojourns:
+        """What a worker did since the last sample."""
+        here, (seen, before) = self._here[worker], self._before[worker]
+        here.queue = int(self._in_flight[worker])
+        self._before[worker] = here.copy(), told or before
+        return here.since(seen) if told is None else told.since(before)
 
     def _measure_requests(self, period_s: float) -> None:
         """Average the load of requests, and book it where it changed."""
@@ -245,11 +250,11 @@ class Session:
         self._in_flight[worker] += 1
         self._requested[worker] += share_of(self.world.tables, worker, 1.0, float(size_bytes))
 
-    def request_done(self, worker: int, delay_s: float | None) -> None:
-        """It came back after so long; None where it was not answered."""
+    def request_done(self, worker: int, there_s: float | None) -> None:
+        """It came back, and was so long with its worker; None where it was not answered."""
         self._in_flight[worker] -= 1
-        if delay_s is not None:
-            self._sojourn_s[worker].append(delay_s)
+        if there_s is not None:
+            self._here[worker].note(there_s)
 
     def bound_to(self, stream_id: int) -> int | None:
         """The worker a stream is bound to; None when refused, closed or unknown."""
@@ -264,27 +269,29 @@ class Session:
         self._in_flight[worker] -= 1
 
     def query_done(
-        self, stream_id: int, worker: int, sent_s: float, answered: bool, back_s: float = 0.0
+        self, stream_id: int, worker: int, sent_s: float, there_s: float | None, back_s: float = 0.0
     ) -> None:
         """A query came back, or is known to be lost; judged against the stream's deadline.
 
         Args:
+            there_s: how long it was with its worker; None where it was not answered.
             back_s: way that the answer has yet to go.
         """
         delay_s = self.clock() - sent_s + back_s
         self._in_flight[worker] -= 1
+        if there_s is not None:
+            self._here[worker].note(there_s)
         served = self.served.get(stream_id)
         if served is None:
             return  # its stream was closed long ago
-        in_time = answered and delay_s <= served.stream.deadline_s
+        in_time = there_s is not None and delay_s <= served.stream.deadline_s
         self._count(served, "ok" if in_time else "failed")
         served.ok += in_time
         served.failed += not in_time
-        if answered:
+        if there_s is not None:
             served.answered += 1
             served.delay_sum_s += delay_s
             served.delay_max_s = max(served.delay_max_s, delay_s)
-            self._sojourn_s[worker].append(delay_s)
 
     def query_rejected(self, stream_id: int) -> None:
         """A query of a refused stream came."""
@@ -371,15 +378,25 @@ def _kind(stream: Stream) -> tuple[int, str]:
     return stream.site, stream.task
 
 
+def _columns(counts: Sequence[Sojourns]) -> tuple[Floats, Ints, Floats, Ints]:
+    """Queue, answered, sum_s and bins of W workers."""
+    return (
+        np.array([each.queue for each in counts], dtype=np.float64),
+        np.array([each.answered for each in counts], dtype=np.int64),
+        np.array([each.sum_s for each in counts], dtype=np.float64),
+        np.array([each.bins for each in counts], dtype=np.int64),
+    )
+
+
 def rehearse(world: World, policy: DispatchPolicy) -> None:
     """Have every kind of event handled once, on a world of its own: it is compiled before it counts."""
     core = DispatchCore(world, policy, 0)
     served = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
     refused = replace(served, id=1, rate_qps=1e12)
-    idle = np.zeros(world.workers)
     events: tuple[Event, ...] = (
         *(StreamOpened(0.0, stream) for stream in (served, refused)), Tick(0.0),
-        Measured(0.0, Telemetry(0.0, idle, idle, idle, idle)), ReservedElsewhere(0.0, 0, 0.0),
+        Measured(0.0, telemetry(0.0, 1.0, *_columns([Sojourns.none()] * world.workers))),
+        ReservedElsewhere(0.0, 0, 0.0),
         *(WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
         *(StreamClosed(0.0, stream.id) for stream in (served, refused)),
     )  # fmt: skip

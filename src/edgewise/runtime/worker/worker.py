@@ -4,6 +4,7 @@
     GET  /v2/models/{model}[/versions/1][/ready]     model; /config, /stats and others: see `triton`
     POST /v2/models/{model}[/versions/1]/infer       a query
     GET  /metrics, /openapi.json
+    GET  /v1/telemetry                               counts for gateways: see `core.sojourns`
     …    /v1/reservations/…                          where gateways share it: see `reservations`
 
 Queries wait in one bounded queue (`batching`). A query whose remaining time is already over is
@@ -15,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
+from edgewise.core.sojourns import Sojourns
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
@@ -68,6 +71,7 @@ class LiveWorker:
         self.model, self.reservations, self.tracing = model, reservations, tracing
         self._by_deadline, self._by_age = by_deadline, line is not None
         self.metrics = WorkerMetrics(model.name)
+        self._sojourns = Sojourns.none()
         self._batcher = Batcher(
             model.run_batch,
             self.metrics,
@@ -104,6 +108,9 @@ class LiveWorker:
             return answer
         if parts[:2] == ["v1", "reservations"] and self.reservations is not None:
             return self.reservations.handle(request, parts[2:])
+        if parts == ["v1", "telemetry"] and request.method == "GET":
+            self._sojourns.queue = self.queued
+            return http.as_json(asdict(self._sojourns))
         return answer_about(request, "worker", EXTENSIONS, self.draining, self.metrics.registry)
 
     async def drain(self) -> None:
@@ -152,7 +159,10 @@ class LiveWorker:
             except ProtocolError as error:
                 response = http.failure(error.status, str(error))
             self.tracing.note(model=self.model.name, status=response.status)
-        self.metrics.answered(response.status, time.monotonic() - request.received_s)
+        took_s = time.monotonic() - request.received_s
+        self.metrics.answered(response.status, took_s)
+        if response.status == 200:
+            self._sojourns.note(took_s)
         return response
 
     async def _infer(self, request: http.HttpRequest) -> http.Response:

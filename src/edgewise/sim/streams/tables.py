@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
+from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import Links, World
 from edgewise.model.timeline import Change, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WAY, WORKER, Streams, Tally, Ways, Workers
-from edgewise.sim.streams.telemetry import DELAY_BINS
 
 ROOM = 16  # streams a worker's heap has room for at first
 

@@ -1,4 +1,4 @@
-"""What workers measure and report: queue, throughput, delay quantiles.
+"""What simulated workers count, as live ones do, see `core.sojourns`, and what a period's counts say.
 
 A histogram of sojourns with bins of equal ratio makes quantiles exact within 12 %.
 """
@@ -11,16 +11,13 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.core.compiled import kernel
+from edgewise.core.sojourns import DELAY_BINS
+from edgewise.core.telemetry import LONGEST_S
 from edgewise.core.views import DispatchView
 
 if TYPE_CHECKING:
     from edgewise.sim.streams.queues import Streams, Workers
 
-DELAY_BINS = 160  # reach 1,000 s
-BINS_PER_DECADE = 20.0
-SHORTEST_S = 1e-5
-# The longest sojourn of each bin, to 12 digits: beyond them machines' powers may differ.
-LONGEST_S = np.array([float(f"{SHORTEST_S * 10.0 ** (b / BINS_PER_DECADE):.12g}") for b in range(DELAY_BINS)])
 # A float's sign, exponent and first 4 bits name its cell, 16 an octave: within one are two bins at most.
 CELL_BITS = 48
 FIRST_CELL = int(LONGEST_S[0].view(np.int64) >> CELL_BITS)
@@ -80,20 +77,6 @@ def waiting_at(now_s: float, s: Streams, workers: Workers) -> Floats:
                 waiting += workers.servers[k, c].serving
         queue[k] = waiting
     return queue
-
-
-@kernel
-def p95_s(workers: Workers) -> Floats:
-    """(W,) 95th percentile of the period's sojourns, 0 where nothing was answered."""
-    quantile = np.zeros(workers.each.size)
-    for k in range(quantile.size):
-        answered, below = workers.each[k].answered, 0
-        for b in range(DELAY_BINS):
-            below += workers.histogram[k, b]
-            if answered > 0 and below >= 0.95 * answered:
-                quantile[k] = LONGEST_S[b]
-                break
-    return quantile
 
 
 def backlog_s(view: DispatchView) -> Floats:
