@@ -17,7 +17,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
-from edgewise.core.placement import (
+from edgewise.core.place import (
     NetworkView,
     PipelineArrays,
     Placement,
@@ -88,7 +88,7 @@ class _Player:
         began_s = time.process_time()
         before = list(self.running.values())
         memory, link = free_of(self.network, before)
-        placed = self.policy.place(NetworkView(0.0, self.network, memory, link, waiting, before))
+        placed = self.policy.decide(NetworkView(0.0, self.network, memory, link, waiting, before))
         self.running |= {p.pipeline.id: p for p in placed}
         validate(self.network, list(self.running.values()))
         return time.process_time() - began_s

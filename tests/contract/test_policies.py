@@ -180,7 +180,7 @@ UNLIKE = {
     Queries: lambda view, found: (found + NUMBERS.integers(40)) % view.ledger.tasks.size,
     Pipelines: lambda view, found: found if NUMBERS.random() < 0.5 else [],
 }
-KINDS = [(Jobs, "start"), (Stations, "dispatch"), (Nodes, "scale"), (Queries, "place"), (Pipelines, "place")]
+KINDS = [(Jobs, "start"), (Stations, "dispatch"), (Nodes, "scale"), (Queries, "place"), (Pipelines, "decide")]
 
 
 @pytest.mark.parametrize(("good", "method"), KINDS)
@@ -202,7 +202,7 @@ def test_draws_that_are_not_of_the_key_are_caught(good, method):
         (Stations, "dispatch", lambda view: view.free_disk_bytes),
         (Nodes, "scale", lambda view: view.arrived),
         (Queries, "place", lambda view: view.ledger.work_s),
-        (Pipelines, "place", lambda view: view.free_memory_bytes),
+        (Pipelines, "decide", lambda view: view.free_memory_bytes),
     ],
 )
 def test_a_changed_view_is_caught(good, method, array):
@@ -225,11 +225,11 @@ def test_a_changed_view_is_caught(good, method, array):
         (Queries, "place", lambda self, view, found: found[:-1], "a server from 0 to"),
         (
             Pipelines,
-            "place",
+            "decide",
             lambda self, view, found: [replace(p, node=p.node + 99) for p in found],
             "IndexError|ValueError",
         ),
-        (Pipelines, "place", lambda self, view, found: 1 / 0, "ZeroDivisionError"),
+        (Pipelines, "decide", lambda self, view, found: 1 / 0, "ZeroDivisionError"),
     ],
 )
 def test_an_impossible_answer_is_caught(good, method, answer, complaint):
@@ -267,7 +267,7 @@ def later_services():
         (Queries, "place", lambda self, view, found: found * 0 + (of_the_driver("queries") > 30)),
         (
             Pipelines,
-            "place",
+            "decide",
             lambda self, view, found: found if of_the_driver("pipelines")[-1].arrival_s < 4 else [],
         ),
     ],

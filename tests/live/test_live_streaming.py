@@ -63,8 +63,10 @@ def watch(tmp_path):
     )
     edges = (Edge("grab", "faces", 40_000), Edge("grab", "plates", 40_000),
              Edge("faces", "merge", 20_000), Edge("plates", "merge", 10_000))  # fmt: skip
-    job = Pipeline("watch", TaskGraph("watch", tasks, edges), "cam", 60_000, duration_s=1e9)
-    return LivePipeline(job, tmp_path / "job.py", {t.name: t.name for t in tasks}, (tmp_path / "frame",))
+    pipeline = Pipeline("watch", TaskGraph("watch", tasks, edges), "cam", 60_000, duration_s=1e9)
+    return LivePipeline(
+        pipeline, str(tmp_path / "job.py"), {t.name: t.name for t in tasks}, (str(tmp_path / "frame"),)
+    )
 
 
 def as_planned(rates):
@@ -109,7 +111,7 @@ def test_netns_rates_and_paths_are_those_of_the_plan_also_around_a_failed_link(w
         bed = session.backend
         session.submit([watch])
         check_links(session, bed)
-        assert bed.apply([f for job in session.running.values() for f in session._flows(job)]) == 0
+        assert bed.apply([f for each in session.running.values() for f in session._flows(each)]) == 0
         session.set_link(1, up=False)
         rates = check_links(session, bed)
         assert all(1 not in flow.path and 3 not in flow.path for flow in rates.flows)

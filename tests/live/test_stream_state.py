@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.place.core import ENOUGH_FRAMES
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import MetaStore
-from edgewise.runtime.pipelines.session import ENOUGH_FRAMES, PipelineSession
+from edgewise.runtime.pipelines.session import PipelineSession
 from edgewise.runtime.testbeds import open_backend
 
 pytestmark = pytest.mark.live
@@ -38,14 +39,16 @@ def network():
     return Network(("cam", "relay", "hub"), speed, memory, ends, bandwidth)
 
 
-def live_job(folder):
+def live_pipeline(folder):
     """The profile says that `look` takes 1 ms on the hub; it takes 40."""
     (folder / "job.py").write_text(CODE)
     (folder / "frame").write_bytes(bytes(4000))
     tasks = (Task("grab", 1e6, 2e8), Task("look", 4e6, 2e8))
-    job = Pipeline("watch", TaskGraph("watch", tasks, (Edge("grab", "look", 2000),)), "cam", 4000,
+    pipeline = Pipeline("watch", TaskGraph("watch", tasks, (Edge("grab", "look", 2000),)), "cam", 4000,
                        duration_s=1e9)  # fmt: skip
-    return LivePipeline(job, folder / "job.py", {"grab": "grab", "look": "look"}, (folder / "frame",))
+    return LivePipeline(
+        pipeline, str(folder / "job.py"), {"grab": "grab", "look": "look"}, (str(folder / "frame"),)
+    )
 
 
 def wait(condition, what):
@@ -69,7 +72,7 @@ def killed(tmp_path):
             bed = here.open_backend("local", here.network())
             store = here.MetaStore(folder / "streams.db")
             session = here.PipelineSession(bed, here.policies.load("place", "otfa"), meta=store)
-            session.submit([here.live_job(folder)])
+            session.submit([here.live_pipeline(folder)])
             session.set_link(0, up=False)
             time.sleep(600)
             """
@@ -109,5 +112,5 @@ def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
         assert [flow.path for flow in rates.flows] == [(1, 2)]
         session.set_link(0, up=True)
         assert [link.up for link in killed.links()] == [True, True, True]
-        assert [job.state for job in killed.jobs()] == ["running"]
-    assert [job.state for job in killed.jobs()] == ["ended"] and killed.unfinished() == []
+        assert [row.state for row in killed.pipelines()] == ["running"]
+    assert [row.state for row in killed.pipelines()] == ["ended"] and killed.unfinished() == []

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgewise.core.placement import Placement
+from edgewise.core.place import Placement
 
 
 class AtSource:
@@ -13,7 +13,7 @@ class AtSource:
     def reset(self, network, key):
         """Nothing to remember."""
 
-    def place(self, view):
+    def decide(self, view):
         """The waiting pipelines that start now."""
         free, placed = view.free_memory_bytes.copy(), []
         for job in view.waiting:

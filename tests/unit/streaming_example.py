@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from edgewise.config import load_scenario
-from edgewise.core.placement import NetworkView, PipelineArrays, Placement, arrays_of, free_of
+from edgewise.core.place import NetworkView, PipelineArrays, Placement, arrays_of, free_of
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.scenario import Scenario

@@ -7,7 +7,7 @@ import pytest
 from streaming_example import edge_network, streaming_jobs, view_of
 
 from edgewise.core.keyed import Key
-from edgewise.core.placement import arrays_of, throughput
+from edgewise.core.place import arrays_of, throughput
 from edgewise.policies.place.otf import Otfs
 from edgewise.reproduce.cases.ents import AT_ONCE, FigurePoint, make, one, setting, small_case
 
@@ -26,7 +26,7 @@ def test_otfs_at_once_starts_what_otfs_lets_wait():
     for wait in (True, False):
         policy = Otfs(wait=wait)
         policy.reset(network, Key(0))
-        started[wait] = policy.place(view_of(network, jobs))
+        started[wait] = policy.decide(view_of(network, jobs))
     assert len(started[True]) < len(started[False])
     assert (throughput(network, started[True]) > 0).all()
     assert (throughput(network, started[False]) == 0).any()  # they run, and nothing is left for them

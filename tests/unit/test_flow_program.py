@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from streaming_example import edge_network, small_case, view_of
 
 from edgewise.core.keyed import Key
-from edgewise.core.placement import throughput, validate
+from edgewise.core.place import throughput, validate
 from edgewise.policies.place.baselines import TaskPartition
 from edgewise.policies.place.flows import flows_of, jrba_paths, paths_of
 from edgewise.policies.place.otf import Otfa
@@ -163,7 +163,7 @@ def test_rounded_relaxation_is_within_capacity_and_no_better_than_the_bound(seed
     network, jobs = small_case(seed)
     policy = Otfa()
     policy.reset(network, Key(0))
-    placed = policy.place(view_of(network, jobs))
+    placed = policy.decide(view_of(network, jobs))
     validate(network, placed)
     flows = flows_of([(p.pipeline, p.node) for p in placed], policy.table)
     u, v, total, _ = joined(
@@ -181,7 +181,7 @@ def test_equal_sharing_gives_each_flow_of_a_link_the_same_part():
     network, jobs = small_case(3)
     policy = TaskPartition()
     policy.reset(network, Key(0))
-    placed = policy.place(view_of(network, jobs))
+    placed = policy.decide(view_of(network, jobs))
     validate(network, placed)
     users = np.bincount(np.concatenate([p.links for p in placed]), minlength=len(network.bandwidth_bps))
     for p in placed:

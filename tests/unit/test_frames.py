@@ -13,7 +13,7 @@ from streaming_example import (
 
 from edgewise import policies
 from edgewise.core.keyed import Key
-from edgewise.core.placement import arrays_of, throughput
+from edgewise.core.place import arrays_of, throughput
 from edgewise.sim.stations.frames import simulate_frames
 
 WITHIN = 0.02
@@ -44,7 +44,7 @@ def test_frames_leave_at_the_analytic_rate_within_two_percent(name, kind):
             jobs = [arrays_of(j, i, network) for i, j in enumerate(streaming_jobs(seed, network, 6))]
         policy = policies.load("place", name)
         policy.reset(network, Key(seed))
-        placed = list(policy.place(view_of(network, jobs)))
+        placed = list(policy.decide(view_of(network, jobs)))
         expected = throughput(network, placed)
         measured = simulate_frames(network, placed)
         assert measured == pytest.approx(expected, rel=WITHIN)
@@ -80,7 +80,7 @@ def test_frames_leave_shared_nodes_at_the_fair_rate_within_two_percent(name, kin
             jobs = [arrays_of(j, i, network) for i, j in enumerate(streaming_jobs(seed, network, 6))]
         policy = policies.load("place", name)
         policy.reset(network, Key(seed))
-        placed = list(policy.place(view_of(network, jobs)))
+        placed = list(policy.decide(view_of(network, jobs)))
         alone = throughput(network, placed)
         placed = [p for p, fps in zip(placed, alone, strict=True) if fps > alone.max() / SPREAD]
         fair = throughput(network, placed, share_cpu=True)

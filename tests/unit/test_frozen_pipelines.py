@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgewise.core.placement import arrays_of
+from edgewise.core.place import arrays_of
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline, pipeline_of
 from edgewise.model.scenario import parse_scenario

@@ -55,7 +55,7 @@ def test_a_pipeline_is_not_called_as_a_job_is():
         "model/pipelines",
         "workloads/pipelines",
         "sim/pipelines",
-        "core/placement",
+        "core/place",
         "reproduce/cases/ents",
     )
     found = names_in("policies/place", *one)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from edgewise import policies
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
-from edgewise.core.placement import arrays_of
+from edgewise.core.place import arrays_of
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.network import network_of

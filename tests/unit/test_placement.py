@@ -5,7 +5,7 @@ import pytest
 from streaming_example import example_job, example_network, place_by_hand, view_of, whole_job
 
 from edgewise.core.keyed import Key
-from edgewise.core.placement import arrays_of, free_of, throughput, validate
+from edgewise.core.place import arrays_of, free_of, throughput, validate
 from edgewise.errors import CapacityError, ScenarioError
 from edgewise.model.network import Network
 from edgewise.policies.place.flows import flows_of, jrba_paths, shared_by_volume, shared_equally, shortest
@@ -63,7 +63,7 @@ def test_joint_reaches_the_best_rate_of_the_example():
     network = example_network()
     policy = Joint()
     policy.reset(network, Key(0))
-    placed = policy.place(view_of(network, [arrays_of(example_job(), 0, network)]))
+    placed = policy.decide(view_of(network, [arrays_of(example_job(), 0, network)]))
     assert throughput(network, placed) == pytest.approx([4.0])
 
 

@@ -24,24 +24,26 @@ from edgewise.runtime.pipelines.meta import (
 
 def live(tmp_path, name="count"):
     graph = TaskGraph(name, (Task("a", 1e9, 2e8), Task("b", 3e9, 1e8)), (Edge("a", "b", 500.0),))
-    job = Pipeline(name, graph, "cam", 6e6, duration_s=1e9)
-    return LivePipeline(job, tmp_path / "job.py", {"a": "first", "b": "second"}, (tmp_path / "frame",))
+    pipeline = Pipeline(name, graph, "cam", 6e6, duration_s=1e9)
+    return LivePipeline(
+        pipeline, str(tmp_path / "job.py"), {"a": "first", "b": "second"}, (str(tmp_path / "frame"),)
+    )
 
 
 def test_jobs_come_back_as_they_were_until_they_end(tmp_path):
     file = tmp_path / "state" / "streams.db"
     store = MetaStore(file)
-    first, second = store.add_job(live(tmp_path)), store.add_job(live(tmp_path, "other"))
+    first, second = store.add(live(tmp_path)), store.add(live(tmp_path, "other"))
     store.set_state(second, RUNNING)
     store.close()
     store = MetaStore(file)
     assert store.unfinished() == [(first, live(tmp_path)), (second, live(tmp_path, "other"))]
     store.set_state(first, ENDED)
     assert [number for number, _ in store.unfinished()] == [second]
-    assert [(job.name, job.state) for job in store.jobs()] == [("count", ENDED), ("other", RUNNING)]
+    assert [(row.name, row.state) for row in store.pipelines()] == [("count", ENDED), ("other", RUNNING)]
     store.end_all()
     assert store.unfinished() == []
-    assert store.add_job(live(tmp_path)) > second  # numbers are not used again
+    assert store.add(live(tmp_path)) > second  # numbers are not used again
 
 
 def test_what_monitors_see_replaces_what_they_saw(tmp_path):
@@ -67,12 +69,12 @@ def test_what_monitors_see_replaces_what_they_saw(tmp_path):
 
 def test_another_process_reads_while_this_one_writes(tmp_path):
     store = MetaStore(tmp_path / "streams.db")
-    store.add_job(live(tmp_path))
+    store.add(live(tmp_path))
     store._db.execute("BEGIN IMMEDIATE")  # a writer in the midst of it
     script = (
         "import json, sys, pathlib\n"
         "from edgewise.runtime.pipelines.meta import MetaStore\n"
-        "print(json.dumps(MetaStore(pathlib.Path(sys.argv[1])).jobs()))\n"
+        "print(json.dumps(MetaStore(pathlib.Path(sys.argv[1])).pipelines()))\n"
     )
     said = subprocess.run(
         [sys.executable, "-c", script, str(store.file)],

@@ -20,7 +20,7 @@ from streaming_example import (
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
-from edgewise.core.placement import Placement, arrays_of, throughput, validate
+from edgewise.core.place import Placement, arrays_of, throughput, validate
 from edgewise.errors import CapacityError, PolicyError, ScenarioError
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
@@ -82,7 +82,7 @@ def test_cap_leaves_bandwidth_that_a_slow_job_cannot_use():
     for cap, started in ((False, 1), (True, 2)):
         policy = Otfs(candidates=1, cap=cap)
         policy.reset(slow, Key(0))
-        placed = policy.place(view_of(slow, jobs))
+        placed = policy.decide(view_of(slow, jobs))
         assert len(placed) == started
         assert throughput(slow, placed) == pytest.approx([11 / 55] * started)
 
@@ -118,9 +118,9 @@ class Chosen:
     def reset(self, network, key):
         self._otfa.reset(network, key)
 
-    def place(self, view):
+    def decide(self, view):
         few = tuple(job for job in view.waiting if job.id < self._most)
-        return self._otfa.place(replace(view, waiting=few))
+        return self._otfa.decide(replace(view, waiting=few))
 
 
 def test_jobs_that_wait_for_ever_or_leave_without_a_frame_are_unserved():
@@ -142,7 +142,7 @@ class Moving:
     def reset(self, network, key):
         self.way = [network.link("e4", "e2"), network.link("e2", "e1")]
 
-    def place(self, view):
+    def decide(self, view):
         jobs = [p.pipeline for p in view.running] + list(view.waiting)
         to = 0 if view.running else 3
         made = []
@@ -168,17 +168,17 @@ class Greedy(TaskPartition):
 
     name = "greedy"
 
-    def place(self, view):
+    def decide(self, view):
         return [
-            Placement(p.pipeline, p.node, p.start, p.links, 2 * p.bandwidth_bps) for p in super().place(view)
+            Placement(p.pipeline, p.node, p.start, p.links, 2 * p.bandwidth_bps) for p in super().decide(view)
         ]
 
 
 class Stray(TaskPartition):
     name = "stray"
 
-    def place(self, view):
-        placed = super().place(view)
+    def decide(self, view):
+        placed = super().decide(view)
         return [
             Placement(p.pipeline._replace(id=99), p.node, p.start, p.links, p.bandwidth_bps) for p in placed
         ]
@@ -206,7 +206,7 @@ def test_lr_takes_the_emptiest_and_br_the_most_balanced_node():
     chosen = {}
     for policy in (LeastRequested(), Balanced()):
         policy.reset(network, Key(0))
-        (placed,) = policy.place(view_of(network, [job]))
+        (placed,) = policy.decide(view_of(network, [job]))
         chosen[policy.name] = int(placed.node[0])
     # CPU use 0.55, 0.92, 1, 0.79; memory use 0.03, 0.6, 0.03, 0.1
     assert chosen == {"lr": 0, "br": 1}
@@ -252,7 +252,7 @@ def test_no_policy_beats_the_optimum(seed, share_cpu):
         policy = policies.load("place", name) if name != "joint" else Joint(share_cpu=share_cpu, candidates=3)
         policy.candidates = 3
         policy.reset(network, Key(seed))
-        placed = policy.place(view_of(network, jobs))
+        placed = policy.decide(view_of(network, jobs))
         assert throughput(network, placed, share_cpu).sum() <= best.bound_fps * (1 + 1e-4)
 
 
@@ -267,7 +267,7 @@ def test_joint_is_at_the_optimum_where_greedy_allocation_is_not():
     rates = {}
     for policy in (Otfa(), Joint()):
         policy.reset(network, Key(0))
-        rates[policy.name] = throughput(network, policy.place(view_of(network, jobs))).sum()
+        rates[policy.name] = throughput(network, policy.decide(view_of(network, jobs))).sum()
     assert rates["otfa"] < 0.95 * best.total_fps
     assert rates["joint"] >= 0.95 * best.total_fps
 
@@ -279,7 +279,7 @@ def test_joint_shares_nodes_when_told_to():
         for aware in total:
             policy = Joint(share_cpu=aware)
             policy.reset(network, Key(0))
-            total[aware] += throughput(network, policy.place(view_of(network, jobs)), share_cpu=True).sum()
+            total[aware] += throughput(network, policy.decide(view_of(network, jobs)), share_cpu=True).sum()
     assert total[True] > 1.1 * total[False]
 
 

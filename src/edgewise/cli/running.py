@@ -24,7 +24,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.sections import not_run
 
 if TYPE_CHECKING:
-    from edgewise.core.placement import PlacementPolicy
+    from edgewise.core.place import PlacementPolicy
     from edgewise.report.statistics import Interval
     from edgewise.runtime.pipelines.live import LivePipeline, PipelineRates
     from edgewise.runtime.pipelines.meta import MetaStore
@@ -95,13 +95,13 @@ def _one(named: Sequence[tuple[str | None, str]]) -> str:
 
 def _run_pipelines(scenario: Scenario, backend: str, policy: str, seconds: float, state: Path) -> None:
     with extra("place", "run"):
-        from edgewise.runtime.pipelines.live import live_job
+        from edgewise.runtime.pipelines.live import live_pipeline
         from edgewise.runtime.pipelines.meta import MetaStore
     chosen: PlacementPolicy = policies.load("place", policy)
     written, nodes = _written(scenario), network_of(scenario)
     with err.status("profiling each task on one processor"):
         found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
-    lives = [live_job(pipeline_of(spec), spec) for spec, _ in found]
+    lives = [live_pipeline(pipeline_of(spec), spec) for spec, _ in found]
     meta = MetaStore(state / DATABASE)
     meta.end_all()
     rates = _measured(meta, nodes, backend, chosen, lives, seconds)
@@ -211,11 +211,11 @@ def show_pipelines(state: Path) -> bool:
         for x in meta.links()
     )
     show(("link", "state", "bandwidth Mbit/s", "carries Mbit/s"), links)
-    for job in meta.jobs():
-        out.print(f"\npipeline {job.number} [bold]{escape(job.name)}[/bold]: {job.state}")
-        for task in meta.tasks(job.number):
+    for pipeline in meta.pipelines():
+        out.print(f"\npipeline {pipeline.number} [bold]{escape(pipeline.name)}[/bold]: {pipeline.state}")
+        for task in meta.tasks(pipeline.number):
             out.print(f"  {task.name} on {task.node}: {task.frames} frames, {1e3 * task.time_s:.1f} ms each")
-        for flow in meta.flows(job.number):
+        for flow in meta.flows(pipeline.number):
             rates = f"{_mbps(flow.rate_bps)} Mbit/s of {_mbps(flow.allowed_bps)}"
             out.print(f"  {flow.edge} over {flow.links}: {rates}")
     return True

@@ -23,7 +23,7 @@ from edgewise.config import load_scenario
 from edgewise.core.deferral import Objective
 from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, SlotResult, context_mask
-from edgewise.core.placement import NetworkView, PipelineArrays, free_of
+from edgewise.core.place import NetworkView, PipelineArrays, free_of
 from edgewise.learn.joint import Game
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.model.network import network_of
@@ -320,8 +320,7 @@ class PlaceGame(Game):
         self.policies = [ChosenNodes() for _ in seeds]
         self.worlds = []
         for seed, policy in zip(seeds, self.policies, strict=True):
-            policy.reset(self.network, Key(seed))
-            self.worlds.append(PipelineWorld(self.network, pipelines_of(self.scenario, seed), policy))
+            self.worlds.append(PipelineWorld(self.network, pipelines_of(self.scenario, seed), policy, seed))
         self._asked = 0
         self._advance()
 
@@ -353,7 +352,7 @@ class PlaceGame(Game):
             ]
             row[: pipeline.work_ops.size, :3] = np.stack(of_task, axis=1)
             row[:, 3 + pipeline.source] = 1.0
-            row[:, 3 + self.choices :] = free_of(nodes, list(world.running.values()))[0] / largest
+            row[:, 3 + self.choices :] = free_of(nodes, list(world.core.running.values()))[0] / largest
         return seen
 
     def mask(self) -> Bools:

@@ -8,7 +8,7 @@
 | … suspended (`pause`)             | memory                                  | yes                      |
 | … ended to start anew (`restart`) | nothing                                 |                          |
 
-A task also holds bits/s on the paths of its flows (`core.placement`). In simulation cores may be held by each
+A task also holds bits/s on the paths of its flows (`core.place`). In simulation cores may be held by each
 request in place of a replica's life, as in KaiS's frozen settings (`services.cores_held`). Forbidden: I/O.
 """
 

@@ -33,7 +33,7 @@ METHODS: dict[Kind, tuple[str, ...]] = {
     ("dispatch", STREAMS): ("reset", "decide"),
     ("dispatch", REQUESTS): ("reset", "decide"),
     ("split", None): ("reset", "place"),
-    ("place", None): ("reset", "place"),
+    ("place", None): ("reset", "decide"),
     ("orchestrate", None): ("reset", "scale"),
     ("defer", None): ("reset", "start"),
 }

@@ -1,7 +1,8 @@
 """Streaming pipelines over time: arrivals, waiting, completion, re-planning; one judge for all policies.
 
 Between two events every running pipeline makes progress at the throughput that the judge computes from the
-placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`.
+placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`. What runs
+where is decided by `core.place.core`, as on a test bed.
 """
 
 from __future__ import annotations
@@ -13,18 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.keyed import Key
-from edgewise.core.placement import (
-    NetworkView,
-    PipelineArrays,
-    Placement,
-    PlacementPolicy,
-    arrays_of,
-    free_of,
-    throughput,
-    validate,
+from edgewise.core.place import PlacementPolicy, arrays_of, throughput
+from edgewise.core.place.core import (
+    MovePipeline,
+    PipelineEnded,
+    PipelineSubmitted,
+    PlaceCore,
+    PlacementDue,
+    StartPipeline,
 )
-from edgewise.errors import PolicyError
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 
@@ -134,18 +132,17 @@ def simulate_streaming(
         CapacityError: the policy exceeds a node or a link.
         PolicyError: it places a pipeline that neither waits nor runs.
     """
-    policy.reset(network, Key(seed))
-    run = PipelineWorld(network, pipelines, policy, share_cpu, migration_s)
+    run = PipelineWorld(network, pipelines, policy, seed, share_cpu, migration_s)
     while run.advance():
         run.decide()
     return run.outcome()
 
 
 class PipelineWorld:
-    """State of a run: arrays over all pipelines; `running` holds the placements in force, oldest first.
+    """A run: arrays over all pipelines, and the core, which holds the placements in force.
 
     Args:
-        network, pipelines, policy, share_cpu, migration_s: as `simulate_streaming`; the policy was reset.
+        network, pipelines, policy, seed, share_cpu, migration_s: as `simulate_streaming`.
     """
 
     def __init__(
@@ -153,11 +150,12 @@ class PipelineWorld:
         network: Network,
         pipelines: Sequence[Pipeline],
         policy: PlacementPolicy,
+        seed: int = 0,
         share_cpu: bool = False,
         migration_s: float = 2.0,
     ) -> None:
-        self.network, self.pipelines, self.policy = network, pipelines, policy
-        self.share_cpu, self.migration_s = share_cpu, migration_s
+        self.core = PlaceCore(network, policy, seed)
+        self.pipelines, self.share_cpu, self.migration_s = pipelines, share_cpu, migration_s
         self.arrays = [arrays_of(pipeline, i, network) for i, pipeline in enumerate(pipelines)]
         self.arrivals = sorted(range(len(pipelines)), key=lambda i: (pipelines[i].arrival_s, i))
         count = len(pipelines)
@@ -170,8 +168,6 @@ class PipelineWorld:
         self.frames, self.rate, self.resume_s = np.zeros(count), np.zeros(count), np.zeros(count)
         self.start_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
         self.migrations = np.zeros(count, dtype=np.int64)
-        self.waiting: list[PipelineArrays] = []
-        self.running: dict[int, Placement] = {}
         self.decision_s: list[float] = []
         self.now_s, self.arrived = 0.0, 0
 
@@ -184,17 +180,18 @@ class PipelineWorld:
         if not np.isfinite(next_s):
             return False
         self._advance(next_s, end_s)
-        come = [i for i in left if self.pipelines[i].arrival_s <= next_s]
-        self.waiting += [self.arrays[i] for i in come]
-        self.arrived += len(come)
+        for i in left:
+            if self.pipelines[i].arrival_s <= next_s:
+                self.core.handle(PipelineSubmitted(self.arrays[i]))
+                self.arrived += 1
         return True
 
     def outcome(self) -> PipelineRun:
         """What became of the pipelines."""
-        return PipelineRun(self.policy.name, self._records(), self.now_s, tuple(self.decision_s))
+        return PipelineRun(self.core.policy.name, self._records(), self.now_s, tuple(self.decision_s))
 
     def _active(self) -> Ints:
-        return np.fromiter(self.running, dtype=np.int64, count=len(self.running))
+        return np.fromiter(self.core.running, dtype=np.int64, count=len(self.core.running))
 
     def _ends(self) -> Floats:
         """(R,) when each running pipeline would end at its present rate."""
@@ -214,33 +211,23 @@ class PipelineWorld:
             self.finish_s[pipeline] = to_s
             if np.isfinite(self.target[pipeline]):
                 self.frames[pipeline] = self.target[pipeline]
-            del self.running[pipeline]
+            self.core.handle(PipelineEnded(pipeline))
 
     def decide(self) -> None:
-        """Ask the policy, and do as it says."""
-        running = list(self.running.values())
-        memory, link = free_of(self.network, running)
-        view = NetworkView(self.now_s, self.network, memory, link, tuple(self.waiting), tuple(running))
+        """Let the core decide, and do as it says."""
         began = time.perf_counter()
-        placed = self.policy.place(view)
+        commands = self.core.handle(PlacementDue(self.now_s))
         self.decision_s.append(time.perf_counter() - began)
-        waiting = {pipeline.id for pipeline in self.waiting}
-        for p in placed:
-            if p.pipeline.id in waiting:
-                self.start_s[p.pipeline.id] = self.now_s
-            elif p.pipeline.id not in self.running:
-                raise PolicyError(
-                    f"policy {self.policy.name!r} placed pipeline {p.pipeline.id}, "
-                    "which neither waits nor runs"
-                )
-            elif (self.running[p.pipeline.id].node != p.node).any():
-                self.migrations[p.pipeline.id] += 1
-                self.resume_s[p.pipeline.id] = self.now_s + self.migration_s
-            self.running[p.pipeline.id] = p
-        self.waiting = [pipeline for pipeline in self.waiting if pipeline.id not in self.running]
-        now = list(self.running.values())
-        validate(self.network, now)
-        self.rate[self._active()] = throughput(self.network, now, self.share_cpu)
+        for command in commands:
+            match command:
+                case StartPipeline(placed):
+                    self.start_s[placed.pipeline.id] = self.now_s
+                case MovePipeline(placed):
+                    self.migrations[placed.pipeline.id] += 1
+                    self.resume_s[placed.pipeline.id] = self.now_s + self.migration_s
+        self.rate[self._active()] = throughput(
+            self.core.network, list(self.core.running.values()), self.share_cpu
+        )
 
     def _records(self) -> tuple[PipelineRecord, ...]:
         return tuple(

@@ -1,6 +1,6 @@
 """Placement policies: tasks of pipelines to nodes, flows to paths and bandwidth.
 
-A policy is a class with `reset` and `place`, as `edgewise.core.placement.PlacementPolicy` says; it is added
+A policy is a class with `reset` and `decide`, as `edgewise.core.place.PlacementPolicy` says; it is added
 by one file with `@policy("name")`.
 """
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.placement import PipelineArrays
+from edgewise.core.place import PipelineArrays
 from edgewise.policies.place.paths import PathRows, PathTable
 
 

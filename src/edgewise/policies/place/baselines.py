@@ -8,7 +8,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.placement import NetworkView, PipelineArrays, Placement
+from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate, whole_pipeline
 from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
@@ -29,7 +29,7 @@ class EqualShares:
         """Forget everything; the paths of the new network are found as they are needed."""
         self.table = PathTable(network, self.candidates)
 
-    def place(self, view: NetworkView) -> Sequence[Placement]:
+    def decide(self, view: NetworkView) -> Sequence[Placement]:
         """All placements anew: equal shares change with every arrival and end."""
         free = view.free_memory_bytes.copy()
         pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]

@@ -23,7 +23,7 @@ import highspy
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.placement import PipelineArrays, Placement
+from edgewise.core.place import PipelineArrays, Placement
 from edgewise.errors import PolicyError
 from edgewise.model.network import Network
 from edgewise.policies.place.paths import PathTable

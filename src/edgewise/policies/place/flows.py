@@ -9,7 +9,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.placement import PipelineArrays, Placement
+from edgewise.core.place import PipelineArrays, Placement
 from edgewise.policies.place.paths import PathRows, PathTable
 from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
 

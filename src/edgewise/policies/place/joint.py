@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
-from edgewise.core.placement import NetworkView, PipelineArrays, Placement
+from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
@@ -66,7 +66,7 @@ class Joint:
         self.key, self.calls = key, 0
         self.paths: dict[int, Ints] = {}
 
-    def place(self, view: NetworkView) -> Sequence[Placement]:
+    def decide(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of all pipelines that run from now on."""
         self.calls += 1
         pipelines = [*(p.pipeline for p in view.running), *view.waiting]

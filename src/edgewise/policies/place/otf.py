@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.core.keyed import Key
-from edgewise.core.placement import NetworkView, PipelineArrays, Placement
+from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
 from edgewise.policies.place.allocate import allocate
 from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume, shortest
@@ -53,7 +53,7 @@ class Otfs(_Reserving):
         super().__init__(candidates, cap)
         self.wait = wait
 
-    def place(self, view: NetworkView) -> Sequence[Placement]:
+    def decide(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of the waiting pipelines that start now."""
         memory, link = view.free_memory_bytes.copy(), view.free_bps.copy()
         started = []
@@ -89,7 +89,7 @@ class Otfs(_Reserving):
 class Otfa(_Reserving):
     """Alg. 4: allocate as OTFS, then route and share bandwidth for all flows, running and new, together."""
 
-    def place(self, view: NetworkView) -> Sequence[Placement]:
+    def decide(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of all pipelines: paths and bandwidth of running ones may change, their nodes do not."""
         memory = view.free_memory_bytes.copy()
         pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]

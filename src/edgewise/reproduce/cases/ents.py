@@ -20,7 +20,7 @@ from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
-from edgewise.core.placement import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
+from edgewise.core.place import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
 from edgewise.model import edge_network
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
@@ -178,7 +178,7 @@ def small_case(seed: int) -> Small:
     for name in ("joint", "otfa"):
         policy = policies.load("place", name)
         policy.reset(network, Key(seed))
-        placed = policy.place(NetworkView(0.0, network, memory, link, pipelines, ()))
+        placed = policy.decide(NetworkView(0.0, network, memory, link, pipelines, ()))
         found.append(float(throughput(network, placed).sum()) / best.total_fps)
     return Small(found[0], found[1], best.bound_fps <= best.total_fps * (1 + 1e-4))
 

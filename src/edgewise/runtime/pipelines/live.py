@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgewise.core.placement import Placement
+from edgewise.core.place import Placement
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.pipelines import Pipeline
@@ -16,22 +16,22 @@ from edgewise.workloads.pipeline_profiler import functions_of
 
 @dataclass(frozen=True, slots=True)
 class LivePipeline:
-    """What a session needs of a job.
+    """What a session needs of a pipeline.
 
     Attributes:
-        job: tasks, edges, source; from the profiler.
-        code: Python file with a function for each task.
+        pipeline: tasks, edges, source; from the profiler.
+        code: path of a Python file with a function for each task.
         functions: task name → function name.
         frames: files that the source sends in turn.
     """
 
-    job: Pipeline
-    code: Path
+    pipeline: Pipeline
+    code: str
     functions: dict[str, str]
-    frames: tuple[Path, ...]
+    frames: tuple[str, ...]
 
 
-def live_job(job: Pipeline, spec: PipelineSpec) -> LivePipeline:
+def live_pipeline(pipeline: Pipeline, spec: PipelineSpec) -> LivePipeline:
     """A pipeline with its code and the files that its source sends, checked.
 
     Raises:
@@ -43,8 +43,8 @@ def live_job(job: Pipeline, spec: PipelineSpec) -> LivePipeline:
     missing = [frame for frame in spec.inputs if not Path(frame).is_file()]
     if missing:
         raise ScenarioError(f"pipeline {spec.name!r}: inputs: {missing[0]} is no file; check the path")
-    frames = tuple(Path(frame).resolve() for frame in spec.inputs)
-    return LivePipeline(job, Path(spec.code or "").resolve(), functions, frames)
+    frames = tuple(str(Path(frame).resolve()) for frame in spec.inputs)
+    return LivePipeline(pipeline, str(Path(spec.code or "").resolve()), functions, frames)
 
 
 SOURCE = "source"  # name of the process that sends frames
@@ -71,12 +71,12 @@ class FlowRate:
 
 @dataclass(frozen=True, slots=True)
 class PipelineRates:
-    """One job over a measurement.
+    """One pipeline over a measurement.
 
     Attributes:
-        name: of the job.
+        name: of the pipeline.
         nodes: task → node name.
-        planned_fps: what `core.placement.throughput` says of its placement.
+        planned_fps: what `core.place.throughput` says of its placement.
         measured_fps: frames that its last tasks finished.
         busy_s: task → mean time of a frame in its function.
         flows: between different nodes.
@@ -92,7 +92,7 @@ class PipelineRates:
 
 @dataclass(slots=True)
 class RunningPipeline:
-    """A job and its processes; the source is one of them, under `process_key`."""
+    """A pipeline and its processes; the source is one of them, under `process_key`."""
 
     live: LivePipeline
     placed: Placement
@@ -101,26 +101,26 @@ class RunningPipeline:
 
     def edge(self, e: int) -> str:
         """Name of an edge, "tail->head"."""
-        order, job = self.live.job.graph.order(), self.placed.pipeline
-        return f"{SOURCE if job.tail[e] < 0 else order[job.tail[e]]}->{order[job.head[e]]}"
+        order, pipeline = self.live.pipeline.graph.order(), self.placed.pipeline
+        return f"{SOURCE if pipeline.tail[e] < 0 else order[pipeline.tail[e]]}->{order[pipeline.head[e]]}"
 
 
 def rates_of(
-    job: RunningPipeline,
+    pipeline: RunningPipeline,
     names: Sequence[str],
     planned_fps: float,
     before: Mapping[str, Mapping[str, float]],
     after: Mapping[str, Mapping[str, float]],
 ) -> PipelineRates:
-    """What a job did between two reports of its processes.
+    """What a pipeline did between two reports of its processes.
 
     Args:
-        job: as it runs now.
+        pipeline: as it runs now.
         names: of the nodes.
         planned_fps: throughput of its placement.
         before, after: by task.
     """
-    order, p = job.live.job.graph.order(), job.placed
+    order, p = pipeline.live.pipeline.graph.order(), pipeline.placed
 
     def gained(task: str, what: str) -> float:
         return after[task].get(what, 0.0) - before[task].get(what, 0.0)
@@ -131,17 +131,17 @@ def rates_of(
     last = [name for i, name in enumerate(order) if i not in p.pipeline.tail]
     flows = [
         FlowRate(
-            job.edge(e),
+            pipeline.edge(e),
             tuple(p.path(e).tolist()),
             float(p.pipeline.volume_bits[e]) * planned_fps,
             float(p.bandwidth_bps[e]),
-            8.0 * rate(order[p.pipeline.head[e]], str(job.ports[e])),
+            8.0 * rate(order[p.pipeline.head[e]], str(pipeline.ports[e])),
         )
         for e in range(len(p.pipeline.head))
         if p.tail_node[e] != p.head_node[e]
     ]
     return PipelineRates(
-        job.live.job.name,
+        pipeline.live.pipeline.name,
         {name: names[int(p.node[i])] for i, name in enumerate(order)},
         planned_fps,
         min(rate(name, "frames") for name in last),

@@ -1,28 +1,25 @@
-"""What is known of nodes, links, jobs, tasks and flows: one SQLite file in WAL mode (MetaManager in ENTS).
+"""All that is known of nodes, links, pipelines, tasks and flows: one SQLite file (ENTS's MetaManager).
 
 The session writes what it decides, `monitor` what it sees. All of it survives the death of any process:
-`PipelineSession.resume` reads here which jobs a killed session left, and what their tasks took.
+`PipelineSession.resume` reads here which pipelines a killed session left, and what their tasks took.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.placement import free_of
+from edgewise.core.place import free_of
 from edgewise.errors import RunError
 from edgewise.model.network import Network
-from edgewise.model.pipelines import Pipeline
-from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.sqlite import Database, StoreError
 
@@ -39,17 +36,17 @@ CREATE TABLE IF NOT EXISTS link (
     one TEXT NOT NULL, other TEXT NOT NULL, bandwidth_bps REAL NOT NULL, up INTEGER NOT NULL,
     rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (one, other)
 );
-CREATE TABLE IF NOT EXISTS job (
+CREATE TABLE IF NOT EXISTS pipeline (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, state TEXT NOT NULL, live TEXT NOT NULL,
     since_s REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS task (
-    job INTEGER NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL, frames INTEGER NOT NULL,
-    time_s REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (job, name)
+    pipeline INTEGER NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL, frames INTEGER NOT NULL,
+    time_s REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, name)
 );
 CREATE TABLE IF NOT EXISTS flow (
-    job INTEGER NOT NULL, edge TEXT NOT NULL, links TEXT NOT NULL, allowed_bps REAL NOT NULL,
-    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (job, edge)
+    pipeline INTEGER NOT NULL, edge TEXT NOT NULL, links TEXT NOT NULL, allowed_bps REAL NOT NULL,
+    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, edge)
 );
 """
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
@@ -79,7 +76,7 @@ class LinkStatus(NamedTuple):
 
 
 class PipelineStatus(NamedTuple):
-    """A job: "waiting", "running" or "ended", and since when."""
+    """A pipeline: "waiting", "running" or "ended", and since when."""
 
     number: int
     name: str
@@ -90,7 +87,7 @@ class PipelineStatus(NamedTuple):
 class TaskStatus(NamedTuple):
     """A task since it was last started: its node, frames so far, and the mean time of one."""
 
-    job: int
+    pipeline: int
     name: str
     node: str
     frames: int
@@ -101,7 +98,7 @@ class TaskStatus(NamedTuple):
 class FlowStatus(NamedTuple):
     """A flow: the links of its path, the bandwidth of the plan, and the payload that arrives."""
 
-    job: int
+    pipeline: int
     edge: str
     links: str
     allowed_bps: float
@@ -110,10 +107,19 @@ class FlowStatus(NamedTuple):
 
 
 class MetaStore(Database):
-    """The database of one test bed, see `Database`; each thread opens its own."""
+    """The database of one test bed, see `Database`; each thread opens its own.
+
+    Raises:
+        StoreError: an earlier edgewise kept it.
+    """
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, SCHEMA)
+        if self.rows("SELECT 1 FROM sqlite_master WHERE name = 'job'"):  # what pipelines were called
+            raise StoreError(
+                f"state {file}: was kept by an earlier edgewise, which this one does not read; use another "
+                "--state folder, or move this one away"
+            )
 
     def put_bed(self, nodes: Iterable[NodeStatus], links: Iterable[LinkStatus]) -> None:
         """The status of all nodes and links; what was known of others goes."""
@@ -133,30 +139,30 @@ class MetaStore(Database):
             self._insert("flow", list(flows))
             self._insert("task", list(tasks))
 
-    def add_job(self, live: LivePipeline) -> int:
-        """Keep a job that waits; returns its number."""
+    def add(self, live: LivePipeline) -> int:
+        """Keep a pipeline that waits; returns its number."""
         row = self.run(
-            "INSERT INTO job (name, state, live, since_s) VALUES (?, ?, ?, ?)",
-            (live.job.name, WAITING, _as_json(live), time.time()),
+            "INSERT INTO pipeline (name, state, live, since_s) VALUES (?, ?, ?, ?)",
+            (live.pipeline.name, WAITING, msgspec.json.encode(live).decode(), time.time()),
         )
         return int(row.lastrowid or 0)
 
     def set_state(self, number: int, state: str) -> None:
-        """A job waits, runs or has ended."""
+        """A pipeline waits, runs or has ended."""
         self.run(
-            "UPDATE job SET state = ?, since_s = ? WHERE number = ? AND state <> ?",
+            "UPDATE pipeline SET state = ?, since_s = ? WHERE number = ? AND state <> ?",
             (state, time.time(), number, state),
         )
 
     def end_all(self) -> None:
-        """Nobody will take up the jobs that wait or run."""
+        """Nobody will take up the pipelines that wait or run."""
         for number, _ in self.unfinished():
             self.set_state(number, ENDED)
 
     def unfinished(self) -> list[tuple[int, LivePipeline]]:
-        """Jobs that wait or run, oldest first."""
-        rows = self.rows("SELECT number, live FROM job WHERE state <> ? ORDER BY number", (ENDED,))
-        return [(number, _from_json(live)) for number, live in rows]
+        """Pipelines that wait or run, oldest first."""
+        rows = self.rows("SELECT number, live FROM pipeline WHERE state <> ? ORDER BY number", (ENDED,))
+        return [(number, msgspec.json.decode(live, type=LivePipeline)) for number, live in rows]
 
     def network(self) -> Network:
         """The nodes and links of the test bed, all links up.
@@ -185,45 +191,25 @@ class MetaStore(Database):
         rows = self.rows("SELECT * FROM link ORDER BY rowid")
         return [LinkStatus(one, other, bps, bool(up), *rest) for one, other, bps, up, *rest in rows]
 
-    def jobs(self) -> list[PipelineStatus]:
-        """All jobs there ever were, oldest first."""
-        rows = self.rows("SELECT number, name, state, since_s FROM job ORDER BY number")
+    def pipelines(self) -> list[PipelineStatus]:
+        """All pipelines there ever were, oldest first."""
+        rows = self.rows("SELECT number, name, state, since_s FROM pipeline ORDER BY number")
         return [PipelineStatus(*row) for row in rows]
 
-    def tasks(self, job: int) -> list[TaskStatus]:
-        """What is known of a job's tasks."""
-        rows = self.rows("SELECT * FROM task WHERE job = ? ORDER BY rowid", (job,))
+    def tasks(self, pipeline: int) -> list[TaskStatus]:
+        """What is known of a pipeline's tasks."""
+        rows = self.rows("SELECT * FROM task WHERE pipeline = ? ORDER BY rowid", (pipeline,))
         return [TaskStatus(*row) for row in rows]
 
-    def flows(self, job: int) -> list[FlowStatus]:
-        """The flows of a job that runs."""
-        rows = self.rows("SELECT * FROM flow WHERE job = ? ORDER BY rowid", (job,))
+    def flows(self, pipeline: int) -> list[FlowStatus]:
+        """The flows of a pipeline that runs."""
+        rows = self.rows("SELECT * FROM flow WHERE pipeline = ? ORDER BY rowid", (pipeline,))
         return [FlowStatus(*row) for row in rows]
 
     def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
             marks = ",".join("?" * len(rows[0]))
             self.run_for_each(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
-
-
-def _as_json(live: LivePipeline) -> str:
-    return json.dumps(asdict(live), default=str)  # paths as text
-
-
-def _from_json(text: str) -> LivePipeline:
-    fields = json.loads(text)
-    job = fields["job"]
-    graph = TaskGraph(
-        job["graph"]["name"],
-        tuple(Task(**task) for task in job["graph"]["tasks"]),
-        tuple(Edge(**edge) for edge in job["graph"]["edges"]),
-    )
-    return LivePipeline(
-        Pipeline(**{**job, "graph": graph}),
-        Path(fields["code"]),
-        fields["functions"],
-        tuple(Path(frame) for frame in fields["frames"]),
-    )
 
 
 WATCH_S = 1.0
@@ -260,28 +246,28 @@ class Monitor:
             store.close()
 
     def _look(self, store: MetaStore) -> None:
-        jobs = list(self._session.running.items())
-        tasks, flows, busy = self._work(jobs)
+        pipelines = list(self._session.running.items())
+        tasks, flows, busy = self._work(pipelines)
         store.put_work(tasks, flows)
         try:
             rate = self._link_bps()
         except RunError:  # the bed is being changed, or taken down
             return
         store.put_bed(
-            self._nodes(jobs, busy),
+            self._nodes(pipelines, busy),
             [link_status(self._session, link, bps) for link, bps in enumerate(rate.tolist())],
         )
 
     def _work(
-        self, jobs: list[tuple[int, RunningPipeline]]
+        self, pipelines: list[tuple[int, RunningPipeline]]
     ) -> tuple[list[TaskStatus], list[FlowStatus], Floats]:
         """Tasks and flows, and (N,) how many tasks of each node worked on average since the last look."""
-        busy = np.zeros(len(self._session.network.names))
+        busy = np.zeros(len(self._session.core.network.names))
         tasks, flows, seen = [], [], {}
-        for number, job in jobs:
+        for number, pipeline in pipelines:
             gained = {}
-            for i, name in enumerate(job.live.job.graph.order()):
-                now = job.processes[name].latest
+            for i, name in enumerate(pipeline.live.pipeline.graph.order()):
+                now = pipeline.processes[name].latest
                 before = self._seen.get((number, name), {})
                 if not before or now.get("frames", 0.0) < before["frames"]:  # started anew
                     before = dict.fromkeys(now, 0.0) | {"at_s": now.get("at_s", 0.0)}
@@ -289,12 +275,12 @@ class Monitor:
                 if not now:
                     continue
                 seen[number, name] = now
-                node = int(job.placed.node[i])
+                node = int(pipeline.placed.node[i])
                 busy[node] += gained[name]["busy_s"] / max(gained[name]["at_s"], WATCH_S / 4)
                 mean_s = now["busy_s"] / max(now["frames"], 1.0)
-                where = self._session.network.names[node]
+                where = self._session.core.network.names[node]
                 tasks.append(TaskStatus(number, name, where, int(now["frames"]), mean_s, time.time()))
-            flows += list(_flows(number, job, gained, self._session))
+            flows += list(_flows(number, pipeline, gained, self._session))
         self._seen = seen
         return tasks, flows, busy
 
@@ -305,12 +291,12 @@ class Monitor:
         self._carried = now_s, carried
         return np.asarray(8.0 * (carried - before) / max(now_s - before_s, WATCH_S / 4))
 
-    def _nodes(self, jobs: list[tuple[int, RunningPipeline]], busy: Floats) -> list[NodeStatus]:
-        network = self._session.network
-        free, _ = free_of(network, [job.placed for _, job in jobs])
+    def _nodes(self, pipelines: list[tuple[int, RunningPipeline]], busy: Floats) -> list[NodeStatus]:
+        network = self._session.core.network
+        free, _ = free_of(network, [pipeline.placed for _, pipeline in pipelines])
         count = np.zeros(len(network.names), dtype=np.int64)
-        for _, job in jobs:
-            np.add.at(count, job.placed.node, 1)
+        for _, pipeline in pipelines:
+            np.add.at(count, pipeline.placed.node, 1)
         rows = (network.names, network.speed_ops, network.memory_bytes, free, count, busy)
         return [
             NodeStatus(name, float(speed), float(memory), float(left), int(tasks), float(use), time.time())
@@ -320,21 +306,21 @@ class Monitor:
 
 def link_status(session: PipelineSession, link: int, rate_bps: float) -> LinkStatus:
     """A link as the session has it now, and what it carries."""
-    network = session.network
+    network = session.core.network
     one, other = (network.names[node] for node in network.ends[link])
     whole_bps = float(session.backend.network.bandwidth_bps[link])
     return LinkStatus(one, other, whole_bps, bool(network.bandwidth_bps[link] > 0), rate_bps, time.time())
 
 
 def _flows(
-    number: int, job: RunningPipeline, gained: dict[str, dict[str, float]], session: PipelineSession
+    number: int, pipeline: RunningPipeline, gained: dict[str, dict[str, float]], session: PipelineSession
 ) -> Iterator[FlowStatus]:
-    order, placed = job.live.job.graph.order(), job.placed
-    names, ends = session.network.names, session.network.ends
+    order, placed = pipeline.live.pipeline.graph.order(), pipeline.placed
+    names, ends = session.core.network.names, session.core.network.ends
     for e, (u, v) in enumerate(zip(placed.tail_node, placed.head_node, strict=True)):
         if u == v:
             continue
         got = gained[order[placed.pipeline.head[e]]]
-        bits = 8.0 * got.get(str(job.ports[e]), 0.0) / max(got.get("at_s", 0.0), WATCH_S / 4)
+        bits = 8.0 * got.get(str(pipeline.ports[e]), 0.0) / max(got.get("at_s", 0.0), WATCH_S / 4)
         way = ", ".join("-".join(names[node] for node in ends[link]) for link in placed.path(e))
-        yield FlowStatus(number, job.edge(e), way, float(placed.bandwidth_bps[e]), bits, time.time())
+        yield FlowStatus(number, pipeline.edge(e), way, float(placed.bandwidth_bps[e]), bits, time.time())

@@ -168,7 +168,7 @@ def _thread(run: Callable[..., None], *args: Any) -> None:
 
 def _load(setting: TaskSetting) -> Callable[[Any], Any]:
     assert setting["code"] is not None and setting["function"] is not None
-    spec = importlib.util.spec_from_file_location("edgewise_user_job", setting["code"])
+    spec = importlib.util.spec_from_file_location("edgewise_user_pipeline", setting["code"])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -20,7 +20,7 @@ from edgewise.model.network import Network
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One edge of a job between two nodes, as the plan wants it.
+    """One edge of a pipeline between two nodes, as the plan wants it.
 
     Attributes:
         port: of the receiving task; no two flows of a backend share one, so it names the flow.

@@ -4,8 +4,8 @@ A task may work when a frame lies ready on each of its inputs and each output ha
 tasks in turn and skips those that may not, so tasks that are always ready get equal frames per second. Where
 tasks do not share nodes, each has one of its own with the whole speed, as in ENTS. Flows carry one frame
 after another at their bandwidth. Rates are measured; they must agree with
-`edgewise.core.placement.throughput`, and fall short of it where one frame holds a node for longer than `room`
-frames of another job last.
+`edgewise.core.place.throughput`, and fall short of it where one frame holds a node for longer than `room`
+frames of another pipeline last.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.placement import Placement
+from edgewise.core.place import Placement
 from edgewise.model.network import Network
 
 ROOM = 8  # frames at either end of a flow; turns make gaps that frames in store fill
 
 
 class Pipes(NamedTuple):
-    """All tasks and edges of some placed jobs.
+    """All tasks and edges of some placed pipelines.
 
     Attributes:
-        service_s, job: (T,) of each task; on its node alone a frame takes `service_s`.
+        service_s, pipeline: (T,) of each task; on its node alone a frame takes `service_s`.
         tail: (E,) task of each edge, sorted by the task that it leads to; -1 always has frames.
         ins: (T + 1,) where the edges into each task begin.
         outs, out_edge: (T + 1,), (E,) where the edges out of each task begin in `out_edge`.
@@ -37,7 +37,7 @@ class Pipes(NamedTuple):
     """
 
     service_s: Floats
-    job: Ints
+    pipeline: Ints
     tail: Ints
     ins: Ints
     outs: Ints
@@ -55,14 +55,14 @@ def simulate_frames(
     room: int = ROOM,
     share_cpu: bool = False,
 ) -> Floats:
-    """(J,) frames per second that leave each job.
+    """(J,) frames per second that leave each pipeline.
 
     Args:
         network: nodes of the placements.
-        placements: jobs that run.
-        frames: of the slowest job; rates are those of the second half of the time.
+        placements: pipelines that run.
+        frames: of the slowest pipeline; rates are those of the second half of the time.
         room: frames that may wait at either end of a flow.
-        share_cpu: tasks share their node; otherwise jobs do not meet.
+        share_cpu: tasks share their node; otherwise pipelines do not meet.
     Raises:
         ValueError: fewer than 8 frames, or a flow with data has no bandwidth.
     """
@@ -98,7 +98,7 @@ def _pipes(network: Network, placements: Sequence[Placement], share_cpu: bool) -
     last[tail[tail >= 0]] = False
     return Pipes(
         service_s=work / network.speed_ops[node],
-        job=np.repeat(np.arange(len(placements)), np.diff(begin)),
+        pipeline=np.repeat(np.arange(len(placements)), np.diff(begin)),
         tail=tail,
         ins=np.searchsorted(head, np.arange(len(node) + 1)),
         outs=np.searchsorted(np.sort(tail), np.arange(len(node) + 1)),
@@ -112,8 +112,8 @@ def _pipes(network: Network, placements: Sequence[Placement], share_cpu: bool) -
 
 @kernel
 def _run(pipes: Pipes, least: int, room: int, from_s: float, to_s: float) -> tuple[float, Floats]:
-    """Until every job has done `least` frames (0: until `to_s`); the time, and rates since `from_s`."""
-    tasks, edges, nodes = pipes.job.size, pipes.tail.size, pipes.hosts.size - 1
+    """Until every pipeline has done `least` frames (0: until `to_s`); the time, and rates since `from_s`."""
+    tasks, edges, nodes = pipes.pipeline.size, pipes.tail.size, pipes.hosts.size - 1
     out, ready = np.where(pipes.tail < 0, room, 0), np.zeros(edges, dtype=np.int64)
     flow_s, node_s = np.full(edges, np.inf), np.full(nodes, np.inf)  # when what is under way ends
     at, done = np.zeros(nodes, dtype=np.int64), np.zeros(tasks, dtype=np.int64)  # turn of each node, frames
@@ -196,10 +196,10 @@ def _may_work(pipes: Pipes, out: Ints, ready: Ints, task: int, room: int) -> boo
 
 @kernel
 def _rates(pipes: Pipes, first_s: Floats, latest_s: Floats, count: Ints) -> Floats:
-    """(J,) of the slowest last task of each job."""
-    rate = np.full(pipes.job[-1] + 1, np.inf)
-    for t in range(pipes.job.size):
+    """(J,) of the slowest last task of each pipeline."""
+    rate = np.full(pipes.pipeline[-1] + 1, np.inf)
+    for t in range(pipes.pipeline.size):
         if pipes.last[t]:
-            j = pipes.job[t]
+            j = pipes.pipeline[t]
             rate[j] = min(rate[j], count[t] / (latest_s[t] - first_s[t]) if count[t] > 0 else 0.0)
     return rate

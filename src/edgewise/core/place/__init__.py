@@ -130,7 +130,7 @@ class PlacementPolicy(Protocol):
     def reset(self, network: Network, key: Key) -> None:
         """Start anew on a network; all randomness comes from `key`."""
 
-    def place(self, view: NetworkView) -> Sequence[Placement]:
+    def decide(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of waiting pipelines that start now, and changed ones of running pipelines."""
 
 

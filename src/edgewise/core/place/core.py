@@ -1,0 +1,244 @@
+"""`PlaceCore`: what happens to pipelines, links and nodes goes in, what is to be done comes out.
+
+Simulation and test beds drive the same core: they tell it what happened, then that a decision is due, and
+carry out its commands. Forbidden here: clocks, I/O, threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Floats
+from edgewise.core.guard import Guard
+from edgewise.core.keyed import Key
+from edgewise.core.place import (
+    NetworkView,
+    PipelineArrays,
+    Placement,
+    PlacementPolicy,
+    free_of,
+    validate,
+)
+from edgewise.errors import PolicyError
+from edgewise.model.network import Network
+
+ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
+
+
+class PipelineSubmitted(NamedTuple):
+    """A pipeline waits from now on; `pipeline.id` is not that of another."""
+
+    pipeline: PipelineArrays
+
+
+class PipelineEnded(NamedTuple):
+    """A pipeline, by its id, neither waits nor runs any more."""
+
+    pipeline: int
+
+
+class BandwidthChanged(NamedTuple):
+    """A link has another bandwidth; 0: it is down."""
+
+    link: int
+    bandwidth_bps: float
+
+
+class MemoryChanged(NamedTuple):
+    """A node has another amount of memory for tasks; 0: it is gone."""
+
+    node: int
+    memory_bytes: float
+
+
+class TaskMeasured(NamedTuple):
+    """A task took `time_s` for a frame on a node, the mean of so many frames since it was started there."""
+
+    pipeline: int
+    task: int
+    node: int
+    frames: int
+    time_s: float
+
+
+class PlacementDue(NamedTuple):
+    """All that happened up to now was told."""
+
+    time_s: float
+
+
+class StartPipeline(NamedTuple):
+    """A pipeline that waited runs from now on."""
+
+    placement: Placement
+
+
+class MovePipeline(NamedTuple):
+    """Tasks of a running pipeline go to other nodes."""
+
+    placement: Placement
+
+
+class ReroutePipeline(NamedTuple):
+    """Flows of a running pipeline take other paths or have other rates; its tasks stay."""
+
+    placement: Placement
+
+
+class StopPipeline(NamedTuple):
+    """A running pipeline, by its id, waits again: a node lacks the memory that its tasks hold."""
+
+    pipeline: int
+
+
+PlaceEvent = (
+    PipelineSubmitted | PipelineEnded | BandwidthChanged | MemoryChanged | TaskMeasured | PlacementDue
+)
+PlaceCommand = StartPipeline | MovePipeline | ReroutePipeline | StopPipeline
+
+
+class PlaceCore:
+    """Decides where pipelines run, by a policy.
+
+    Args:
+        network: where they run.
+        policy: begins anew.
+        seed: of the policy's own draws.
+        guard: asks the policy; what runs goes on as it is when there is no answer that can be carried out.
+            None: what is wrong with the policy is raised.
+    Attributes:
+        network: as it is now; a link that is down has bandwidth 0.
+        pipelines: all that wait or run, by id, in the order in which they came, with their work as measured.
+        running: the placements in force, oldest first.
+    """
+
+    def __init__(
+        self, network: Network, policy: PlacementPolicy, seed: int = 0, guard: Guard | None = None
+    ) -> None:
+        self.network, self.policy, self._guard = network, policy, guard
+        self.pipelines: dict[int, PipelineArrays] = {}
+        self.running: dict[int, Placement] = {}
+        self._planned: dict[int, Placement] = {}  # with the rates that were decided
+        policy.reset(network, Key(seed))
+
+    def handle(self, event: PlaceEvent) -> list[PlaceCommand]:
+        """Take note of an event; commands follow a decision and what takes memory from tasks.
+
+        Raises:
+            PolicyError: without a guard: the policy places a pipeline that neither waits nor runs.
+            CapacityError, ValueError: without a guard: its answer cannot be carried out, see `validate`.
+        """
+        match event:
+            case PlacementDue(time_s):
+                return self._decide(self.view(time_s))
+            case PipelineSubmitted(pipeline):
+                self.pipelines[pipeline.id] = pipeline
+            case PipelineEnded(number):
+                self.pipelines.pop(number, None)
+                self.running.pop(number, None)
+                self._planned.pop(number, None)
+            case BandwidthChanged(link, bandwidth_bps):
+                changed = _changed(self.network.bandwidth_bps, link, bandwidth_bps)
+                self.network = replace(self.network, bandwidth_bps=changed)
+            case MemoryChanged(node, memory_bytes):
+                changed = _changed(self.network.memory_bytes, node, memory_bytes)
+                self.network = replace(self.network, memory_bytes=changed)
+                return self._evict()
+            case TaskMeasured():
+                self._note(event)
+        return []
+
+    def view(self, now_s: float) -> NetworkView:
+        """What a policy sees now."""
+        running = self._in_force()
+        memory, link = free_of(self.network, running)
+        waiting = tuple(pipeline for number, pipeline in self.pipelines.items() if number not in self.running)
+        return NetworkView(now_s, self.network, memory, link, waiting, tuple(running))
+
+    def validate(self) -> None:
+        """Check that what runs is known, and that it fits on nodes and links; see `core.place.validate`."""
+        assert self.running.keys() == self._planned.keys() <= self.pipelines.keys()
+        validate(self.network, self._in_force())
+
+    def _in_force(self) -> list[Placement]:
+        """What runs, at rates that its links still carry: where they do not, flows share a link by rate."""
+        planned = list(self._planned.values())
+        _, left_bps = free_of(self.network, planned)
+        short = left_bps < 0
+        if not short.any():
+            return planned
+        bandwidth = self.network.bandwidth_bps
+        share = np.divide(bandwidth, bandwidth - left_bps, out=np.ones_like(left_bps), where=short)
+        return [replace(p, bandwidth_bps=p.bandwidth_bps * _least(share, p)) for p in planned]
+
+    def _decide(self, view: NetworkView) -> list[PlaceCommand]:
+        if self._guard is None:
+            decided = self._ask(view)
+        else:
+            decided = self._guard.ask(lambda: self._ask(view), dict[int, Placement])
+        self._planned |= decided
+        before, self.running = self.running, _by_id(view.running) | decided
+        commands = (_command(before.get(number), placed) for number, placed in self.running.items())
+        return [command for command in commands if command is not None]
+
+    def _ask(self, view: NetworkView) -> dict[int, Placement]:
+        """What the policy decides, checked."""
+        decided = _by_id(self.policy.decide(view))
+        if unknown := decided.keys() - self.pipelines.keys():
+            raise PolicyError(
+                f"policy {self.policy.name!r} placed pipeline {min(unknown)}, which neither waits nor runs"
+            )
+        validate(self.network, list((_by_id(view.running) | decided).values()))
+        return decided
+
+    def _note(self, measured: TaskMeasured) -> None:
+        """Work is what it was measured to be, time of a frame x speed of the node, once that is certain."""
+        pipeline = self.pipelines.get(measured.pipeline)
+        if pipeline is None or measured.frames < ENOUGH_FRAMES:
+            return
+        work_ops = measured.time_s * float(self.network.speed_ops[measured.node])
+        pipeline = pipeline._replace(work_ops=_changed(pipeline.work_ops, measured.task, work_ops))
+        self.pipelines[pipeline.id] = pipeline
+        if pipeline.id in self._planned:
+            self._planned[pipeline.id] = replace(self._planned[pipeline.id], pipeline=pipeline)
+
+    def _evict(self) -> list[PlaceCommand]:
+        """Of pipelines with tasks on a node that lacks memory, those that started last wait again."""
+        stopped: list[PlaceCommand] = []
+        for number, placed in reversed(list(self.running.items())):
+            memory, _ = free_of(self.network, list(self.running.values()))
+            if (memory[placed.node] < 0).any():
+                del self.running[number], self._planned[number]
+                stopped.append(StopPipeline(number))
+        return stopped
+
+
+def _by_id(placements: Sequence[Placement]) -> dict[int, Placement]:
+    return {p.pipeline.id: p for p in placements}
+
+
+def _changed(values: Floats, at: int, value: float) -> Floats:
+    made = values.copy()
+    made[at] = value
+    return made
+
+
+def _least(share: Floats, placed: Placement) -> Floats:
+    """(E,) the least share along each edge's path."""
+    return np.array([share[placed.path(e)].min(initial=1.0) for e in range(len(placed.bandwidth_bps))])
+
+
+def _command(before: Placement | None, now: Placement) -> PlaceCommand | None:
+    if before is None:
+        return StartPipeline(now)
+    if (before.node != now.node).any():
+        return MovePipeline(now)
+    same = all(
+        np.array_equal(getattr(before, what), getattr(now, what))
+        for what in ("start", "links", "bandwidth_bps")
+    )
+    return None if same else ReroutePipeline(now)
