@@ -64,7 +64,7 @@ def test_a_load_that_is_none_is_refused(text):
         for path, body in (("/g/1", f'{{"load_qps": {text}}}'), ("/g", f'{{"streams": {{"1": {text}}}}}')):
             answer = await send(handle, "PUT", f"/v1/reservations{path}", body)
             assert answer.status == 400 and "not a number" in json.loads(answer.body)["error"]
-        assert book.total_qps() == 0.0
+        assert book.total_qps == 0.0
 
     asyncio.run(go())
 

@@ -155,7 +155,7 @@ def test_a_server_without_reservations_may_be_followed_by_one_with_them(tmp_path
         assert (await front.handle(asked)).status == 201
         await move(front, "dense-0", url=servers[1].url, model="dense")
         await front.granting.renew()
-        assert book.total_qps() > 0.0
+        assert book.total_qps > 0.0
         for server in servers:
             await server.close(0.1)
 

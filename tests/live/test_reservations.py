@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from live_system import dense_file, dense_world
 
 from edgewise import policies
+from edgewise.core.grants import Grants
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
@@ -65,7 +66,7 @@ class Shared:
         return answer.status, json.loads(answer.body)
 
     def granted(self):
-        return [book.total_qps() for book in self.books]
+        return [book.total_qps for book in self.books]
 
 
 def go(model, scenario, **options):
@@ -121,7 +122,7 @@ def test_what_no_longer_fits_after_a_restart_is_decided_anew(model):
         _, first = await shared.open(0, 60.0)
         lost = int(first["worker"][-1])
         shared.workers[lost].reservations = shared.books[lost] = Reservations(CAPACITY)
-        assert shared.books[lost].grant("south", "9", 60.0)  # the other was quicker
+        assert shared.books[lost].grants.grant(time.monotonic(), "south", "9", 60.0)  # the other was quicker
         await shared.gateways[0].granting.renew()
         while shared.granted() != [60.0, 60.0]:
             await asyncio.sleep(0.005)
@@ -192,7 +193,7 @@ def test_a_server_without_reservations_is_believed(model):
 )
 def test_the_ledger_against_a_plain_dictionary(steps):
     clock = VirtualClock()
-    ledger, plain, heard = Reservations(CAPACITY, lease_s=5.0, clock=clock), {}, {"a": 0.0, "b": 0.0}
+    ledger, plain, heard = Grants(CAPACITY, lease_s=5.0), {}, {"a": 0.0, "b": 0.0}
     for gateway, stream, load, what in steps:
         if what == "w":
             clock.advance(load / 10)
@@ -201,18 +202,18 @@ def test_the_ledger_against_a_plain_dictionary(steps):
         heard[gateway] = clock()
         if what == "-":
             plain.pop((gateway, stream), None)
-            ledger.release(gateway, stream)
+            ledger.release(clock(), gateway, stream)
             continue
         if what == "=":
             kept = {k: v for k, v in plain.items() if k[0] != gateway}
             plain = kept | ({(gateway, stream): load} if sum(kept.values()) + load <= CAPACITY else {})
-            refused = ledger.renew(gateway, {stream: load})
+            refused = ledger.renew(clock(), gateway, {stream: load})
             assert (refused == []) == ((gateway, stream) in plain)
             continue
         rest = sum(v for k, v in plain.items() if k != (gateway, stream))
         fits = rest + load <= CAPACITY
-        assert ledger.grant(gateway, stream, load) == fits
+        assert ledger.grant(clock(), gateway, stream, load) == fits
         if fits:
             plain[gateway, stream] = load
     plain = {k: v for k, v in plain.items() if clock() - heard[k[0]] <= 5.0}
-    assert ledger.total_qps() == pytest.approx(sum(plain.values()))
+    assert ledger.total_qps(clock()) == pytest.approx(sum(plain.values()))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
 
+from edgewise.core.grants import Ask, GiveBack, Leases
 from edgewise.runtime.gateway.forwarding import UNKNOWN, Upstream
 from edgewise.runtime.gateway.session import Session
 
@@ -33,28 +34,25 @@ class Granting:
         self, session: Session, upstreams: list[Upstream], name: str, lost: Callable[[int], None]
     ) -> None:
         self.session, self.upstreams, self.name, self._lost = session, upstreams, name, lost
-        self._held: dict[int, int] = {}
+        self._leases = Leases(session.core.bindings)
         self._without: set[int] = set()  # workers whose server knows no reservations
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def settle(self, stream_id: int) -> None:
         """Have a stream's binding confirmed; a worker with no room left is left for another."""
         for _ in range(len(self.upstreams) + 1):
-            worker = self.session.bound_to(stream_id)
-            await self._give_back(stream_id, worker)
-            if worker is None or self._held.get(stream_id) == worker:
+            todo = self._leases.settle(stream_id)
+            for worker in [each.worker for each in todo if isinstance(each, GiveBack)]:
+                await self._ask(worker, "DELETE", f"/{stream_id}", None)
+            asked = [each.worker for each in todo if isinstance(each, Ask)]
+            if not asked:
                 return
-            share_qps = self.session.share_qps(stream_id, worker)
-            status, answer = await self._ask(worker, "PUT", f"/{stream_id}", {"load_qps": share_qps})
-            if self.session.bound_to(stream_id) != worker:
-                self._held[stream_id] = worker  # to be given back
-                continue
-            if status != 409:
-                self._held[stream_id] = worker
-                return
-            log.info("not granted", extra={"stream": stream_id, "worker": worker})
-            self.session.reserved_elsewhere(worker, float(answer.get("others_qps", 0.0)))
-            self.session.decide_anew(stream_id)
+            load = {"load_qps": self.session.share_qps(stream_id, asked[0])}
+            status, answer = await self._ask(asked[0], "PUT", f"/{stream_id}", load)
+            if self._leases.answered(stream_id, asked[0], granted=status != 409):
+                log.info("not granted", extra={"stream": stream_id, "worker": asked[0]})
+                self.session.reserved_elsewhere(asked[0], float(answer.get("others_qps", 0.0)))
+                self.session.decide_anew(stream_id)
 
     def settling(self, stream_id: int) -> asyncio.Task[None]:
         """See `settle`; it goes on when nobody waits for it any more."""
@@ -62,14 +60,12 @@ class Granting:
 
     def settle_all(self) -> None:
         """Settle every stream that moved, in the background."""
-        bindings = self.session.core.bindings
-        for stream_id in {*bindings, *self._held}:
-            if bindings.get(stream_id) != self._held.get(stream_id):
-                self._later(self.settle(stream_id))
+        for stream_id in self._leases.unsettled:
+            self._later(self.settle(stream_id))
 
     def closed(self, stream_id: int) -> None:
         """Give a closed stream's share back, in the background."""
-        self._later(self._give_back(stream_id, None))
+        self._later(self.settle(stream_id))
 
     def moved(self, worker: int) -> None:
         """Another server stands for a worker: it may know reservations."""
@@ -82,7 +78,7 @@ class Granting:
     async def _renew(self, worker: int) -> None:
         if worker in self._without or not self.upstreams[worker].up:
             return
-        bound = [s for s, w in self.session.core.bindings.items() if w == worker]
+        bound = self._leases.bound_to(worker)
         loads = {str(s): self.session.share_qps(s, worker) for s in bound}
         has = {"streams": loads, "requests_qps": float(self.session.requests_qps[worker])}
         status, answer = await self._ask(worker, "PUT", "", has)
@@ -90,20 +86,10 @@ class Granting:
             return
         self.session.reserved_elsewhere(worker, float(answer["others_qps"]))
         refused = {int(number) for number in answer["refused"]}
-        for stream_id in bound:
-            if self.session.bound_to(stream_id) != worker:
-                continue
-            if stream_id in refused:
+        for stream_id in [s for s in bound if self.session.bound_to(s) == worker]:
+            if self._leases.answered(stream_id, worker, granted=stream_id not in refused):
                 self.session.decide_anew(stream_id)
                 self._later(self.settle(stream_id))
-            else:
-                self._held[stream_id] = worker
-
-    async def _give_back(self, stream_id: int, keep: int | None) -> None:
-        held = self._held.get(stream_id)
-        if held is not None and held != keep:
-            del self._held[stream_id]
-            await self._ask(held, "DELETE", f"/{stream_id}", None)
 
     async def _ask(self, worker: int, method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
         """Status and JSON of an answer; status 0 when there was none, 200 without reservations."""
