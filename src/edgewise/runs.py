@@ -232,7 +232,7 @@ def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[
     for policy in (dispatch, orchestrate):
         policy.reset(worlds.system, Key(0))
     began = time.perf_counter()
-    worlds.scale(orchestrate.scale(view).numbers())
+    worlds.scale(orchestrate.decide(view).numbers())
     scale_s, used_s, heads = (time.perf_counter() - began) / view.worlds, 0.0, 0
     for _ in range(worlds.system.frame_slots):
         began = time.perf_counter()

@@ -134,7 +134,7 @@ class Nodes:
     def reset(self, world, key):
         self.world = world
 
-    def scale(self, view):
+    def decide(self, view):
         return [AddReplica(0, int(view.arrived.argmax()))]
 
 
@@ -152,7 +152,6 @@ class Pipelines(type(policies.load("place", "tp"))):
     name = "pipelines"
 
 
-GOOD = {"start": Jobs, "dispatch": Stations, "scale": Nodes, "place": Queries}
 NUMBERS = np.random.default_rng(0)  # goes on from run to run
 
 
@@ -180,7 +179,7 @@ UNLIKE = {
     Queries: lambda view, found: (found + NUMBERS.integers(40)) % view.ledger.tasks.size,
     Pipelines: lambda view, found: found if NUMBERS.random() < 0.5 else [],
 }
-KINDS = [(Jobs, "start"), (Stations, "dispatch"), (Nodes, "scale"), (Queries, "place"), (Pipelines, "decide")]
+KINDS = [(Jobs, "start"), (Stations, "decide"), (Nodes, "decide"), (Queries, "place"), (Pipelines, "decide")]
 
 
 @pytest.mark.parametrize(("good", "method"), KINDS)
@@ -199,8 +198,8 @@ def test_draws_that_are_not_of_the_key_are_caught(good, method):
     ("good", "method", "array"),
     [
         (Jobs, "start", lambda view: view.ends),
-        (Stations, "dispatch", lambda view: view.free_disk_bytes),
-        (Nodes, "scale", lambda view: view.arrived),
+        (Stations, "decide", lambda view: view.free_disk_bytes),
+        (Nodes, "decide", lambda view: view.arrived),
         (Queries, "place", lambda view: view.ledger.work_s),
         (Pipelines, "decide", lambda view: view.free_memory_bytes),
     ],
@@ -216,11 +215,11 @@ def test_a_changed_view_is_caught(good, method, array):
         (Jobs, "start", lambda self, view, found: np.ones_like(found), "not startable"),
         (Jobs, "start", lambda self, view, found: found[:-1], "array of shape"),
         (Jobs, "start", lambda self, view, found: found.astype(np.int64), "boolean"),
-        (Stations, "dispatch", lambda self, view, found: np.full_like(found, 999), "cannot serve the head"),
-        (Stations, "dispatch", lambda self, view, found: np.zeros_like(found), "cannot serve the head"),
-        (Stations, "dispatch", lambda self, view, found: np.arange(2), "array of shape"),
-        (Nodes, "scale", lambda self, view, found: [AddReplica(99, 0)], "no node or no service"),
-        (Nodes, "scale", lambda self, view, found: [(0, 1)], "is no command"),
+        (Stations, "decide", lambda self, view, found: np.full_like(found, 999), "cannot serve the head"),
+        (Stations, "decide", lambda self, view, found: np.zeros_like(found), "cannot serve the head"),
+        (Stations, "decide", lambda self, view, found: np.arange(2), "array of shape"),
+        (Nodes, "decide", lambda self, view, found: [AddReplica(99, 0)], "no node or no service"),
+        (Nodes, "decide", lambda self, view, found: [(0, 1)], "is no command"),
         (Queries, "place", lambda self, view, found: found + 99, "a server from 0 to"),
         (Queries, "place", lambda self, view, found: found[:-1], "a server from 0 to"),
         (
@@ -256,12 +255,12 @@ def later_services():
         ),
         (
             Stations,
-            "dispatch",
+            "decide",
             lambda self, view, found: np.where((view.head >= 0) & later_services(), 0, found),
         ),
         (
             Nodes,
-            "scale",
+            "decide",
             lambda self, view, found: [AddReplica(int(later_services()), 0)],
         ),
         (Queries, "place", lambda self, view, found: found * 0 + (of_the_driver("queries") > 30)),

@@ -43,7 +43,7 @@ class Adds:
     def reset(self, world, key):
         self.world = world
 
-    def scale(self, view):
+    def decide(self, view):
         return [AddReplica(1, 0)]
 
 class All:

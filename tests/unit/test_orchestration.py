@@ -202,9 +202,9 @@ def test_scaling_down_waits_for_the_stabilisation() -> None:
     scaler.reset(system, Key(0))
     worlds.view.busy[:, 1] = 1
     worlds.view.ready[:, 1:] += 3
-    scaler.scale(worlds.view)  # wants 2 of each
+    scaler.decide(worlds.view)  # wants 2 of each
     worlds.view.busy[:] = 0
-    commands = scaler.scale(worlds.view).numbers()
+    commands = scaler.decide(worlds.view).numbers()
     removed = np.bincount(-commands[0, :, 1][commands[0, :, 1] < 0] - 1, minlength=system.services)
     alive = worlds.view.ready[0, 1:].sum(axis=0)
     assert np.array_equal(alive - removed, np.full(system.services, 2))

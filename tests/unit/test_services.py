@@ -393,4 +393,4 @@ def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path)
     except PolicyError as error:
         assert "train" in str(error)
         return
-    assert len(policy.scale(replicas.view(services)).node) == 1
+    assert len(policy.decide(replicas.view(services)).node) == 1

@@ -45,14 +45,11 @@ class OneByOne:
         starts: Bools = self._stacked("start", view, view.job)
         return starts
 
-    def decide(self, view: ReplicaView) -> Ints:
-        """(W, B) stations."""
-        stations: Ints = self._stacked("decide", view, view.head)
-        return stations
-
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
-        """Commands of each world."""
-        return ReplicaCommands.of_worlds([self._ask("scale", view, w) for w in range(view.worlds)])
+    def decide(self, view: ReplicaView) -> Any:
+        """(W, B) stations; of a policy that orchestrates, the commands of each world."""
+        if getattr(self.policy, "decision", "") == "orchestrate":
+            return ReplicaCommands.of_worlds([self._ask("decide", view, w) for w in range(view.worlds)])
+        return self._stacked("decide", view, view.head)
 
     def _ask(self, method: str, view: Any, w: int) -> Any:
         try:

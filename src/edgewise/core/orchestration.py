@@ -267,7 +267,7 @@ class ReplicaPolicy(Protocol):
     def reset(self, world: System, key: Key) -> None:
         """Start anew on a system; all randomness comes from `key` and `view.seed`."""
 
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
         """Commands; what does not fit (memory, disk) or is not there is left out."""
 
 

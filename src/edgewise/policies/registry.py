@@ -34,7 +34,7 @@ METHODS: dict[Kind, tuple[str, ...]] = {
     ("dispatch", REQUESTS): ("reset", "decide"),
     ("split", None): ("reset", "place"),
     ("place", None): ("reset", "decide"),
-    ("orchestrate", None): ("reset", "scale"),
+    ("orchestrate", None): ("reset", "decide"),
     ("defer", None): ("reset", "start"),
 }
 _known: dict[Kind, dict[str, type]] = {kind: {} for kind in METHODS}

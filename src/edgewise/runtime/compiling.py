@@ -63,7 +63,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     else:
         policy = batched(policies.load("orchestrate", name, live=True))
         begin(policy, services.system, Key(0))
-        policy.scale(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
+        policy.decide(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
 
 
 def missing(wanted: Sequence[Wanted]) -> list[Wanted]:

@@ -27,7 +27,7 @@ class Fixed(NamedTuple):
     """Policies of both halves."""
 
     dispatch: RequestPolicy
-    scale: ReplicaPolicy
+    orchestrate: ReplicaPolicy
 
 
 class HalvesTrainer(Trainer):

@@ -47,7 +47,7 @@ class Autoscaler(Orchestration):
         """Forget earlier desires."""
         self.system, self._past = world, []
 
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
         """Commands towards the desired numbers, as far as memory and disk allow."""
         now = alive(view)
         current = now.sum(axis=1)

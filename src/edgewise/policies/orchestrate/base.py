@@ -30,6 +30,6 @@ def alive(view: ReplicaView) -> Ints:
 class Unchanged(Orchestration):
     """No replica is added or removed."""
 
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
         """No commands."""
         return ReplicaCommands.of_worlds([[]] * view.worlds)

@@ -69,7 +69,7 @@ class LearnedScaling(Orchestration):
             )
         self.system = world
 
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
         """Nodes and their changes, drawn from π; of `pairs`, each node's most likely change."""
         system, possible = self.system, changes_possible(self.system, view)
         if self._pairs:

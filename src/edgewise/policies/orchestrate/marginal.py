@@ -99,7 +99,7 @@ class MarginalValue(Orchestration):
         self.system, self._frames = world, 0
         self._arrived: Floats | None = None
 
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
         """Removals and additions of each world, the most valuable first."""
         services = self.system.services
         time_s = np.ones(services) if self._time_s is None else self._time_s

@@ -50,7 +50,7 @@ class GreedyShadow(Orchestration):
         self.system = world
         self._seen = np.zeros(0)
 
-    def scale(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
         """Removals, then additions, towards the placement."""
         load, now = self._estimate(view), alive(view)
         return ReplicaCommands.of_worlds(

@@ -52,13 +52,13 @@ class _Chosen:
     policy: ReplicaPolicy | None = None
     guard: Guard = field(default_factory=lambda: Guard(Limited(PATIENCE_S)))
 
-    def scale(self, services: Services, view: ReplicaView) -> Commands:
+    def decide(self, services: Services, view: ReplicaView) -> Commands:
         """Its commands for the one world of a view."""
         if self.policy is None:
             loaded = batched(policies.load("orchestrate", self.name, live=True))
             begin(loaded, services.system, Key(0))
             self.policy = loaded
-        return self.policy.scale(view).of_world(0)
+        return self.policy.decide(view).of_world(0)
 
 
 class Replicas:
@@ -145,7 +145,7 @@ class Replicas:
             self._policy = _Chosen(name)
         chosen, guard = self._policy, self._policy.guard
         found = await asyncio.to_thread(
-            guard.ask, lambda: chosen.scale(services, view), list[AddReplica | RemoveReplica]
+            guard.ask, lambda: chosen.decide(services, view), list[AddReplica | RemoveReplica]
         )
         if guard.new:
             log.error("replica policy failed", extra={"policy": name, "why": guard.fault})

@@ -10,7 +10,7 @@ from edgewise.sim.slots.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
 
 @inner
 def scale_one(system: System, x: ReplicaBatch, world: int, node: int, change: int, slot: int) -> bool:
-    """Carry out one command, see `ReplicaPolicy.scale`; False if it was not possible."""
+    """Carry out one command, see `ReplicaPolicy.decide`; False if it was not possible."""
     service = abs(change) - 1
     if change == 0 or node < 0 or node >= system.site_of.size or service >= system.service_memory_bytes.size:
         return False

@@ -257,7 +257,7 @@ def simulate(
     rule = getattr(dispatch, "rule", None)
     while not worlds.done:
         if orchestrate is not None:
-            worlds.scale(orchestrate.scale(worlds.view).numbers())
+            worlds.scale(orchestrate.decide(worlds.view).numbers())
         frame_end = worlds.slot + worlds.system.frame_slots
         if rule is not None:
             worlds.run(rule, dispatch.memory, frame_end)  # type: ignore[attr-defined]
