@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ LIMIT_S = 60.0
 SLOW_S = 0.04
 CODE = f"""
 import time
+from dataclasses import replace
 def grab(input): return True, input[:2000]
 def look(input):
     time.sleep({SLOW_S})
@@ -114,3 +116,63 @@ def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
         assert [link.up for link in killed.links()] == [True, True, True]
         assert [row.state for row in killed.pipelines()] == ["running"]
     assert [row.state for row in killed.pipelines()] == ["ended"] and killed.unfinished() == []
+
+
+class Moody:
+    """OTFA, while `mood` is None; else it answers as `mood` does."""
+
+    name = "moody"
+
+    def __init__(self):
+        self.otfa, self.mood = policies.load("place", "otfa"), None
+
+    def reset(self, network, key):
+        self.otfa.reset(network, key)
+
+    def decide(self, view):
+        placed = self.otfa.decide(view)
+        return placed if self.mood is None else self.mood(placed)
+
+
+def crowded(placed):
+    """All tasks on the relay, which has no memory for them."""
+    return [replace(p, node=np.full_like(p.node, 1)) for p in placed]
+
+
+def late(placed):
+    time.sleep(1.0)
+    return placed
+
+
+MOODS = (
+    (lambda placed: placed[99], "IndexError"),
+    (crowded, "CapacityError"),
+    (late, "no answer within 0.5 s"),
+)
+
+
+def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path, caplog):
+    policy = Moody()
+    with PipelineSession(open_backend("local", network()), policy, patience_s=0.5) as session:
+        session.submit([live_pipeline(tmp_path)])
+        (watch,) = session.running.values()
+        processes, planned_bps = dict(watch.processes), watch.placed.bandwidth_bps.tolist()
+        for policy.mood, why in MOODS:
+            session.set_link(0, up=False)  # its flow loses the way, and nobody finds another
+            assert why in session.guard.fault and why in caplog.text and "'moody'" in caplog.text
+            assert session.names() == ["watch"] and watch.processes == processes
+            assert watch.placed.bandwidth_bps[-1] == 0.0
+            session.set_link(0, up=True)
+            assert watch.placed.bandwidth_bps.tolist() == planned_bps
+        (rates,) = session.measure(1.0, settle_s=0.5)
+        assert rates.measured_fps > 0.4 / SLOW_S  # it goes on when the link does
+
+
+def test_pipelines_leave_a_node_that_fails_and_wait_until_there_is_room(tmp_path):
+    with PipelineSession(open_backend("local", network()), policies.load("place", "otfa")) as session:
+        session.submit([live_pipeline(tmp_path)])
+        assert session.core.running[0].node.tolist() == [0, 2]
+        session.set_node(2, up=False)
+        assert session.names() == [] and session.core.pipelines.keys() == {0}
+        session.set_node(2, up=True)
+        assert session.names() == ["watch"]

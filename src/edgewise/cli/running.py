@@ -128,6 +128,8 @@ def _measured(
             session.submit(lives)
         else:
             err.print(f"taken up: {', '.join(session.resume())}")
+        if session.guard.fault and not session.running:
+            raise EdgewiseError(f"--policy place: nothing runs: {session.guard.fault}")
         status.update(f"measuring for {seconds:g} s")
         return session.measure(seconds, settle_s=min(seconds, 3.0))
 

@@ -156,8 +156,14 @@ def validate(network: Network, placements: Sequence[Placement]) -> None:
 
     Raises:
         CapacityError: a node or link is over capacity.
-        ValueError: a path does not join the nodes of its tasks, or a bandwidth is negative.
+        ValueError: a node is none of the network, a path does not join the nodes of its tasks, or a bandwidth
+            is negative.
     """
+    for p in placements:
+        if not ((p.node >= 0) & (p.node < len(network.names))).all():
+            raise ValueError(
+                f"pipeline {p.pipeline.id}: a task is on no node; there are {len(network.names)}"
+            )
     memory, link = free_of(network, placements)
     if (memory < 0).any():
         j = int(memory.argmin())
