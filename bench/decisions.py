@@ -16,8 +16,7 @@ from edgewise.core.events import StreamClosed, StreamOpened
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.views import Items, Rows
 from edgewise.core.world import World
-from edgewise.model.catalog import Catalog, Model, Profile, Variant
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
 from edgewise.model.work import Stream
 

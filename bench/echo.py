@@ -15,8 +15,7 @@ import uvloop
 
 from edgewise import policies
 from edgewise.core.world import World
-from edgewise.model.catalog import Catalog, Model, Profile, Variant
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way
 from edgewise.model.topology import Worker as Deployed
 from edgewise.runtime import http

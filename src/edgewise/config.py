@@ -18,13 +18,12 @@ from pydantic import ValidationError
 from edgewise.errors import ScenarioError
 from edgewise.model.build import build_catalog
 from edgewise.model.catalog import Catalog
-from edgewise.model.grammar.catalog import CatalogSpec
+from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
 from edgewise.model.library import Backbone
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.scenario import Scenario, check_scenario, parse_scenario
-from edgewise.model.settings import set_paths
+from edgewise.model.scenario import Scenario, check_scenario, parse_scenario, set_paths
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
 _CATALOGS = files("edgewise") / "data" / "catalogs"

@@ -20,7 +20,7 @@ from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.network import network_of
 from edgewise.model.services import services_of
-from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import cards, split
 from edgewise.policies.dispatch.requests import features as kais

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from edgewise import policies
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.graphs import server_groups
 from edgewise.model.scenario import Scenario
-from edgewise.model.sections import SIMULATED, not_run
 from edgewise.model.work import Stream
 from edgewise.report.links import beforehand
 from edgewise.report.schema import WORK

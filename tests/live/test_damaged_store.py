@@ -15,7 +15,7 @@ from running_system import System, infer, infer_until, open_stream, small_scenar
 
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
-from edgewise.runtime.backends.local import alive_handle, holders
+from edgewise.runtime.backends import alive_handle, holders
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
 from edgewise.runtime.sqlite import COPY, StoreError, connect, copy_of, keep_copy

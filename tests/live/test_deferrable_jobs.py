@@ -22,7 +22,7 @@ from running_system import infer, open_stream, small_scenario, started
 
 from edgewise.config import dump_scenario
 from edgewise.errors import PolicyError, ProtocolError
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral

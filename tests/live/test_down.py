@@ -14,7 +14,7 @@ from running_system import System, small_scenario
 from edgewise.cli import waiting
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
-from edgewise.runtime.backends.local import alive_handle
+from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller.nursery import is_running
 
 pytestmark = pytest.mark.live

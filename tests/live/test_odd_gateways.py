@@ -8,8 +8,7 @@ import pytest
 from running_system import small_scenario
 
 from edgewise.runtime import http
-from edgewise.runtime.backends import LocalBackend
-from edgewise.runtime.backends.local import handle_of
+from edgewise.runtime.backends import LocalBackend, handle_of
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import Emulation, prepare

@@ -12,7 +12,7 @@ from edgewise.core.events import Measured, Telemetry
 from edgewise.core.sojourns import BINS_PER_DECADE, DELAY_BINS, SHORTEST_S
 from edgewise.core.telemetry import LONGEST_S
 from edgewise.core.world import World
-from edgewise.model.timeline import NodeChange
+from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.telemetry import delay_bin
 from edgewise.testing import queue_scenario

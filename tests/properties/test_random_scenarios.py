@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.sim.simulate import Simulation
 
 TINY = ew.load_scenario("tiny")

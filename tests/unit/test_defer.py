@@ -14,7 +14,7 @@ from edgewise import policies
 from edgewise.core.deferral import Objective, Trajectories, left_over_of, view_of
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.policies.defer.careful import Horizon, Safe

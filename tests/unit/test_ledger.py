@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import CapacityError
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgewise.config import load_scenario
-from edgewise.model.catalog import Profile
-from edgewise.model.resources import KINDS, Resources
+from edgewise.model.catalog import KINDS, Profile, Resources
 from edgewise.model.work import DeferrableJob, Edge, Task, TaskGraph
 
 

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from edgewise import api, config
 from edgewise.cli import app
 from edgewise.errors import ScenarioError
-from edgewise.model.grammar.scenario import NEEDS
-from edgewise.model.sections import not_run
+from edgewise.model.grammar.scenario import NEEDS, not_run
 
 GONE = [
     ("edgewise.model.orchestration_spec", None),

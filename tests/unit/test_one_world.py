@@ -9,7 +9,7 @@ from edgewise.core.deferral import view_of
 from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.compiling import JOBS, REPLICAS, REQUESTS, try_out

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.reproduce import frozen, looks, place, run
+from edgewise.reproduce import frozen, run
 from edgewise.reproduce.cases import osdec
 from edgewise.reproduce.claims import (
     Claim,
@@ -33,7 +33,7 @@ from edgewise.reproduce.seeds import (
     refuse_test_seeds,
 )
 
-CODE = place.CodeVersion("1f" * 20, False, "0.1.0")
+CODE = frozen.CodeVersion("1f" * 20, False, "0.1.0")
 TEST_SEEDS = range(TEST.start, TEST.start + 3)
 
 
@@ -131,7 +131,7 @@ def test_unfrozen_and_unreadable(tmp_path):
 
 def append(folder, k=0):
     claim = Claim.of(f"claim-{k}", "s", "edgewise", "p", Finding(1.0, (0.9, 1.1), 5), at_least(0.5))
-    return looks.append_look(
+    return frozen.append_look(
         folder, "demo", CODE, [claim] * 50, seeds=[k], quick=False, finished=True, scenarios={"tiny": "9a"}
     )
 
@@ -141,7 +141,7 @@ def test_a_look_holds_what_was_seen_and_nothing_is_rewritten(tmp_path):
     first = path.read_bytes()
     append(tmp_path / "results", 1)
     assert path.read_bytes().startswith(first)
-    look, _ = looks.read_looks(tmp_path / "results")
+    look, _ = frozen.read_looks(tmp_path / "results")
     assert list(look) == [
         "time", "paper", "commit", "dirty", "version", "seeds", "quick", "finished", "claims", "scenarios",
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def test_processes_that_append_at_once_lose_no_line(tmp_path):
         process.start()
     for process in processes:
         process.join()
-    assert sorted(look["seeds"][0] for look in looks.read_looks(tmp_path)) == sorted(list(range(20)) * 4)
+    assert sorted(look["seeds"][0] for look in frozen.read_looks(tmp_path)) == sorted(list(range(20)) * 4)
 
 
 def test_appending_waits_for_the_lock(tmp_path):
@@ -173,17 +173,17 @@ def test_appending_waits_for_the_lock(tmp_path):
         thread = threading.Thread(target=append, args=(tmp_path, 1), daemon=True)
         thread.start()
         thread.join(timeout=0.5)
-        assert thread.is_alive() and len(looks.read_looks(tmp_path)) == 1
+        assert thread.is_alive() and len(frozen.read_looks(tmp_path)) == 1
     thread.join(timeout=60)
-    assert len(looks.read_looks(tmp_path)) == 2
+    assert len(frozen.read_looks(tmp_path)) == 2
 
 
 def test_a_broken_log_names_the_line(tmp_path):
-    assert looks.read_looks(tmp_path) == []
+    assert frozen.read_looks(tmp_path) == []
     append(tmp_path)
     (tmp_path / "looks.jsonl").open("a").write("{oops\n")
     with pytest.raises(RunError, match=r"looks\.jsonl:2: not a look"):
-        looks.read_looks(tmp_path)
+        frozen.read_looks(tmp_path)
 
 
 def git(root, *arguments):
@@ -194,20 +194,20 @@ def git(root, *arguments):
 
 
 def test_commit_and_changes_come_from_git(tmp_path, monkeypatch):
-    assert place.code(None).commit is None
-    assert place.code(tmp_path).commit is None  # no repository
+    assert frozen.code(None).commit is None
+    assert frozen.code(tmp_path).commit is None  # no repository
     git(tmp_path, "init", "-q")
     (tmp_path / "file").write_text("1")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "one")
-    clean = place.code(tmp_path)
+    clean = frozen.code(tmp_path)
     assert len(clean.commit) == 40 and clean.dirty is False
     append(tmp_path / "docs" / "results")
-    assert place.code(tmp_path).dirty is False  # the log itself does not count
+    assert frozen.code(tmp_path).dirty is False  # the log itself does not count
     (tmp_path / "file").write_text("2")
-    assert place.code(tmp_path).dirty is True
+    assert frozen.code(tmp_path).dirty is True
     monkeypatch.setenv("PATH", "")
-    assert (place.code(tmp_path).commit, place.code(tmp_path).dirty) == (None, None)
+    assert (frozen.code(tmp_path).commit, frozen.code(tmp_path).dirty) == (None, None)
 
 
 # --- carrying out
@@ -254,7 +254,7 @@ def test_report_and_look(tmp_path, register):
     ]  # fmt: skip
     digest = frozen.sha256(load_scenario("tiny"))
     assert written["scenarios"] == {"tiny": digest}
-    (look,) = looks.read_looks(tmp_path / "results")
+    (look,) = frozen.read_looks(tmp_path / "results")
     assert look["seeds"] == list(TEST_SEEDS) and look["quick"] and look["finished"]
     assert look["scenarios"] == {"tiny": digest}
     assert [claim["status"] for claim in look["claims"]] == ["holds", "fails"]
@@ -266,9 +266,9 @@ def test_fresh_seeds_are_no_look(tmp_path, register):
     register(one_claim)
     report = run.carry_out("demo", tmp_path, tmp_path, seeds=range(2_000_000, 2_000_002))
     assert report.seeds == (2_000_000, 2_000_001)
-    assert looks.read_looks(tmp_path) == []
+    assert frozen.read_looks(tmp_path) == []
     run.carry_out("demo", tmp_path, tmp_path, seeds=[0, TEST.start])  # one test seed is enough
-    assert len(looks.read_looks(tmp_path)) == 1
+    assert len(frozen.read_looks(tmp_path)) == 1
 
 
 def test_a_run_that_breaks_is_noted_all_the_same(tmp_path, register):
@@ -279,7 +279,7 @@ def test_a_run_that_breaks_is_noted_all_the_same(tmp_path, register):
     register(measure)
     with pytest.raises(KeyboardInterrupt):
         run.carry_out("demo", tmp_path, tmp_path)
-    (look,) = looks.read_looks(tmp_path)
+    (look,) = frozen.read_looks(tmp_path)
     assert not look["finished"] and [claim["id"] for claim in look["claims"]] == ["one"]
 
 
@@ -391,6 +391,6 @@ def test_a_frozen_setting_may_not_change(tmp_path):
 def test_the_setting_of_ents_is_the_frozen_one():
     from edgewise.reproduce.cases.ents import setting
 
-    if place.checkout() is None:
+    if frozen.checkout() is None:
         pytest.skip("results are kept in a checkout only")
-    frozen.check_setting("ents", setting(), place.results_folder())
+    frozen.check_setting("ents", setting(), frozen.results_folder())

@@ -7,7 +7,7 @@ import pytest
 
 from edgewise.config import load_scenario
 from edgewise.errors import PolicyError
-from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.report.statistics import holm
 from edgewise.reproduce.robustness import (
     STREAM_CHANGES,

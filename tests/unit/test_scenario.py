@@ -18,7 +18,7 @@ from edgewise.config import (
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.timeline import LinkChange, NodeChange
+from edgewise.model.topology import LinkChange, NodeChange
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from edgewise.runtime.pipelines.wire import CHUNK, Meter, TokenBucket, accept, l
 from edgewise.runtime.testbeds import Flow, open_backend
 from edgewise.runtime.testbeds.base import nodes_on
 from edgewise.runtime.testbeds.shaping import WIRE, NodeState, changes, device_commands
-from edgewise.workloads.payload import decode, encode
+from edgewise.workloads.task_code import decode, encode
 
 
 def line():

@@ -10,9 +10,9 @@ from edgewise.config import Files, dump_scenario, load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
-from edgewise.model.deploy import fill
+from edgewise.model.build import fill
+from edgewise.model.catalog import Resources
 from edgewise.model.library import Backbone
-from edgewise.model.resources import Resources
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Node, Way, WayTable
 

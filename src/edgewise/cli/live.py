@@ -35,8 +35,8 @@ from edgewise.cli.waiting import (
     wait_until_down,
 )
 from edgewise.errors import EdgewiseError, RunError, UnansweredError
+from edgewise.model.grammar.scenario import LIVE, not_run
 from edgewise.model.scenario import Scenario
-from edgewise.model.sections import LIVE, not_run
 from edgewise.report import records
 
 app = typer.Typer(rich_markup_mode="rich")

@@ -17,7 +17,7 @@ def check_ports(rows: Sequence[Running]) -> None:
     Raises:
         RunError: it has.
     """
-    from edgewise.runtime.backends.local import alive_handle  # needs the extra `live`
+    from edgewise.runtime.backends import alive_handle  # needs the extra `live`
 
     for row in rows:
         if row.process.kind != "gateway" or (row.handle and alive_handle(row.handle)):

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from edgewise.cli.output import err, out, show
 from edgewise.cli.places import check_file, check_folder
-from edgewise.reproduce.place import LOOKS, results_folder
+from edgewise.reproduce.frozen import LOOKS, results_folder
 from edgewise.reproduce.seeds import TEST, parse_seeds
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def reproduce(
 @app.command(epilog="Example: edgewise looks")
 def looks() -> None:
     """List every use of test seeds so far."""
-    from edgewise.reproduce.looks import read_looks
+    from edgewise.reproduce.frozen import read_looks
 
     found = read_looks(results_folder())
     if not found:

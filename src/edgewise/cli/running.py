@@ -18,10 +18,10 @@ from edgewise.cli.places import check_folder
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.grammar.scenario import not_run
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import pipeline_of
 from edgewise.model.scenario import Scenario
-from edgewise.model.sections import not_run
 
 if TYPE_CHECKING:
     from edgewise.core.place import PlacementPolicy

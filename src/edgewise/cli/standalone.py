@@ -21,7 +21,7 @@ from edgewise.cli.access import (
 )
 from edgewise.cli.live import Otlp, _import
 from edgewise.cli.output import note
-from edgewise.model.sections import not_run
+from edgewise.model.grammar.scenario import not_run
 
 app = typer.Typer(rich_markup_mode="rich")
 

@@ -201,7 +201,7 @@ def token_of(folder: Path) -> str | None:
 
 def left_of(folder: Path) -> list[str]:
     """What still runs of a system."""
-    from edgewise.runtime.backends.local import alive_handle, holders
+    from edgewise.runtime.backends import alive_handle, holders
     from edgewise.runtime.controller.nursery import is_running
 
     rows = _read(folder)[1]

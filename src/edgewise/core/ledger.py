@@ -14,7 +14,7 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.errors import CapacityError
-from edgewise.model.resources import KINDS, Resources
+from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.topology import Node
 
 TOLERANCE = 1e-9  # relative; sums of floats may miss a full node by rounding

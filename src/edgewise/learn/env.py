@@ -19,8 +19,8 @@ from edgewise.arrays import Bools, Floats32
 from edgewise.config import load_scenario
 from edgewise.core.views import DispatchView
 from edgewise.core.world import World
+from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.scenario import Scenario
-from edgewise.model.sections import SIMULATED, not_run
 from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.policies.dispatch.states import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.sim.simulate import Simulation

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from edgewise.model.grammar.jobs import DrawnJobsSpec, JobSpec, JobsSpec
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
+from edgewise.model.grammar.pipelines import DrawnJobsSpec, JobSpec, JobsSpec
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 

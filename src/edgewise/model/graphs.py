@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgewise.errors import ScenarioError
-from edgewise.model.grammar.graphs import GraphSpec
+from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.topology import Topology
 from edgewise.model.work import Edge, Task, TaskGraph
 

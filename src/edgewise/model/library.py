@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from edgewise.errors import ScenarioError
-from edgewise.model.grammar.catalog import CatalogSpec, CatalogUseSpec, ModelSpec, VariantSpec
+from edgewise.model.grammar.places import CatalogSpec, CatalogUseSpec, ModelSpec, VariantSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsUseSpec
 

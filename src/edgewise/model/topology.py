@@ -1,4 +1,4 @@
-"""Where things run: sites, nodes, clusters in tiers, links, workers."""
+"""Where things run: sites, nodes, clusters in tiers, links, workers; and what changes of them in a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import overload
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +170,28 @@ class Topology:
     def nodes(self) -> tuple[Node, ...]:
         """Every node of every cluster, in order."""
         return tuple(node for cluster in self.clusters for node in cluster.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """A node, with all its workers, goes down or comes up."""
+
+    at_s: float
+    node: str
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """The way from a site to a cluster goes down, comes up, or changes; None leaves as it is."""
+
+    at_s: float
+    site: str
+    cluster: str
+    up: bool | None = None
+    delay_s: float | None = None
+    deviation_s: float | None = None
+    bandwidth_bps: float | None = None
+
+
+Change = NodeChange | LinkChange

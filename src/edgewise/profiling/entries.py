@@ -12,7 +12,7 @@ import yaml
 from edgewise import config
 from edgewise.errors import ProfileError, ScenarioError
 from edgewise.model.catalog import Profile
-from edgewise.model.grammar.catalog import CatalogSpec, ModelSpec, VariantSpec
+from edgewise.model.grammar.places import CatalogSpec, ModelSpec, VariantSpec
 from edgewise.profiling.measure import Measurement
 
 Entry = dict[str, Any]

@@ -1,4 +1,6 @@
-"""Frozen scenarios: what a reproduction runs was fixed, with a date, before the first training.
+"""What the results of reproductions rest on: what was frozen, which code ran, and the log of looks.
+
+What a reproduction runs was fixed, with a date, before the first training:
 
     <results>/frozen.json        {"three-tier": {"sha256": "9a…", "date": "2030-01-31"}, …}
     <results>/frozen/NAME.yaml   the resolved scenario; its SHA-256 is the one in frozen.json
@@ -6,14 +8,25 @@
     <results>/frozen/NAME.json   the same for a setting that is no scenario: constants of a reproduction
 
 What is frozen never changes. To try another one, give it another name.
+
+The log of looks has one JSON line for every use of test seeds, appended and never rewritten:
+
+{"time": "2030-01-31T12:00:00Z", "paper": "queues", "commit": "1f…", "dirty": false,
+ "version": "0.1.0", "seeds": [1000000, …], "quick": false, "finished": true,
+ "claims": [{"id": "…", "estimate": 1.0, "ci": [0.9, 1.1], "status": "holds"}, …],
+ "scenarios": {"three-tier": "9a…"}}
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +34,7 @@ from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report.records import write_whole
+from edgewise.reproduce.claims import Claim
 
 
 def sha256(scenario: Scenario) -> str:
@@ -178,3 +192,134 @@ def _first_difference(path: str, then: Any, now: Any) -> str | None:
     else:
         return None if then == now else f"{path} was {then!r}, now {now!r}"
     return next((found for pair in pairs if (found := _first_difference(*pair))), None)
+
+
+try:
+    import fcntl
+except ImportError:  # not on this system: a line is then one write to a file opened for appending
+    fcntl = None  # type: ignore[assignment]
+
+
+def append_look(
+    folder: Path,
+    paper: str,
+    code: CodeVersion,
+    claims: Sequence[Claim],
+    *,
+    seeds: Sequence[int],
+    quick: bool,
+    finished: bool,
+    scenarios: Mapping[str, str],
+) -> Path:
+    """Add one use of test seeds, now, to the log in `folder`, which is made, under a lock.
+
+    Args:
+        paper: name of the reproduction.
+        code: that ran.
+        claims: as far as they were made.
+        seeds: that were used.
+        quick: whether it was a quick run.
+        finished: false when it ended early: its figures may have been seen.
+        scenarios: name → SHA-256.
+    Returns:
+        the log.
+    Raises:
+        RunError: it cannot be written.
+    """
+    keys = ("id", "estimate", "ci", "status")
+    look = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "paper": paper,
+        "commit": code.commit,
+        "dirty": code.dirty,
+        "version": code.version,
+        "seeds": list(seeds),
+        "quick": quick,
+        "finished": finished,
+        "claims": [{key: claim.as_dict()[key] for key in keys} for claim in claims],
+        "scenarios": dict(scenarios),
+    }
+    line = json.dumps(look, ensure_ascii=False, allow_nan=False) + "\n"
+    path = folder / LOOKS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab", buffering=0) as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line.encode())
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(f"cannot add a look to {path}: {error}; check the path and its rights") from error
+    return path
+
+
+def read_looks(folder: Path) -> list[dict[str, Any]]:
+    """Every look, oldest first; none when there is no log.
+
+    Raises:
+        RunError: the log cannot be read, or a line is not JSON.
+    """
+    path = folder / LOOKS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"cannot read {path}: {error}; check the path and its rights") from error
+    looks = []
+    for number, line in enumerate(lines, 1):
+        try:
+            looks.append(json.loads(line))
+        except ValueError as error:
+            raise RunError(f"{path}:{number}: not a look: {error}; restore the line from git") from None
+    return looks
+
+
+LOOKS = "looks.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeVersion:
+    """The code that ran.
+
+    Attributes:
+        commit: of the checkout; None outside of one or without git.
+        dirty: files differ from the commit; None where it is unknown.
+        version: of the package.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    version: str
+
+
+def checkout() -> Path | None:
+    """Root of the git checkout that this package runs from, if it runs from one."""
+    root = Path(__file__).resolve().parents[3]
+    return root if (root / ".git").exists() and (root / "pyproject.toml").is_file() else None
+
+
+def results_folder() -> Path:
+    """docs/results of the checkout; elsewhere `runs` below the current folder."""
+    root = checkout()
+    return Path("runs") if root is None else root / "docs" / "results"
+
+
+def code(root: Path | None) -> CodeVersion:
+    """Commit of a checkout, and whether it was changed since; the log of looks does not count."""
+    commit = None if root is None else _git(root, "rev-parse", "HEAD")
+    if root is None or commit is None:
+        return CodeVersion(None, None, version("edgewise"))
+    changes = _git(root, "status", "--porcelain", "--", ".", f":(exclude,glob)**/{LOOKS}")
+    return CodeVersion(commit, None if changes is None else bool(changes), version("edgewise"))
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git says; None when there is no git, or it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -19,7 +19,7 @@ from edgewise import api
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
-from edgewise.model.timeline import Change, LinkChange
+from edgewise.model.topology import Change, LinkChange
 from edgewise.report.figures import forest
 from edgewise.report.statistics import PairedComparison, as_family, compare
 

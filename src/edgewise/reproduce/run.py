@@ -28,9 +28,15 @@ from edgewise.model.scenario import Scenario
 from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
-from edgewise.reproduce.frozen import check_frozen, check_setting, sha256
-from edgewise.reproduce.looks import append_look
-from edgewise.reproduce.place import CodeVersion, checkout, code
+from edgewise.reproduce.frozen import (
+    CodeVersion,
+    append_look,
+    check_frozen,
+    check_setting,
+    checkout,
+    code,
+    sha256,
+)
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
 
 Progress = Callable[[str], None]

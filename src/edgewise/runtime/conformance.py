@@ -14,7 +14,7 @@ import numpy as np
 
 from edgewise.model.network import Network
 from edgewise.runtime import http
-from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller.plan import STAND_IN, write_stand_in
 from edgewise.runtime.store import Process
 from edgewise.runtime.testbeds.base import Flow, Testbed

@@ -27,7 +27,7 @@ from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime import http
-from edgewise.runtime.backends.local import place_file
+from edgewise.runtime.backends import place_file
 from edgewise.runtime.compiling import REQUESTS, STREAMS, try_out
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files

@@ -32,7 +32,7 @@ from edgewise.core.telemetry import telemetry
 from edgewise.core.views import Bound, DispatchView, Items, Rows
 from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
-from edgewise.model.timeline import Change, LinkChange, NodeChange
+from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import queues as kernels

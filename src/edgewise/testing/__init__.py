@@ -19,7 +19,7 @@ from edgewise.testing.worlds import queue_scenario, small_world, some_streams
 
 if TYPE_CHECKING:
     from edgewise.model.network import Network
-    from edgewise.runtime.backends.base import Backend
+    from edgewise.runtime.backends import Backend
     from edgewise.runtime.testbeds.base import Testbed as Testbed
 
 __all__ = [

@@ -8,8 +8,7 @@ import numpy as np
 
 from edgewise.core import keyed
 from edgewise.core.world import World
-from edgewise.model.catalog import Catalog, Model, Profile, Variant
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
 from edgewise.model.work import Stream

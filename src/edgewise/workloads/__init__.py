@@ -1,6 +1,5 @@
 """What clients ask for: generated streams and recorded ones."""
 
-from edgewise.workloads.generate import generate_streams
-from edgewise.workloads.traces import read_streams_csv
+from edgewise.workloads.generate import generate_streams, read_streams_csv
 
 __all__ = ["generate_streams", "read_streams_csv"]

@@ -1,16 +1,26 @@
-"""Streams of a scenario: Poisson clients at each site, each running one application.
+"""Streams of a scenario: Poisson clients at each site, or arrivals from a file; and the load that they bring.
 
 Every draw is a hash of (seed, purpose, site, client number), so the streams of a seed are
 the same under every policy, and a higher arrival rate only brings the same clients sooner.
+
 Forbidden here: global randomness, and anything a policy decides.
 """
 
 from __future__ import annotations
 
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, uniform
+from edgewise.errors import ScenarioError
+from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import Application, Arrivals, Scenario
 from edgewise.model.work import Stream
 
@@ -101,3 +111,197 @@ def _applications(applications: tuple[Application, ...], seed: int, site: int, c
     draws = np.asarray(uniform(seed, Purpose.APPLICATION, site, np.arange(count)))
     last = int(np.flatnonzero(weights)[-1])
     return np.minimum(np.searchsorted(edges, draws, side="right"), last).astype(np.int64)
+
+
+def queries_per_client(application: Application, duration_s: float) -> float:
+    """Mean queries of a client who comes at a uniform moment of a run and leaves at its end at the latest.
+
+    r E[g(L)],  g(L) = (1/T) ∫_0^T min(L, u) du = L - L²/2T for L <= T, T/2 beyond
+
+    with the stream's rate r and length L independent and uniform in their ranges. A Poisson client
+    comes at a uniform moment when the arrival rate is constant.
+    """
+    low, high = application.length_s
+    knots = np.clip([low, duration_s, high], low, high)
+    # Simpson's rule is exact on each side of T, where g is a quadratic and a constant.
+    pieces = [
+        (b - a) / 6.0 * (_mean_stay_s(a, duration_s) + 4.0 * _mean_stay_s((a + b) / 2.0, duration_s)
+                         + _mean_stay_s(b, duration_s))
+        for a, b in pairwise(knots)
+    ]  # fmt: skip
+    stay_s = sum(pieces) / (high - low) if high > low else _mean_stay_s(low, duration_s)
+    return float(np.mean(application.rate_qps) * stay_s)
+
+
+def mean_load_qps(applications: Sequence[Application], arrivals: Arrivals, duration_s: float) -> float:
+    """Mean queries/s that the clients of one site send, over a run that starts empty.
+
+    (1/T) ∫_0^T λ(t) Σ_a p_a r_a E[min(L_a, T - t)] dt
+
+    with the share p_a of the clients who run application a.
+    """
+    weights = np.array([application.weight for application in applications])
+    starts = [start for start, _ in arrivals.steps if start < duration_s]
+    ends = [*starts[1:], duration_s]
+    load = 0.0
+    for start, end, (_, per_min) in zip(starts, ends, arrivals.steps, strict=False):
+        # Clients of [start, end) in a run that ends at T: those of [start, T) less those of [end, T).
+        queries = [
+            (duration_s - start) * queries_per_client(application, duration_s - start)
+            - (
+                (duration_s - end) * queries_per_client(application, duration_s - end)
+                if end < duration_s
+                else 0.0
+            )
+            for application in applications
+        ]
+        load += per_min / 60.0 * float(weights @ queries) / weights.sum() / duration_s
+    return load
+
+
+def fit_weights(
+    applications: Sequence[Application],
+    load_qps: float = 1000.0,
+    clients_per_min: float = 60.0,
+    duration_s: float = 480.0,
+) -> Floats:
+    """Weights nearest to uniform with which a site is loaded as wanted, on average over a run.
+
+    Of all shares p with Σ p_a m_a = m, m_a the queries per client, the one of maximum entropy is
+    p_a ∝ exp(-μ m_a); μ is found by bisection.                    (Jaynes 1957)
+
+    Returns:
+        (A,) weights, the largest 1.
+    Raises:
+        ScenarioError: no weights bring this load; says which loads they can bring.
+    """
+    from scipy.optimize import brentq  # slow to import, and only needed here
+
+    rate = clients_per_min / 60.0
+    queries = np.array([queries_per_client(application, duration_s) for application in applications])
+    wanted = load_qps / rate
+    if not queries.min() < wanted < queries.max():
+        raise ScenarioError(
+            f"load_qps: {load_qps:g} cannot be reached; use a number between {rate * queries.min():g} "
+            f"and {rate * queries.max():g}, or change clients_per_min"
+        )
+    scaled = queries / queries.max()
+
+    def surplus(slope: float) -> float:
+        weights = _tilted(scaled, slope)
+        return float(weights @ scaled / weights.sum() - wanted / queries.max())
+
+    reach = 1.0
+    while surplus(reach) > 0.0 or surplus(-reach) < 0.0:
+        reach *= 2.0
+    return _tilted(scaled, brentq(surplus, -reach, reach, xtol=1e-12))
+
+
+def _tilted(scaled: Floats, slope: float) -> Floats:
+    exponent = -slope * scaled
+    found: Floats = np.exp(exponent - exponent.max())
+    return found
+
+
+def _mean_stay_s(length_s: float, duration_s: float) -> float:
+    """Mean of min(L, T - t) over t in [0, T)."""
+    return length_s - length_s**2 / (2.0 * duration_s) if length_s <= duration_s else duration_s / 2.0
+
+
+REQUIRED = ("open_s", "site", "application")
+OPTIONAL = ("length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy", "priority")
+
+
+def read_streams_csv(path: str | Path, scenario: Scenario, seed: int = 0) -> list[Stream]:
+    """Read arrivals from CSV with a header line.
+
+    Columns: open_s, site, application (names of the scenario); optional length_s, rate_qps,
+    size_bytes, deadline_s, min_accuracy, priority. An empty optional cell is drawn from the
+    application's range. Rows may be in any order; streams that open at or after duration_s
+    are errors.
+
+    Args:
+        seed: keys the draws of what the file leaves out.
+    Returns:
+        Streams in order of open_s, ids 0 … n-1.
+    Raises:
+        ScenarioError: the file cannot be read, or lists what is wrong, row by row.
+    """
+    problems: list[str] = []
+    streams = []
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            _check_header(reader.fieldnames or [], str(path))
+            for number, row in enumerate(reader):
+                try:
+                    streams.append(_stream(row, number, scenario, seed))
+                except ValueError as error:
+                    problems.append(f"line {reader.line_num}: {error}")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ScenarioError(f"{path}: cannot be read: {error}") from None
+    if problems:
+        raise ScenarioError(listed(str(path), problems))
+    streams.sort(key=lambda stream: stream.open_s)
+    return [replace(stream, id=i) for i, stream in enumerate(streams)]
+
+
+def _check_header(names: Sequence[str], where: str) -> None:
+    problems = [
+        f"column {name!r} is missing; add it to the first line" for name in REQUIRED if name not in names
+    ]
+    for name in names:
+        if name not in REQUIRED + OPTIONAL:
+            problems.append(f"unknown column {name!r}; {nearest(name, REQUIRED + OPTIONAL)}")
+    if problems:
+        raise ScenarioError(listed(where, problems))
+
+
+def _stream(row: Mapping[str, str | None], number: int, scenario: Scenario, seed: int) -> Stream:
+    if None in row or None in row.values():  # csv's marks for a row too long or too short
+        raise ValueError("has not as many cells as the first line has columns")
+    sites = [site.name for site in scenario.topology.sites]
+    applications = [application.name for application in scenario.streams.applications]
+    site, application = str(row["site"]), str(row["application"])
+    if site not in sites:
+        raise ValueError(f"site: unknown site {site!r}; {nearest(site, sites)}")
+    if application not in applications:
+        raise ValueError(
+            f"application: unknown application {application!r}; {nearest(application, applications)}"
+        )
+    open_s = _cell(row, "open_s", zero=True)
+    if open_s is None or open_s >= scenario.duration_s:
+        raise ValueError(
+            f"open_s: {row['open_s']!r} is not in [0, duration_s); use 0 … {scenario.duration_s:g}"
+        )
+    cells = {name: _cell(row, name, zero=name in ("min_accuracy", "priority")) for name in OPTIONAL}
+    given = {name: value for name, value in cells.items() if value is not None}
+    where, which = np.array([sites.index(site)]), np.array([applications.index(application)])
+    (drawn,) = draw_streams(scenario, seed, where, np.array([number]), which, np.array([open_s]))
+    return replace(
+        drawn,
+        close_s=min(open_s + given["length_s"], scenario.duration_s)
+        if "length_s" in given
+        else drawn.close_s,
+        rate_qps=given.get("rate_qps", drawn.rate_qps),
+        size_bytes=given.get("size_bytes", drawn.size_bytes),
+        deadline_s=given.get("deadline_s", drawn.deadline_s),
+        min_accuracy=given.get("min_accuracy", drawn.min_accuracy),
+        priority=int(given.get("priority", drawn.priority)),
+    )
+
+
+def _cell(row: Mapping[str, str | None], name: str, zero: bool) -> float | None:
+    """The number in a cell, None when it is empty or the column is absent."""
+    text = (row.get(name) or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if name == "priority" and math.isfinite(value):
+        return value
+    if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
+        raise ValueError(f"{name}: {text!r} is not a number {'>=' if zero else '>'} 0; correct it")
+    return value

@@ -2,7 +2,7 @@
 
 A task is `def task(input): return True, output`. The first tasks get the sample frame; every other task
 gets the output of its predecessor, or the list of outputs when it has several. Times are the medians of
-repeated calls after a warm-up; an output's size is that of what goes over the wire (`workloads.payload`).
+repeated calls after a warm-up; an output's size is that of what goes over the wire (`workloads.task_code`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
-from edgewise.workloads.payload import encode
-from edgewise.workloads.task_code import task_functions
+from edgewise.workloads.task_code import encode, task_functions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestration import Requests
 from edgewise.errors import ScenarioError
+from edgewise.model.grammar.scenario import not_run
 from edgewise.model.grammar.services import RequestsSpec, ServicesSpec, TracedRequestsSpec
 from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
 from edgewise.model.scenario import Scenario
-from edgewise.model.sections import not_run
 from edgewise.model.services import first_replicas, spread, system_of
 from edgewise.model.topology import Way
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs

@@ -16,9 +16,9 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.errors import CapacityError
-from edgewise.model.holds import task_holds
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
+from edgewise.model.work import task_holds
 
 TOLERANCE = 1e-6  # relative; linear programs meet their constraints to about 1e-7
 UNBOUNDED_FPS = 1e9  # of a pipeline without work and data

@@ -16,7 +16,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+from edgewise.core.orchestration import HOLD, ReplicaPolicy, ReplicaView, RequestPolicy, hosts
 from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
     SCARCE,
@@ -24,10 +24,10 @@ from edgewise.learn.orchestration.settings import (
     setting,
     whole_description,
 )
+from edgewise.model.orchestration import System
 from edgewise.policies.cards import runner
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.learned import LearnedScaling
-from edgewise.reproduce.cases.kais_waiting import Centralised
 from edgewise.reproduce.charts import boxes
 from edgewise.reproduce.claims import at_least, at_most, exact, measured
 from edgewise.reproduce.frozen import setting_text
@@ -267,3 +267,37 @@ def _lengths(run: Run) -> None:
     base = rates["0.25 s × 100"]
     run.claim("slot", measured(base / rates["0.5 s × 50"], detail), at_least(1.0))
     run.claim("frame", measured(base / rates["0.25 s × 200"], detail), at_least(1.0))
+
+
+class Centralised:
+    """Asks a policy when a request becomes its site's head, and sends it `lag` slots later.
+
+    If no replica is left where it was to go, it is asked again. What a site sees goes up with the request,
+    so a decision is as old as its journey.
+
+    Args:
+        policy: that decides.
+        lag: slots from the observation to the decision's arrival at the site.
+    """
+
+    def __init__(self, policy: RequestPolicy, lag: int) -> None:
+        self.name, self._policy, self._lag = f"{policy.name} in the cloud", policy, lag
+
+    def reset(self, world: System, key: Key) -> None:
+        """Forget what is on its way."""
+        self._policy.reset(world, key)
+        self._head: Ints = np.zeros(0, dtype=np.int64)
+
+    def decide(self, view: ReplicaView) -> Ints:
+        """(W, B) decisions that have come down; HOLD for those on their way."""
+        if self._head.shape != view.head.shape:
+            self._head = np.full(view.head.shape, HOLD)
+            self._station, self._left = np.full_like(self._head, HOLD), np.zeros_like(self._head)
+        fresh = (view.head != self._head) & (view.head >= 0)
+        possible = np.take_along_axis(hosts(view), np.maximum(self._station, 0)[:, :, None], axis=2)[:, :, 0]
+        fresh |= (view.head >= 0) & ~possible
+        asked = self._policy.decide(view)
+        self._station = np.where(fresh, asked, self._station)
+        self._left = np.where(fresh, self._lag, self._left - 1)
+        self._head = view.head.copy()
+        return np.where((view.head >= 0) & (self._left <= 0), self._station, HOLD)

@@ -30,7 +30,7 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
-from edgewise.runtime.backends.base import Backend
+from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import job_requests
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.plan import DATABASE

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.sqlite import Database
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from edgewise.errors import RunError
 from edgewise.runtime import private
-from edgewise.runtime.backends.local import alive_handle
+from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.job_book import Job
 from edgewise.runtime.controller.job_runner import ENDED, STARTED

@@ -21,10 +21,9 @@ from edgewise.core.ledger import TOLERANCE, NodeLedger
 from edgewise.core.one_world import batched
 from edgewise.core.policy import begin
 from edgewise.errors import PolicyError
-from edgewise.model.holds import INFERENCE
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
-from edgewise.model.work import DeferrableJob
+from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime.controller.job_book import Job
 from edgewise.runtime.guarded import Limited
 

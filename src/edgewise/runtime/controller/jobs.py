@@ -21,9 +21,9 @@ from pathlib import Path
 from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import RunError
-from edgewise.model.holds import job_holds
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
+from edgewise.model.work import job_holds
 from edgewise.runtime.controller.job_book import ACTIVE, RESTART, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.job_starts import POLICY, Starts, begun

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import private, process
-from edgewise.runtime.backends.local import LocalBackend, handle_of, holders, log_file
+from edgewise.runtime.backends import LocalBackend, handle_of, holders, log_file
 from edgewise.runtime.controller import controller, job_starts
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.logs import fault, last_words

@@ -27,7 +27,7 @@ from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.policy import begin
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica

@@ -27,8 +27,7 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import private
-from edgewise.runtime.backends.base import Backend
-from edgewise.runtime.backends.local import alive_handle, place_file
+from edgewise.runtime.backends import Backend, alive_handle, place_file
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.sqlite import StoreError

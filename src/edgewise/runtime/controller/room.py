@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.model.holds import variant_holds
-from edgewise.model.resources import Resources
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
+from edgewise.model.work import variant_holds
 from edgewise.runtime.store import Running
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from edgewise.runtime.pipelines.wire import Meter, TokenBucket, accept, connect, listen, receive, send
-from edgewise.workloads.payload import NOTHING, decode, encode
+from edgewise.workloads.task_code import NOTHING, decode, encode
 
 PERIOD_S = 0.25
 CATCH_UP_S = 0.05  # by which a task may make up for a processor that was not free at once

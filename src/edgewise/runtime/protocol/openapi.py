@@ -1,4 +1,4 @@
-"""The OpenAPI documents of worker, gateway and controller, from `openapi.yaml`, and what they refuse."""
+"""What gateway and worker answer alike, the OpenAPI documents (`openapi.yaml`), and what they refuse."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from prometheus_client import CollectorRegistry
 
+from edgewise.runtime import http
 from edgewise.runtime.http.messages import HttpRequest, Response, failure, not_allowed
+from edgewise.runtime.metrics import page
 
 NAMES = ("gateway", "worker", "controller")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
@@ -41,3 +44,29 @@ def unanswered(request: HttpRequest, name: str) -> Response:
             methods = [method.upper() for method in operations]
             return not_allowed(f"{request.path} takes {' and '.join(methods)}", *methods)
     return failure(404, f"no {request.path}")
+
+
+def answer_about(
+    request: http.HttpRequest,
+    name: str,
+    extensions: tuple[str, ...],
+    draining: bool,
+    registry: CollectorRegistry,
+) -> http.Response:
+    """GET /v2, /v2/health/live, /v2/health/ready, /metrics and /openapi.json; everything else is refused.
+
+    Args:
+        name: "gateway" or "worker".
+    """
+    match request.method, request.parts:
+        case "GET", ["v2"]:
+            return http.as_json({"name": f"edgewise-{name}", "version": "1", "extensions": list(extensions)})
+        case "GET", ["v2", "health", "live"]:
+            return http.as_json({"live": True})
+        case "GET", ["v2", "health", "ready"]:
+            return http.as_json({"ready": not draining}, 503 if draining else 200)
+        case "GET", ["metrics"]:
+            return page(registry)
+        case "GET", ["openapi.json"]:
+            return http.as_json(document(name))
+    return unanswered(request, name)

@@ -25,13 +25,13 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
-from edgewise.runtime.protocol.about import answer_about
 from edgewise.runtime.protocol.headers import QUEUED, TOOK, age_s, priority, remaining_s
 from edgewise.runtime.protocol.messages import (
     JSON_LENGTH,
     decode_request,
     encode_response,
 )
+from edgewise.runtime.protocol.openapi import answer_about
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import OnnxModel

@@ -12,7 +12,7 @@ from edgewise.arrays import Ints
 from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import Links, World
-from edgewise.model.timeline import Change, NodeChange
+from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WAY, WORKER, Streams, Tally, Ways, Workers
 

@@ -1,5 +1,6 @@
-"""Processes on this machine, each in its own session, optionally pinned to cores.
+"""Backends: what the controller asks of one (`edgewise.testing.check_backend` checks it); this machine.
 
+Processes on this machine run each in its own session, optionally pinned to cores.
 A process is forked by a nursery (`runtime.controller.nursery`) when there is one, which takes milliseconds,
 and started with the interpreter otherwise, which takes seconds. It lives on when its starter dies.
 """
@@ -15,10 +16,35 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
 from edgewise.errors import RunError
 from edgewise.runtime import private
 from edgewise.runtime.store import Process
+
+
+class Backend(Protocol):
+    """Starts, watches and ends processes. No method waits for a process.
+
+    A handle names one start of a process. It is text, kept in the store, and means the same to a
+    backend that is made later: a controller that starts again finds its processes by their handles.
+    """
+
+    def start(self, process: Process) -> str:
+        """Start a process and return its handle.
+
+        Raises:
+            RunError: it cannot be started; says why.
+        """
+
+    def alive(self, handle: str) -> bool:
+        """Whether the process of a handle runs. One that ended never runs again."""
+
+    def stop(self, handle: str, force: bool = False) -> None:
+        """Ask the process of a handle to finish what it accepted and end; `force` ends it at once.
+
+        A handle whose process has ended is no error.
+        """
 
 
 class LocalBackend:
