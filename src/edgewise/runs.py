@@ -193,11 +193,11 @@ def _streams(
     trace: Sequence[Stream] | None = None,
 ) -> Iterator[SeedRun]:
     from edgewise.core.world import World
-    from edgewise.sim.simulate import Simulation
+    from edgewise.sim.sites import simulation_of
 
     world = World.build(scenario.catalog, scenario.topology)
     for seed in seeds:
-        outcome = Simulation(scenario, chosen["dispatch"](), seed, trace, world).run()
+        outcome = simulation_of(scenario, chosen["dispatch"], seed, streams=trace, world=world).run()
         yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults)
 
 
@@ -207,9 +207,6 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
 
     given, made = simulated_services(scenario), [chosen[name]() for name in DECISIONS["services"]]
     drawn = given.draw(seeds)
-    for policy in made:
-        if hasattr(policy, "know"):
-            policy.know(drawn, given.system, given.horizon_s)
     worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, threads=None)
     outcome = simulate(worlds, *made)
     took_s = _decision_s(worlds, *made)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from live_system import dense_file, dense_world
 
 from edgewise import policies
+from edgewise.core.dispatch import DispatchCore
+from edgewise.core.events import ReservedElsewhere
 from edgewise.core.grants import Grants
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
@@ -217,3 +219,41 @@ def test_the_ledger_against_a_plain_dictionary(steps):
             plain[gateway, stream] = load
     plain = {k: v for k, v in plain.items() if clock() - heard[k[0]] <= 5.0}
     assert ledger.total_qps(clock()) == pytest.approx(sum(plain.values()))
+
+
+def test_what_two_gateways_did_their_cores_do_again(model):
+    """Events of live gateways, with all that came between them, go into new cores: the commands are equal."""
+    said = [[], []]
+
+    def recording(core, log):
+        def handle(event):
+            commands = handled(event)
+            log.append((event, commands))
+            return commands
+
+        handled, core.handle = core.handle, handle
+
+    async def scenario(shared):
+        for gateway, log in zip(shared.gateways, said, strict=True):
+            recording(gateway.session.core, log)
+        draws, opened = random.Random(7), []
+        for step in range(80):
+            if opened and draws.random() < 0.3:
+                gateway, stream = opened.pop(draws.randrange(len(opened)))
+                await shared.clients[gateway].request("DELETE", f"/v1/streams/{stream}")
+            else:
+                gateway = draws.randrange(2)
+                status, answer = await shared.open(gateway, draws.uniform(5.0, 60.0))
+                opened += [(gateway, answer["stream"])] if status == 201 else []
+            if step % 10 == 9:
+                for gateway in shared.gateways:
+                    await gateway.granting.renew()
+                    counts = [await each.counts(5.0) for each in gateway.upstreams]
+                    gateway.session.sample(counts)
+                    gateway.session.tick()
+
+    go(model, scenario)
+    for log in said:
+        core = DispatchCore(dense_world(), policies.load("dispatch", "least-impedance"), 0)
+        assert [core.handle(event) for event, _ in log] == [commands for _, commands in log]
+        assert any(isinstance(event, ReservedElsewhere) for event, _ in log)

@@ -60,12 +60,14 @@ class Streams:
     Attributes:
         lease_s: live, a stream that is opened by itself and not used for so long is closed.
         burst: live, queries of a stream that may come at once, or those that it declares for 1 s.
+        gateways: simulated, "one" that decides for all sites, or one "per_site".
     """
 
     applications: tuple[Application, ...] = ()
     arrivals: Arrivals = Arrivals(((0.0, 0.0),))
     lease_s: float = 600.0
     burst: int = 20
+    gateways: str = "one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,8 @@ def _streams(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Stream
     if of is None or not isinstance(of.applications, tuple):
         return Streams()
     check_applications(of.applications, catalog, problems)
-    return Streams(of.applications, Arrivals(_steps(of.arrivals, spec.duration_s)), of.lease_s, of.burst)
+    arrivals = Arrivals(_steps(of.arrivals, spec.duration_s))
+    return Streams(of.applications, arrivals, of.lease_s, of.burst, of.gateways)
 
 
 def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from edgewise.core.choose import CLOSE, OPEN, Batch
 from edgewise.core.dispatch import DispatchCore
 from edgewise.core.events import (
     Bind,
+    Command,
     Event,
     LinkChanged,
     Measured,
@@ -222,19 +223,25 @@ class Simulation:
     def _handle(self, event: Event) -> None:
         """Tell the core, and carry out what it says about streams that are open already."""
         commands = self.core.handle(event)
-        window = min(int(event.time_s / self.scenario.window_s), self._windows - 1)
         if isinstance(event, Tick):
-            self.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
+            self._note_active()
+        self._carry_out(event.time_s, commands)
+
+    def _note_active(self) -> None:
+        self.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
+
+    def _carry_out(self, now_s: float, commands: list[Command]) -> None:
+        window = min(int(now_s / self.scenario.window_s), self._windows - 1)
         if commands:
-            self.log.append(Said(event.time_s, commands))
+            self.log.append(Said(now_s, commands))
         for command in commands:
             i = command.stream_id  # ids are positions
             if isinstance(command, Release):
-                self._detach(i, event.time_s)
+                self._detach(i, now_s)
             elif isinstance(command, Bind):
                 self._counts[1, window] += 1
                 self.bound[i] = command.worker
-                self._attach(np.array([i]), np.array([event.time_s]))
+                self._attach(np.array([i]), np.array([now_s]))
             else:
                 self._counts[2, window] += 1
                 self.bound[i] = -1
@@ -343,25 +350,3 @@ class Simulation:
             "failed": self.tally.queries[kernels.FAILED].tolist(),
             "rejected": self.tally.queries[kernels.REJECTED].tolist(),
         }
-
-
-def simulate(
-    scenario: Scenario,
-    policy: Callable[[], DispatchPolicy],
-    seeds: Sequence[int],
-    progress: Callable[[], None] = lambda: None,
-) -> list[Outcome]:
-    """Run a scenario once for each seed, each with a new policy.
-
-    Args:
-        policy: makes the policy of one run.
-        progress: called after each run.
-    Returns:
-        One outcome for each seed, in order.
-    """
-    world = World.build(scenario.catalog, scenario.topology)
-    outcomes = []
-    for seed in seeds:
-        outcomes.append(Simulation(scenario, policy(), seed, world=world).run())
-        progress()
-    return outcomes

@@ -143,3 +143,8 @@ class StreamsSpec(Spec):
         default=20,
         description="Live: queries of a stream that may come at once, or those that it declares for 1 s.",
     )
+    gateways: Literal["one", "per_site"] = Field(
+        default="one",
+        description="Simulated: one gateway decides for all sites at once, or each site's own by what it has "
+        "heard, and workers grant.",
+    )

@@ -1,0 +1,133 @@
+"""A gateway at each site: bound by what each has heard, granted by workers, refused ones decided again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edgewise as ew
+from edgewise import policies
+from edgewise.core.events import Bind
+from edgewise.errors import ScenarioError
+from edgewise.model.topology import LinkChange, NodeChange
+from edgewise.model.work import Stream
+from edgewise.sim.sites import SiteSimulation, simulation_of
+
+SCENARIO = ew.load_scenario("three-tier", {"duration_s": 60, "streams.gateways": "per_site"})
+SITES = [site.name for site in SCENARIO.topology.sites]
+NODES = [node.name for node in SCENARIO.topology.nodes]
+CLUSTERS = [cluster.name for cluster in SCENARIO.topology.clusters]
+
+
+def policy():
+    return policies.load("dispatch", "least-impedance")
+
+
+def stream(i, site, **needs):
+    app = SCENARIO.streams.applications[0]
+    base = dict(
+        application=app.name, task=app.task, open_s=1.0, close_s=21.0, rate_qps=10.0,
+        size_bytes=app.size_bytes, deadline_s=5.0, min_accuracy=0.0,
+    )  # fmt: skip
+    return Stream(id=i, site=site, **(base | needs))
+
+
+def whole(outcome):
+    """That every query came to one end."""
+    parts = [np.array(outcome.streams[name]) for name in ("queries", "ok", "failed", "rejected")]
+    assert (parts[0] == parts[1] + parts[2] + parts[3]).all()
+    return parts[0]
+
+
+def test_the_scenario_says_how_many_gateways_there_are():
+    assert isinstance(simulation_of(SCENARIO, policy, 0), SiteSimulation)
+    one = ew.load_scenario("three-tier")
+    assert not isinstance(simulation_of(one, policy, 0), SiteSimulation)
+    with pytest.raises(ScenarioError, match="per_site"):
+        ew.load_scenario("three-tier", {"streams.gateways": "two"})
+
+
+def test_a_gateway_alone_decides_as_one_for_all_does():
+    one, alone = (
+        ew.simulate(
+            ew.load_scenario("tiny", {"streams.gateways": how}), "random-by-load", seeds=range(3)
+        ).items
+        for how in ("one", "per_site")
+    )
+    assert one.equals(alone)
+
+
+def test_gateways_that_bind_at_once_learn_of_each_other():
+    """Streams of the load of a whole worker, from both sites in one instant, all want the same worker."""
+    worker = int(np.argmax(simulation_of(SCENARIO, policy, 0, streams=[]).world.tables.capacity_qps))
+    run = simulation_of(SCENARIO, policy, 0, streams=[])
+    capacity_qps = float(run.world.tables.capacity_qps[worker])
+    few = [stream(i, i % len(SITES), rate_qps=0.6 * capacity_qps) for i in range(2)]
+    run = simulation_of(SCENARIO, policy, 0, streams=few)
+    outcome = run.run()
+    assert run.refusals > 0
+    bound = [command for _, command in outcome.commands if isinstance(command, Bind)]
+    assert bound[0].worker == bound[1].worker  # as far as each knew
+    last = {command.stream_id: command.worker for command in bound}
+    assert len(set(last.values())) == 2 or "capacity" in str(outcome.streams["reason"])
+    whole(outcome)
+
+
+def test_news_of_the_others_takes_a_way_and_a_renewal():
+    """Once it has heard, a gateway binds elsewhere at once, and nothing is refused."""
+    run = simulation_of(SCENARIO, policy, 0, streams=[])
+    capacity_qps = float(run.world.tables.capacity_qps.max())
+    later = [stream(0, 0, rate_qps=0.6 * capacity_qps), stream(1, 1, rate_qps=0.6 * capacity_qps, open_s=5.0)]
+    run = simulation_of(SCENARIO, policy, 0, streams=later)
+    run.run()
+    assert run.refusals == 0
+
+
+def test_a_worker_that_starts_again_hears_what_it_had_granted():
+    node = next(n for n in NODES if n == SCENARIO.topology.workers[0].node)
+    down = replace(SCENARIO, timeline=(NodeChange(10.0, node, False), NodeChange(14.0, node, True)))
+    run = simulation_of(down, policy, 1)
+    run.run_until(9.0)
+    run.run_until(18.0)
+    check(run)
+    whole(run.run())
+
+
+def check(run):
+    """No worker has granted more than it has; what gateways know of their own is in what they reserve."""
+    for w, capacity_qps in enumerate(run.world.tables.capacity_qps):
+        assert run.granted_qps(w) <= capacity_qps * (1 + 1e-6)
+    for core in run.cores:
+        core.validate()
+
+
+changes = st.lists(
+    st.one_of(
+        st.builds(NodeChange, st.floats(0.0, 50.0), st.sampled_from(NODES), st.booleans()),
+        st.builds(
+            LinkChange, st.floats(0.0, 50.0), st.sampled_from(SITES), st.sampled_from(CLUSTERS), st.booleans()
+        ),
+    ),
+    max_size=5,
+).map(lambda some: tuple(sorted(some, key=lambda change: change.at_s)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(changes, st.integers(0, 50), st.sampled_from([0.0, 2.0]), st.booleans())
+def test_no_worker_grants_more_than_it_has_whatever_fails(timeline, seed, lag_s, retry):
+    scenario = replace(SCENARIO, timeline=timeline, telemetry_lag_s=lag_s, retry_refused=retry)
+    run = simulation_of(scenario, policy, seed)
+    for at_s in range(0, 60, 5):
+        run.run_until(float(at_s))
+        check(run)
+    queries = whole(run.run())
+    same = ew.load_scenario("three-tier", {"duration_s": 60})
+    calm = simulation_of(replace(same, timeline=timeline), policy, seed).run()
+    assert (queries == np.array(calm.streams["queries"])).all()  # the clients' are what they are
+
+
+def test_the_same_seed_gives_the_same_records():
+    first, again = (ew.simulate(SCENARIO, "random-by-load", seeds=range(2)).items for _ in range(2))
+    assert first.equals(again)
