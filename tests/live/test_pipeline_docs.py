@@ -49,10 +49,11 @@ def test_its_pipeline_runs_on_a_test_bed_under_a_policy_of_ones_own(town):
     camera = "clusters.0.nodes.0.resources.memory_bytes=2GB"
     done = edgewise(
         "run", "town.yaml", "--backend", "local", "--policy", "place=pipelines.py:AtSource", "--set", camera,
-        "--seconds", 1, "--state", "state", cwd=town,
+        "--seconds", 1, "--shadow", "tp", "--state", "state", cwd=town,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "count: pipelines.py:AtSource on local" in done.stdout and "throughput: planned" in done.stdout
+    assert "in shadow, tp has the same nodes in " in done.stdout
     where = re.findall(r"^ *(detect|track) +(\w+)", done.stdout, re.M)
     assert where == [("detect", "camera"), ("track", "camera")]
 

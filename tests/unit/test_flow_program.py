@@ -10,10 +10,19 @@ from streaming_example import edge_network, small_case, view_of
 from edgewise.core.keyed import Key
 from edgewise.core.place import throughput, validate
 from edgewise.policies.place.baselines import TaskPartition
-from edgewise.policies.place.flows import flows_of, jrba_paths, paths_of
+from edgewise.policies.place.flows import (
+    SLACK,
+    UNIT,
+    FlowProgram,
+    flows_of,
+    joined,
+    jrba_paths,
+    paths_of,
+    proportional,
+    route,
+)
 from edgewise.policies.place.otf import Otfa
 from edgewise.policies.place.paths import PathTable
-from edgewise.policies.place.program import SLACK, UNIT, FlowProgram, joined, proportional, route
 
 
 def simple_paths(network, source, target):

@@ -18,12 +18,14 @@ from edgewise.core.place.core import (
     PipelineSubmitted,
     PlaceCore,
     PlacementDue,
+    PlaceShadow,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
     TaskMeasured,
 )
 from edgewise.errors import CapacityError, PolicyError
+from edgewise.testing.driven import plain
 
 
 class Once:
@@ -131,6 +133,24 @@ def test_under_guard_what_runs_goes_on_whatever_the_policy_does(error):
     with pytest.raises((ZeroDivisionError, CapacityError, PolicyError, ValueError)) as raised:
         told(unguarded, *submitted(network), PlacementDue(0.0))
     assert raised.type.__name__ == error
+
+
+def test_a_shadow_is_asked_the_same_and_only_compared():
+    network, guard = example_network(), Guard()
+    core, alone = (PlaceCore(network, Once()) for _ in range(2))
+    core.shadow = PlaceShadow(policy := Wrong(list), network, guard)
+    events = [*submitted(network), PlacementDue(0.0)]
+    assert plain(told(core, *events)) == plain(told(alone, *events))
+    assert (core.shadow.decisions, core.shadow.alike) == (1, 1)
+    assert core.shadow.planned_fps == pytest.approx((1.0, 1.0))
+    policy.how = lambda placed: []
+    later = [PipelineSubmitted(arrays_of(whole_job(), 1, network)), PlacementDue(1.0)]
+    assert plain(told(core, *later)) == plain(told(alone, *later))
+    assert (core.shadow.decisions, core.shadow.alike) == (2, 1)
+    assert core.shadow.planned_fps == pytest.approx((2.0, 1.0))
+    policy.how = BREAKS["ZeroDivisionError"]
+    told(core, PlacementDue(2.0))
+    assert "ZeroDivisionError" in core.shadow.summary() and core.running.keys() == {0, 1}
 
 
 @pytest.mark.parametrize("name", policies.names("place"))

@@ -8,10 +8,16 @@ from edgewise.core.keyed import Key
 from edgewise.core.place import arrays_of, free_of, throughput, validate
 from edgewise.errors import CapacityError, ScenarioError
 from edgewise.model.network import Network
-from edgewise.policies.place.flows import flows_of, jrba_paths, shared_by_volume, shared_equally, shortest
+from edgewise.policies.place.flows import (
+    FlowProgram,
+    flows_of,
+    jrba_paths,
+    shared_by_volume,
+    shared_equally,
+    shortest,
+)
 from edgewise.policies.place.joint import Joint
 from edgewise.policies.place.paths import PathTable
-from edgewise.policies.place.program import FlowProgram
 
 SPLIT = {"a": "e4", "b": "e1", "c": "e1"}
 UPPER, LOWER = ["e4", "e2", "e1"], ["e4", "e3", "e1"]

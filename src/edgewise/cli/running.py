@@ -54,6 +54,9 @@ def run(
         typer.Option(help="Of measuring pipelines; default: duration_s.", min=1, max=3600),
     ] = None,
     queries: Annotated[int, typer.Option(help="Of a split model, under each policy.", min=20)] = 200,
+    shadow: Annotated[
+        str | None, typer.Option(help="A second placement policy that only watches.", metavar="POLICY")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Take up the pipelines of a run that was killed.")
     ] = False,
@@ -69,7 +72,7 @@ def run(
     """
     named = [parted(each) for each in policy or ()]
     if resume:
-        return _resume(backend, _one(named), 10.0 if seconds is None else seconds, folder)
+        return _resume(backend, _one(named), shadow, 10.0 if seconds is None else seconds, folder)
     if scenario is None:
         raise EdgewiseError("SCENARIO: is missing; name one with pipelines or graphs, or read-text")
     if scenario == READ_TEXT:
@@ -80,7 +83,7 @@ def run(
         not_run(loaded.spec, ("graphs",), "edgewise run --policy split")
         return _run_split(loaded, [name for _, name in named] or SPLIT, folder, queries)
     seconds = loaded.duration_s if seconds is None else seconds
-    _run_pipelines(loaded, backend, _one(named), seconds, folder)
+    _run_pipelines(loaded, backend, _one(named), shadow, seconds, folder)
 
 
 def _one(named: Sequence[tuple[str | None, str]]) -> str:
@@ -93,11 +96,17 @@ def _one(named: Sequence[tuple[str | None, str]]) -> str:
     return named[0][1] if named else "otfa"
 
 
-def _run_pipelines(scenario: Scenario, backend: str, policy: str, seconds: float, state: Path) -> None:
+def _chosen(policy: str, shadow: str | None) -> tuple[PlacementPolicy, PlacementPolicy | None]:
+    return policies.load("place", policy), None if shadow is None else policies.load("place", shadow)
+
+
+def _run_pipelines(
+    scenario: Scenario, backend: str, policy: str, shadow: str | None, seconds: float, state: Path
+) -> None:
     with extra("place", "run"):
         from edgewise.runtime.pipelines.live import live_pipeline
         from edgewise.runtime.pipelines.meta import MetaStore
-    chosen: PlacementPolicy = policies.load("place", policy)
+    chosen = _chosen(policy, shadow)
     written, nodes = _written(scenario), network_of(scenario)
     with err.status("profiling each task on one processor"):
         found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
@@ -112,7 +121,7 @@ def _measured(
     meta: MetaStore,
     nodes: Network,
     backend: str,
-    policy: PlacementPolicy,
+    chosen: tuple[PlacementPolicy, PlacementPolicy | None],
     lives: Sequence[LivePipeline],
     seconds: float,
 ) -> Sequence[PipelineRates]:
@@ -122,7 +131,7 @@ def _measured(
 
     with (
         err.status(f"{backend}: starting processes on {len(nodes.names)} nodes") as status,
-        PipelineSession(open_backend(backend, nodes), policy, meta=meta) as session,
+        PipelineSession(open_backend(backend, nodes), chosen[0], meta=meta, shadow=chosen[1]) as session,
     ):
         if lives:
             session.submit(lives)
@@ -131,6 +140,8 @@ def _measured(
         if session.guard.fault and not session.running:
             raise EdgewiseError(f"--policy place: nothing runs: {session.guard.fault}")
         status.update(f"measuring for {seconds:g} s")
+        if session.core.shadow is not None:
+            out.print(f"in shadow, {escape(session.core.shadow.summary())}")
         return session.measure(seconds, settle_s=min(seconds, 3.0))
 
 
@@ -182,7 +193,7 @@ def _compare_sizes(frame: Path, bytes_: int, planned_bytes: float) -> None:
         err.print(f"note: {note}: frames/s will differ from the plan", markup=False, soft_wrap=True)
 
 
-def _resume(backend: str, policy: str, seconds: float, state: Path) -> None:
+def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state: Path) -> None:
     """Take up the pipelines of a run that was killed, with the task times it had measured."""
     with extra("place", "run"):
         from edgewise.runtime.pipelines.meta import MetaStore
@@ -190,7 +201,7 @@ def _resume(backend: str, policy: str, seconds: float, state: Path) -> None:
     if not meta.unfinished():
         return out.print(f"{state}: no pipeline is left to take up")
     nodes = meta.network()
-    chosen: PlacementPolicy = policies.load("place", policy)  # before namespaces are made
+    chosen = _chosen(policy, shadow)  # before namespaces are made
     for found in _measured(meta, nodes, backend, chosen, (), seconds):
         _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
 

@@ -6,7 +6,7 @@ carry out its commands. Forbidden here: clocks, I/O, threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from edgewise.core.place import (
     Placement,
     PlacementPolicy,
     free_of,
+    throughput,
     validate,
 )
 from edgewise.errors import PolicyError
@@ -114,6 +115,7 @@ class PlaceCore:
         network: as it is now; a link that is down has bandwidth 0.
         pipelines: all that wait or run, by id, in the order in which they came, with their work as measured.
         running: the placements in force, oldest first.
+        shadow: watches what is decided, if there is one.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class PlaceCore:
         self.network, self.policy, self._guard = network, policy, guard
         self.pipelines: dict[int, PipelineArrays] = {}
         self.running: dict[int, Placement] = {}
+        self.shadow: PlaceShadow | None = None
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
         policy.reset(network, Key(seed))
 
@@ -177,23 +180,15 @@ class PlaceCore:
 
     def _decide(self, view: NetworkView) -> list[PlaceCommand]:
         if self._guard is None:
-            decided = self._ask(view)
+            decided = _checked(self.policy, view)
         else:
-            decided = self._guard.ask(lambda: self._ask(view), dict[int, Placement])
+            decided = self._guard.ask(lambda: _checked(self.policy, view), dict[int, Placement])
         self._planned |= decided
         before, self.running = self.running, _by_id(view.running) | decided
+        if self.shadow is not None:
+            self.shadow.watch(view, self.running)
         commands = (_command(before.get(number), placed) for number, placed in self.running.items())
         return [command for command in commands if command is not None]
-
-    def _ask(self, view: NetworkView) -> dict[int, Placement]:
-        """What the policy decides, checked."""
-        decided = _by_id(self.policy.decide(view))
-        if unknown := decided.keys() - self.pipelines.keys():
-            raise PolicyError(
-                f"policy {self.policy.name!r} placed pipeline {min(unknown)}, which neither waits nor runs"
-            )
-        validate(self.network, list((_by_id(view.running) | decided).values()))
-        return decided
 
     def _note(self, measured: TaskMeasured) -> None:
         """Work is what it was measured to be, time of a frame x speed of the node, once that is certain."""
@@ -215,6 +210,59 @@ class PlaceCore:
                 del self.running[number], self._planned[number]
                 stopped.append(StopPipeline(number))
         return stopped
+
+
+class PlaceShadow:
+    """A second policy that is asked the same; what it answers is compared, and never carried out.
+
+    Args:
+        policy: begins anew.
+        network, seed, guard: as of the core.
+    Attributes:
+        decisions: how often it was asked, `alike` those in which it put all tasks on the same nodes.
+        planned_fps: of all pipelines together after the last decision, as decided and as it would have.
+    """
+
+    def __init__(self, policy: PlacementPolicy, network: Network, guard: Guard, seed: int = 0) -> None:
+        self.policy, self.guard = policy, guard
+        self.decisions = self.alike = 0
+        self.planned_fps = (0.0, 0.0)
+        policy.reset(network, Key(seed))
+
+    def watch(self, view: NetworkView, decided: Mapping[int, Placement]) -> None:
+        """Ask about a view that another policy decided on."""
+        answer = self.guard.ask(lambda: _checked(self.policy, view), dict[int, Placement])
+        other = _by_id(view.running) | answer
+        self.decisions += 1
+        self.alike += {n: p.node.tolist() for n, p in decided.items()} == {
+            n: p.node.tolist() for n, p in other.items()
+        }
+        own_fps, other_fps = (throughput(view.network, list(each.values())) for each in (decided, other))
+        self.planned_fps = float(own_fps.sum()), float(other_fps.sum())
+
+    def summary(self) -> str:
+        """What it would have done, in words."""
+        why = f"; last fault: {self.guard.fault}" if self.guard.fault else ""
+        decided, other = self.planned_fps
+        return (
+            f"{self.policy.name} has the same nodes in {self.alike} of {self.decisions} decisions and plans "
+            f"{other:.2f} frames/s in all, where {decided:.2f} were decided{why}"
+        )
+
+
+def _checked(policy: PlacementPolicy, view: NetworkView) -> dict[int, Placement]:
+    """What a policy decides, by pipeline.
+
+    Raises:
+        PolicyError, CapacityError, ValueError: it cannot be carried out.
+    """
+    decided, known = _by_id(policy.decide(view)), _by_id(view.running)
+    if unknown := decided.keys() - known.keys() - {pipeline.id for pipeline in view.waiting}:
+        raise PolicyError(
+            f"policy {policy.name!r} placed pipeline {min(unknown)}, which neither waits nor runs"
+        )
+    validate(view.network, list((known | decided).values()))
+    return decided
 
 
 def _by_id(placements: Sequence[Placement]) -> dict[int, Placement]:

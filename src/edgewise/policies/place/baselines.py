@@ -1,4 +1,7 @@
-"""LR, BR and TP, the baselines of ENTS section VI: no reservations, flows on a link share it equally."""
+"""LR, BR and TP, the baselines of ENTS section VI, and its task allocation (alg. 1).
+
+The baselines reserve nothing: flows on a link share it equally.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,127 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
-from edgewise.policies.place.allocate import allocate, whole_pipeline
 from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
-from edgewise.policies.place.paths import PathTable
+from edgewise.policies.place.paths import PathRows, PathTable
 from edgewise.policies.registry import policy
+
+
+def allocate(
+    pipeline: PipelineArrays,
+    table: PathTable,
+    free_memory_bytes: Floats,
+    bandwidth_bps: Floats,
+) -> Ints | None:
+    """(T,) node of each task by ENTS alg. 1; None when some task fits on no node.
+
+    Task by task in topological order: the node with available > required memory and the least
+    t_comp + max over predecessors t_comm, where the bandwidth between two nodes is the mean over the links of
+    their candidate paths. The input from the source counts as a predecessor.
+
+    Args:
+        pipeline: tasks and edges.
+        table: candidate paths; rows are found as they are needed.
+        free_memory_bytes: (N,) left unchanged.
+        bandwidth_bps: (L,) of each link, all of it or what is left.
+    """
+    table.need(pipeline.source)
+    while True:
+        node, missing = _greedy(
+            pipeline, table.network.speed_ops, free_memory_bytes, bandwidth_bps, table.rows()
+        )
+        if missing < 0:
+            return node if node[-1] >= 0 else None
+        table.need(missing)
+
+
+@kernel
+def _mean_bps(rows: PathRows, source: int, bandwidth: Floats, out: Floats) -> None:
+    """Mean bandwidth over the links of the paths from `source` to each node; 0 when there is none."""
+    for target in range(out.size):
+        a, b = rows.start[source, target * rows.k], rows.start[source, target * rows.k + rows.k]
+        total = 0.0
+        for i in range(rows.offset[source] + a, rows.offset[source] + b):
+            total += bandwidth[rows.links[i]]
+        out[target] = total / max(b - a, 1)
+    out[source] = np.inf
+
+
+@kernel
+def _greedy(
+    pipeline: PipelineArrays,
+    speed: Floats,
+    free: Floats,
+    bandwidth: Floats,
+    rows: PathRows,
+) -> tuple[Ints, int]:
+    """The nodes, the last -1 if nothing fits, and the node whose row of paths is missing (-1: none)."""
+    tasks = pipeline.work_ops.size
+    left = free.copy()
+    node = np.full(tasks, -1)
+    mean = np.zeros((tasks + 1, speed.size))  # from each task's node; the last row (tail -1) from the source
+    _mean_bps(rows, pipeline.source, bandwidth, mean[tasks])
+    first = 0
+    for task in range(tasks):
+        last = first
+        while last < pipeline.head.size and pipeline.head[last] == task:
+            last += 1
+        best, best_s = -1, np.inf
+        for j in range(speed.size):
+            if left[j] <= pipeline.memory_bytes[task]:
+                continue
+            comm_s = 0.0
+            for e in range(first, last):
+                if pipeline.volume_bits[e] > 0.0:
+                    comm_s = max(
+                        comm_s, pipeline.volume_bits[e] / mean[pipeline.tail[e], j]
+                    )  # tail -1 is the last row
+            total_s = pipeline.work_ops[task] / speed[j] + comm_s
+            if total_s < best_s:
+                best, best_s = j, total_s
+        if best < 0:
+            node[-1] = -1
+            return node, -1
+        node[task] = best
+        left[best] -= pipeline.memory_bytes[task]
+        if task + 1 < tasks and rows.offset[best] < 0:
+            return node, best
+        _mean_bps(rows, best, bandwidth, mean[task])
+        first = last
+    return node, -1
+
+
+def whole_pipeline(
+    pipeline: PipelineArrays,
+    speed_ops: Floats,
+    memory_bytes: Floats,
+    free_memory_bytes: Floats,
+    load_ops: Floats,
+    balanced: bool,
+) -> int | None:
+    """The node for a whole pipeline; None when it fits on none.
+
+    Use of a node is measured after placement, as the Kubernetes scheduler does. A task asks for the processor
+    time of one frame per second, so CPU use is Σ C / PS.
+
+    Args:
+        pipeline: the pipeline.
+        speed_ops, memory_bytes: (N,) of the nodes.
+        free_memory_bytes: (N,) now.
+        load_ops: (N,) Σ C of the tasks placed on each node.
+        balanced: least |CPU use - memory use| (BR); otherwise least mean of the two (LR).
+    """
+    need = float(pipeline.memory_bytes.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        memory = (memory_bytes - free_memory_bytes + need) / memory_bytes
+    cpu = (load_ops + pipeline.work_ops.sum()) / speed_ops
+    score = np.abs(np.minimum(cpu, 1.0) - memory) if balanced else (cpu + memory) / 2
+    score = np.where(free_memory_bytes > need, score, np.inf)
+    best = int(score.argmin())
+    return best if np.isfinite(score[best]) else None
 
 
 class EqualShares:

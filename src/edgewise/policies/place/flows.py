@@ -1,19 +1,41 @@
-"""From tasks on nodes to flows, and back to placements."""
+"""From tasks on nodes to flows, and back to placements; paths by a linear program.
+
+The program is the relaxed flow problem P3; it lives from decision to decision.
+
+    min TH   s.t.  Σ_{i,k: l ∈ P_i^k} m_i^k - B_l TH <= 0   for every link l          (ENTS eq. 10-14)
+                   Σ_k m_i^k >= V_i                         for every flow i
+                   m >= 0
+
+Flows between the same two nodes have the same candidate paths, so the program holds one row per pair of
+nodes with their total volume; splitting its solution over the flows (`route`) gives an optimal solution of
+the program per flow.
+
+The slowest flow alone decides TH, so optimal solutions abound: the others may go almost any way. Of all of
+them `solve` takes one that crosses the fewest links, min Σ m_i^k |P_i^k| at the best TH. The paper takes
+whatever its solver finds.
+
+Between decisions only volumes and bandwidths change: rows and columns are added when a
+pair is new, bounds are changed otherwise, and HiGHS starts from the last basis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import highspy
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.place import PipelineArrays, Placement
 from edgewise.policies.place.paths import PathRows, PathTable
-from edgewise.policies.place.program import FlowProgram, gather, joined, proportional, route
 
 Assigned = tuple[PipelineArrays, Ints]  # a pipeline and the node of each of its tasks
+UNIT = 1e6  # volumes in Mbit and bandwidths in Mbit/s keep the coefficients near one
+SLACK = 1e-7  # relative, of TH in the second program; its solution is the feasible one of the first
+NONE = np.zeros(0, dtype=np.int32)
+SPARE = 4  # rebuilt when it holds this many times more pairs than are in use
 
 
 class Flows(NamedTuple):
@@ -58,20 +80,22 @@ def jrba_paths(flows: Flows, program: FlowProgram, bandwidth_bps: Floats) -> Int
     chosen = shortest(flows)
     if not len(flows.moving):
         return chosen
-    source, target, volume = (
-        flows.source[flows.moving],
-        flows.target[flows.moving],
-        flows.volume[flows.moving],
-    )
-    u, v, total, pair = joined(source, target, volume, len(program.table.hops))
-    if not _all_open(program.table.rows(), u, v, bandwidth_bps):
-        return None
-    solution = program.solve(u, v, total, bandwidth_bps)
+    volume = flows.volume[flows.moving]
+    ends = flows.source[flows.moving], flows.target[flows.moving]
+    u, v, total, pair = joined(*ends, volume, len(program.table.hops))
+    possible = all_open(flows, program.table, bandwidth_bps)
+    solution = program.solve(u, v, total, bandwidth_bps) if possible else None
     if solution is None:
         return None
     order = np.argsort(-volume, kind="stable")
     chosen[flows.moving] = route(solution.amount, pair, volume, order)
     return chosen
+
+
+def all_open(flows: Flows, table: PathTable, bandwidth_bps: Floats) -> bool:
+    """Whether each flow has a candidate path all of whose links have bandwidth left."""
+    moving = flows.moving
+    return bool(_all_open(table.rows(), flows.source[moving], flows.target[moving], bandwidth_bps))
 
 
 @kernel
@@ -140,3 +164,195 @@ def capped(placements: Sequence[Placement], speed_ops: Floats) -> list[Placement
         rate = np.where(np.isfinite(p.bandwidth_bps), np.minimum(p.bandwidth_bps, most), np.inf)
         made.append(Placement(p.pipeline, p.node, p.start, p.links, rate))
     return made
+
+
+class FlowSolution(NamedTuple):
+    """An optimal solution of the relaxation.
+
+    Attributes:
+        per_frame_s: TH, the smallest possible max V_i / b_i.
+        amount: (P, k) bits m of each pair on each of its paths.
+        link_dual: (L,) <= 0, change of TH per unit of each link row.
+        pair_dual: (P,) >= 0, change of TH per bit of volume.
+    """
+
+    per_frame_s: float
+    amount: Floats
+    link_dual: Floats
+    pair_dual: Floats
+
+
+class FlowProgram:
+    """P3-relax over the candidate paths of a table; `solve` may be called any number of times."""
+
+    def __init__(self, table: PathTable) -> None:
+        self.table = table
+        self._build()
+
+    def _build(self) -> None:
+        links = len(self.table.network.bandwidth_bps)
+        # Least TH, and fewest links at a given TH; each goes on from its own last basis.
+        self._least, self._fewest = self._both = (_solver(1.0, links), _solver(0.0, links))
+        self._bandwidth = np.zeros(links)  # of the coefficients now in the program
+        # Pair code -> place among pair rows; its columns follow in the same order.
+        self._row: dict[int, int] = {}
+        self._columns = np.zeros((0, self.table.k), dtype=np.int64)  # -1: no such path
+        self._count = 1  # columns
+        self._active: dict[int, float] = {}
+
+    def solve(
+        self,
+        source: Ints,
+        target: Ints,
+        volume_bits: Floats,
+        bandwidth_bps: Floats,
+    ) -> FlowSolution | None:
+        """Least max V / b over pairs of nodes.
+
+        Args:
+            source, target: (P,) distinct pairs of different nodes.
+            volume_bits: (P,) total volume of each pair, > 0.
+            bandwidth_bps: (L,) of each link now.
+        Returns:
+            None when some pair has no path with bandwidth left.
+        """
+        codes = (source * len(self.table.hops) + target).tolist()
+        if len(self._row) > SPARE * len(codes) + 64:
+            self._build()
+        self._set_bandwidth(bandwidth_bps)
+        for code, u, v in zip(codes, source.tolist(), target.tolist(), strict=True):
+            if code not in self._row:
+                self._add(code, u, v)
+        self._set_volumes(dict(zip(codes, (volume_bits / UNIT).tolist(), strict=True)))
+        first = _solved(self._least)
+        if first is None:
+            return None
+        dual, links = np.asarray(first.row_dual), len(self._bandwidth)
+        self._fewest.changeColBounds(0, 0.0, first.col_value[0] * (1 + SLACK))
+        second = _solved(self._fewest) or first
+        value = np.append(np.asarray(second.col_value), 0.0)  # the last: of absent paths (-1)
+        rows = np.array([self._row[code] for code in codes], dtype=np.int64)
+        amount = np.maximum(value[self._columns[rows]] * UNIT, 0.0)
+        return FlowSolution(float(first.col_value[0]), amount, dual[:links], dual[links + rows])
+
+    def _set_bandwidth(self, bandwidth_bps: Floats) -> None:
+        wanted = bandwidth_bps / UNIT
+        for i in np.flatnonzero(wanted != self._bandwidth).tolist():
+            for solver in self._both:
+                solver.changeCoeff(i, 0, -wanted[i])
+        self._bandwidth = wanted.copy()
+
+    def _set_volumes(self, wanted: dict[int, float]) -> None:
+        links = len(self._bandwidth)
+        changed = dict.fromkeys(self._active.keys() - wanted.keys(), 0.0)
+        changed |= {code: v for code, v in wanted.items() if self._active.get(code) != v}
+        for code, volume in changed.items():
+            for solver in self._both:
+                solver.changeRowBounds(links + self._row[code], volume, highspy.kHighsInf)
+        self._active = wanted
+
+    def _add(self, code: int, source: int, target: int) -> None:
+        row = len(self._bandwidth) + len(self._row)
+        self._row[code] = len(self._row)
+        for solver in self._both:
+            solver.addRow(0.0, highspy.kHighsInf, 0, NONE, np.zeros(0))
+        columns = np.full(self.table.k, -1)
+        for i, path in enumerate(self.table.paths(source, target)):
+            rows = np.append(np.sort(path), row).astype(np.int32)
+            for solver, cost in zip(self._both, (0.0, float(len(path))), strict=True):
+                solver.addCol(cost, 0.0, highspy.kHighsInf, len(rows), rows, np.ones(len(rows)))
+            columns[i] = self._count
+            self._count += 1
+        self._columns = np.vstack([self._columns, columns])
+
+
+def _solver(cost: float, links: int) -> highspy.Highs:
+    """A program of so many empty link rows, and TH at a cost."""
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
+        solver.setOptionValue(option, value)
+    for _ in range(links):
+        solver.addRow(-highspy.kHighsInf, 0.0, 0, NONE, np.zeros(0))
+    solver.addCol(cost, 0.0, highspy.kHighsInf, 0, NONE, np.zeros(0))
+    return solver
+
+
+def _solved(solver: highspy.Highs) -> Any:
+    """Its optimal solution; None when there is none."""
+    solver.run()
+    return solver.getSolution() if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal else None
+
+
+def joined(source: Ints, target: Ints, volume_bits: Floats, count: int) -> tuple[Ints, Ints, Floats, Ints]:
+    """Flows by pair of nodes: source, target and total volume of each pair, and (F,) the pair of each."""
+    codes, pair = np.unique(source * count + target, return_inverse=True)
+    total = np.asarray(np.bincount(pair, volume_bits, len(codes)), dtype=np.float64)
+    return codes // count, codes % count, total, pair.astype(np.int64)
+
+
+@kernel
+def route(
+    amount: Floats,
+    pair: Ints,
+    volume: Floats,
+    order: Ints,
+) -> Ints:
+    """(F,) path of each flow: k* = argmax_k m_i^k (ENTS alg. 2), the first when equal.
+
+    The amounts of a pair are dealt out to its flows in `order`, each flow taking what is left of the first
+    paths: a solution per flow with the same totals, hence optimal too.
+    """
+    left = amount.copy()
+    chosen = np.zeros(volume.size, dtype=np.int64)
+    for i in order:
+        p = pair[i]
+        need = volume[i]
+        most = -1.0
+        for k in range(left.shape[1]):
+            take = min(need, left[p, k])
+            if take > most + 1e-9 * volume[i]:
+                most = take
+                chosen[i] = k
+            need -= take
+            left[p, k] -= take
+    return chosen
+
+
+@kernel
+def proportional(
+    start: Ints,
+    links: Ints,
+    volume: Floats,
+    bandwidth: Floats,
+) -> Floats:
+    """(F,) bandwidth b_i = min over links l of its path of B_l V_i / Σ_{flows on l} V (ENTS eq. 15).
+
+    Infinite for a flow without links.
+    """
+    load = np.zeros(bandwidth.size)
+    for i in range(volume.size):
+        for j in range(start[i], start[i + 1]):
+            load[links[j]] += volume[i]
+    rate = np.full(volume.size, np.inf)
+    for i in range(volume.size):
+        for j in range(start[i], start[i + 1]):
+            share = 0.0
+            if load[links[j]] > 0.0:
+                share = bandwidth[links[j]] * volume[i] / load[links[j]]
+            rate[i] = min(rate[i], share)
+    return rate
+
+
+@kernel
+def gather(rows: PathRows, source: Ints, target: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
+    start = np.zeros(source.size + 1, dtype=np.int64)
+    for i in range(source.size):
+        at = target[i] * rows.k + chosen[i]
+        start[i + 1] = start[i] + rows.start[source[i], at + 1] - rows.start[source[i], at]
+    out = np.zeros(start[-1], dtype=np.int64)
+    for i in range(source.size):
+        at = rows.offset[source[i]] + rows.start[source[i], target[i] * rows.k + chosen[i]]
+        for j in range(start[i + 1] - start[i]):
+            out[start[i] + j] = rows.links[at + j]
+    return start, out

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
-from edgewise.policies.place.allocate import allocate
-from edgewise.policies.place.flows import Assigned, capped, flows_of, jrba_paths, shared_by_volume, shortest
+from edgewise.policies.place.baselines import allocate
+from edgewise.policies.place.flows import (
+    Assigned,
+    FlowProgram,
+    all_open,
+    capped,
+    flows_of,
+    jrba_paths,
+    shared_by_volume,
+    shortest,
+)
 from edgewise.policies.place.paths import PathTable
-from edgewise.policies.place.program import FlowProgram
 from edgewise.policies.registry import policy
 
 
@@ -68,7 +78,7 @@ class Otfs(_Reserving):
         return started
 
     def _one(
-        self, view: NetworkView, pipeline: PipelineArrays, memory: np.ndarray, link: np.ndarray
+        self, view: NetworkView, pipeline: PipelineArrays, memory: Floats, link: Floats
     ) -> Placement | None:
         node = allocate(pipeline, self.table, memory, link)
         if node is None and not self.wait:
@@ -100,35 +110,28 @@ class Otfa(_Reserving):
             if node is not None and self._joined_up(pipeline, node, view):
                 np.subtract.at(memory, node, pipeline.memory_bytes)
                 pipelines.append((pipeline, node))
+        return self._shared(view, pipelines)
+
+    def _shared(self, view: NetworkView, pipelines: Sequence[Assigned]) -> list[Placement]:
         if not pipelines:
             return []
-        flows = flows_of(pipelines, self.table)
-        chosen = jrba_paths(flows, self.program, view.network.bandwidth_bps)
-        if chosen is None:  # a link failed under a running pipeline: the others share
-            return self._still_joined(view, pipelines)
-        made = shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps)
-        return capped(made, view.network.speed_ops) if self.cap else made
+        flows, bandwidth_bps = flows_of(pipelines, self.table), view.network.bandwidth_bps
+        chosen = jrba_paths(flows, self.program, bandwidth_bps)
+        if chosen is not None:
+            made = shared_by_volume(flows, self.table, chosen, bandwidth_bps)
+            return capped(made, view.network.speed_ops) if self.cap else made
+        # A link failed under a running pipeline: it stands still, the others share.
+        whole = [pair for pair in pipelines if self._joined_up(*pair, view)]
+        assert len(whole) < len(pipelines)
+        going = {pipeline.id for pipeline, _ in whole}
+        halted = [
+            replace(p, bandwidth_bps=np.where(np.isinf(p.bandwidth_bps), np.inf, 0.0))
+            for p in view.running
+            if p.pipeline.id not in going
+        ]
+        return [*self._shared(view, whole), *halted]
 
-    def _joined_up(self, pipeline: PipelineArrays, node: np.ndarray, view: NetworkView) -> bool:
+    def _joined_up(self, pipeline: PipelineArrays, node: Ints, view: NetworkView) -> bool:
         """Whether each flow of the pipeline has a path whose links all have bandwidth."""
         flows = flows_of([(pipeline, node)], self.table)
-        where = flows.moving
-        return all(
-            any((view.network.bandwidth_bps[path] > 0).all() for path in self.table.paths(u, v))
-            for u, v in {(int(flows.source[i]), int(flows.target[i])) for i in where}
-        )
-
-    def _still_joined(self, view: NetworkView, pipelines: Sequence[Assigned]) -> Sequence[Placement]:
-        whole = [pair for pair in pipelines if self._joined_up(pair[0], pair[1], view)]
-        stopped = {p.pipeline.id for p in view.running} - {pipeline.id for pipeline, _ in whole}
-        halted = [
-            Placement(p.pipeline, p.node, p.start, p.links, np.where(np.isinf(p.bandwidth_bps), np.inf, 0.0))
-            for p in view.running
-            if p.pipeline.id in stopped
-        ]
-        if not whole:
-            return halted
-        flows = flows_of(whole, self.table)
-        chosen = jrba_paths(flows, self.program, view.network.bandwidth_bps)
-        assert chosen is not None  # every flow was just seen to have a way
-        return [*shared_by_volume(flows, self.table, chosen, view.network.bandwidth_bps), *halted]
+        return all_open(flows, self.table, view.network.bandwidth_bps)

@@ -28,6 +28,7 @@ from edgewise.core.place.core import (
     PlaceCommand,
     PlaceCore,
     PlacementDue,
+    PlaceShadow,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
@@ -63,7 +64,8 @@ class PipelineSession:
         emulate: a task takes at least work / speed of its node, so that this machine acts as the slow nodes
             of the plan.
         meta: keeps what is decided and seen; None keeps nothing.
-        patience_s: with the policy.
+        patience_s: with the policy, and with the shadow.
+        shadow: a second policy that only watches, see `core.shadow`.
     Attributes:
         core: what there is to decide about, and what was decided.
         running: the processes of each pipeline that runs, by its number.
@@ -77,10 +79,13 @@ class PipelineSession:
         emulate: bool = True,
         meta: MetaStore | None = None,
         patience_s: float = PATIENCE_S,
+        shadow: PlacementPolicy | None = None,
     ) -> None:
         self.backend, self.emulate, self.meta = backend, emulate, meta
         self.guard = Guard(Limited(patience_s))
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
+        if shadow is not None:
+            self.core.shadow = PlaceShadow(shadow, backend.network, Guard(Limited(patience_s)), seed)
         self.running: dict[int, RunningPipeline] = {}
         self._known: dict[int, LivePipeline] = {}
         self._monitor: Monitor | None = None
