@@ -286,7 +286,7 @@ def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]
 
 
 def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
-    from edgewise.core.deferral import Objective
+    from edgewise.core.defer import Objective
     from edgewise.sim.slots.defer import simulate
     from edgewise.workloads.deferrable import generate, jobs_of
 

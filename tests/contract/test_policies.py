@@ -112,7 +112,7 @@ class Jobs:
     def reset(self, world, key):
         self.asked = 0
 
-    def start(self, view):
+    def decide(self, view):
         fits = np.cumsum(view.demand[:, 0] * view.startable) <= view.free[0]
         return view.startable & fits
 
@@ -179,7 +179,7 @@ UNLIKE = {
     Queries: lambda view, found: (found + NUMBERS.integers(40)) % view.ledger.tasks.size,
     Pipelines: lambda view, found: found if NUMBERS.random() < 0.5 else [],
 }
-KINDS = [(Jobs, "start"), (Stations, "decide"), (Nodes, "decide"), (Queries, "place"), (Pipelines, "decide")]
+KINDS = [(Jobs, "decide"), (Stations, "decide"), (Nodes, "decide"), (Queries, "place"), (Pipelines, "decide")]
 
 
 @pytest.mark.parametrize(("good", "method"), KINDS)
@@ -197,7 +197,7 @@ def test_draws_that_are_not_of_the_key_are_caught(good, method):
 @pytest.mark.parametrize(
     ("good", "method", "array"),
     [
-        (Jobs, "start", lambda view: view.ends),
+        (Jobs, "decide", lambda view: view.ends),
         (Stations, "decide", lambda view: view.free_disk_bytes),
         (Nodes, "decide", lambda view: view.arrived),
         (Queries, "place", lambda view: view.ledger.work_s),
@@ -212,9 +212,9 @@ def test_a_changed_view_is_caught(good, method, array):
 @pytest.mark.parametrize(
     ("good", "method", "answer", "complaint"),
     [
-        (Jobs, "start", lambda self, view, found: np.ones_like(found), "not startable"),
-        (Jobs, "start", lambda self, view, found: found[:-1], "array of shape"),
-        (Jobs, "start", lambda self, view, found: found.astype(np.int64), "boolean"),
+        (Jobs, "decide", lambda self, view, found: np.ones_like(found), "not startable"),
+        (Jobs, "decide", lambda self, view, found: found[:-1], "array of shape"),
+        (Jobs, "decide", lambda self, view, found: found.astype(np.int64), "boolean"),
         (Stations, "decide", lambda self, view, found: np.full_like(found, 999), "cannot serve the head"),
         (Stations, "decide", lambda self, view, found: np.zeros_like(found), "cannot serve the head"),
         (Stations, "decide", lambda self, view, found: np.arange(2), "array of shape"),
@@ -250,7 +250,7 @@ def later_services():
     [
         (
             Jobs,
-            "start",
+            "decide",
             lambda self, view, found: found & (of_the_driver("worlds").left_over.sum() > OFFERED),
         ),
         (
@@ -281,9 +281,9 @@ class Counts(Jobs):
 
     name, whole = "counts", True
 
-    def start(self, view):
+    def decide(self, view):
         self.asked += 1
-        return super().start(view) & (self.asked % 2 > 0)
+        return super().decide(view) & (self.asked % 2 > 0)
 
     def state_dict(self):
         return {"asked": self.asked if self.whole else self.asked + 1}

@@ -414,7 +414,7 @@ class StartsAll(ScoreDeferral):
 
     name = "starts-all"
 
-    def start(self, view):
+    def decide(self, view):
         return view.state >= 0
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from naive_defer import naive_run, objective
 
 from edgewise import policies
-from edgewise.core.deferral import Trajectories, check
+from edgewise.core.defer import Trajectories, check
 from edgewise.errors import PolicyError
 from edgewise.sim.slots.defer import DeferralWorlds, simulate
 

@@ -8,8 +8,11 @@ import sys
 import pytest
 
 from edgewise import policies
+from edgewise.core.defer import JobState
 from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED
+from edgewise.policies.defer import learned
+from edgewise.policies.defer.features import job_features
 
 CARDS = [
     ("dispatch", "streams", "aset-any", "onnx"),
@@ -62,6 +65,23 @@ def test_a_card_is_a_policy_by_name_and_by_path_and_what_is_wrong_is_one_line(
     assert "not the file of its card" in why() if name != "aset-any" else "onnxruntime can read" in why()
     file.unlink()
     assert "restore both from one source" in why()
+
+
+def test_golden_views_catch_features_that_mean_something_else_by_now(monkeypatch):
+    policies.load("defer", "osdec")
+    monkeypatch.setattr(learned, "job_features", lambda view: 1.1 * job_features(view))
+    with pytest.raises(PolicyError, match="decides otherwise in the golden cases"):
+        policies.load("defer", "osdec")
+
+
+def test_a_card_holds_what_its_policy_decides_in_sixteen_views_that_are_possible():
+    views = list(learned.golden_views())
+    assert len(views) == 16 and {int(state) for view in views for state in view.state[0]} == {0, 1, 2, 3}
+    for view in views:
+        assert (view.submitted <= view.earliest).all() and (view.earliest <= view.latest).all()
+        assert ((view.earliest <= view.now) | (view.state != JobState.STARTABLE)).all()
+        assert ((view.ends > view.now) == (view.state == JobState.RUNNING)).all()
+        assert view.past.shape == (1, view.now + 1, 1)
 
 
 def test_running_cards_imports_no_trainer():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgewise import policies
-from edgewise.core.deferral import Objective, Trajectories, left_over_of, view_of
+from edgewise.core.defer import Objective, Trajectories, left_over_of, view_of
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.catalog import Resources
@@ -150,7 +150,7 @@ def test_left_over_comes_from_the_ledger_and_the_same_rule_decides_live():
     view = view_of(jobs, {9: 0.0}, np.array([[7.0], [7.0]]), np.array([12.0]), 600.0, 600.0)
     assert view.free.tolist() == [[5.0]]
     started = {
-        name: view.job[policies.load("defer", name).start(view)].tolist()
+        name: view.job[policies.load("defer", name).decide(view)].tolist()
         for name in ("fifo", "tetris", "sjf")
     }
     assert started == {
@@ -197,9 +197,9 @@ def test_every_policy_decides_on_live_jobs_as_in_simulation(name):
         view = loop.view()
         jobs, since_s = seconds(view)
         seen = view_of(jobs, since_s, view.past[0], view.total, view.now * view.slot_s, view.slot_s)
-        starts = simulated.start(view)
+        starts = simulated.decide(view)
         if name != "random":  # keyed by places, and gaps of the pool are not copied
-            assert set(seen.job[live.start(seen)]) == set(view.job[starts])
+            assert set(seen.job[live.decide(seen)]) == set(view.job[starts])
         started += starts.sum()
         loop.step(starts)
     assert started > 0
@@ -215,9 +215,9 @@ def test_a_trained_policy_asked_each_second_remembers_quarters_of_an_hour():
 
     coarse, fine = policies.load("defer", "osdec"), policies.load("defer", "osdec")
     for quarter in range(3):
-        wanted = coarse.start(view(900.0 * quarter, 900.0))
+        wanted = coarse.decide(view(900.0 * quarter, 900.0))
         for second in (0.0, 1.0, 899.0):
-            found = fine.start(view(900.0 * quarter + second, 1.0))
+            found = fine.decide(view(900.0 * quarter + second, 1.0))
             assert found.sum() == wanted.sum() == 2
         np.testing.assert_allclose(fine._before, coarse._before)
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
-from edgewise.core.deferral import check
+from edgewise.core.defer import check
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.scenario import parse_scenario
 from edgewise.workloads.deferrable import PAPER, generate, jobs_of

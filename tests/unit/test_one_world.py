@@ -5,7 +5,7 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.deferral import view_of
+from edgewise.core.defer import view_of
 from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
@@ -52,11 +52,11 @@ class All:
     def reset(self, world, key):
         self.slot_s = world.slot_s
 
-    def start(self, view):
+    def decide(self, view):
         return view.startable
 
 class Fails(All):
-    def start(self, view):
+    def decide(self, view):
         return view.no_such_field
 '''
 
@@ -95,7 +95,7 @@ def test_it_decides_live_for_requests_replicas_and_jobs(mine):
     job = DeferrableJob(7, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
     view = view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0)
     assert start(begun(mine("All"), 1.0), view) == {7}
-    with pytest.raises(PolicyError, match="'Fails': AttributeError in start"):
+    with pytest.raises(PolicyError, match="'Fails': AttributeError in decide"):
         start(begun(mine("Fails"), 1.0), view)
 
 

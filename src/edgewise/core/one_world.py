@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Bools, Ints
-from edgewise.core.deferral import CapacityView
+from edgewise.arrays import Ints
+from edgewise.core.defer import CapacityView
 from edgewise.core.keyed import Key
 from edgewise.core.orchestration import ReplicaCommands, ReplicaView
 from edgewise.errors import EdgewiseError, PolicyError
@@ -40,31 +40,28 @@ class OneByOne:
         self.policy.reset(world, key)
         self._world, self._key, self._each = world, key, list[Any]()
 
-    def start(self, view: CapacityView) -> Bools:
-        """(W, P) jobs to start."""
-        starts: Bools = self._stacked("start", view, view.job)
-        return starts
-
-    def decide(self, view: ReplicaView) -> Any:
-        """(W, B) stations; of a policy that orchestrates, the commands of each world."""
+    def decide(self, view: CapacityView | ReplicaView) -> Any:
+        """(W, P) jobs to start, or (W, B) stations; of a policy that orchestrates, commands of each world."""
+        if isinstance(view, CapacityView):
+            return self._stacked(view, view.job)
         if getattr(self.policy, "decision", "") == "orchestrate":
-            return ReplicaCommands.of_worlds([self._ask("decide", view, w) for w in range(view.worlds)])
-        return self._stacked("decide", view, view.head)
+            return ReplicaCommands.of_worlds([self._ask(view, w) for w in range(view.worlds)])
+        return self._stacked(view, view.head)
 
-    def _ask(self, method: str, view: Any, w: int) -> Any:
+    def _ask(self, view: Any, w: int) -> Any:
         try:
             while len(self._each) <= w:
                 mine = deepcopy(self.policy)
                 mine.reset(self._world, Key(self._key.seed + len(self._each), self._key.purpose))
                 self._each.append(mine)
-            return getattr(self._each[w], method)(view.of_world(w))
+            return self._each[w].decide(view.of_world(w))
         except EdgewiseError:
             raise
         except Exception as error:  # foreign code
-            raise PolicyError(f"policy {self.name!r}: {type(error).__name__} in {method}: {error}") from error
+            raise PolicyError(f"policy {self.name!r}: {type(error).__name__} in decide: {error}") from error
 
-    def _stacked(self, method: str, view: Any, like: Ints) -> Any:
-        found = [self._ask(method, view, w) for w in range(len(like))]
+    def _stacked(self, view: Any, like: Ints) -> Any:
+        found = [self._ask(view, w) for w in range(len(like))]
         for each in found:
             if np.shape(each) != like.shape[1:]:
                 raise PolicyError(

@@ -20,7 +20,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.config import load_scenario
-from edgewise.core.deferral import Objective
+from edgewise.core.defer import Objective
 from edgewise.core.keyed import Key
 from edgewise.core.orchestration import HOLD, SlotResult, context_mask
 from edgewise.core.place import NetworkView, PipelineArrays, free_of

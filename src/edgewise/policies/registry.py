@@ -35,7 +35,7 @@ METHODS: dict[Kind, tuple[str, ...]] = {
     ("split", None): ("reset", "place"),
     ("place", None): ("reset", "decide"),
     ("orchestrate", None): ("reset", "decide"),
-    ("defer", None): ("reset", "start"),
+    ("defer", None): ("reset", "decide"),
 }
 _known: dict[Kind, dict[str, type]] = {kind: {} for kind in METHODS}
 _offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in METHODS}

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgewise.arrays import Bools
 from edgewise.config import load_scenario
-from edgewise.core.deferral import Trajectories
+from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestration import HOLD, Change, ReplicaCommands, Requests, hosts

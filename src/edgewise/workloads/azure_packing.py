@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.deferral import Trajectories
+from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
 from edgewise.model.deferrable import DeferralPattern

@@ -15,7 +15,7 @@ from scipy.stats import norm, poisson
 
 from edgewise.arrays import Floats, Ints
 from edgewise.config import load_scenario
-from edgewise.core.deferral import Trajectories
+from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
 from edgewise.model.deferrable import DeferralPattern, Jobs

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from edgewise.arrays import Floats32
 from edgewise.learn.defer.networks import Auxiliary, PolicyNetwork
-from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES
 from edgewise.policies.defer.learned import LearnedDeferral
-
-GOLDEN, GOLDEN_JOBS = 16, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +133,3 @@ class ExportedAgent(nn.Module):
         extra, after = self.agent.extra(summary, memory)
         mean, _, _ = self.network(jobs, extra)
         return mean, after + 0.0 * summary[:, :1]  # keeps every input, whatever the variant reads
-
-
-def golden_examples() -> tuple[Floats32, Floats32, Floats32]:
-    """Made-up but possible inputs, the same every time, rounded so that a card stays small."""
-    rng = np.random.default_rng(0)
-    jobs = rng.random((GOLDEN, GOLDEN_JOBS, len(JOB_FEATURES))).round(2)
-    jobs[:, :, 5:8] = np.eye(3)[rng.integers(0, 3, (GOLDEN, GOLDEN_JOBS))]
-    summary = rng.random((GOLDEN, len(SUMMARY_FEATURES))).round(2)
-    past = rng.uniform(-1, 1, (GOLDEN, Auxiliary.memory)).round(2)
-    return jobs.astype(np.float32), summary.astype(np.float32), past.astype(np.float32)

@@ -17,19 +17,20 @@ from torch import Tensor
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.core.deferral import CapacityView, DeferralPolicy, Objective
+from edgewise.core.defer import CapacityView, DeferralPolicy, Objective
 from edgewise.learn.card import write_network
-from edgewise.learn.defer.agent import Agent, ExportedAgent, PpoConfig, golden_examples
+from edgewise.learn.defer.agent import Agent, ExportedAgent, PpoConfig
 from edgewise.learn.defer.networks import Auxiliary
 from edgewise.learn.harness import SEEDS_OF_A_RUN, Figures, Trainer, check_seed, descend
 from edgewise.model.deferrable import DeferralPattern
+from edgewise.policies.cards import runner
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.features import (
     TARGETS,
     job_features,
     summary_features,
 )
-from edgewise.policies.defer.learned import feature_hash
+from edgewise.policies.defer.learned import LearnedDeferral, feature_hash, golden_scores, golden_views
 from edgewise.sim.slots.defer import DeferralOutcome, DeferralWorlds, simulate
 from edgewise.workloads.deferrable import generate
 
@@ -203,25 +204,23 @@ class PpoTrainer(Trainer):
         return figures
 
     def networks(self, stem: Path) -> dict[str, Any]:
-        """Network and auxiliary module in one file, and what they make of made-up jobs."""
+        """Network and auxiliary module in one file, and how they score the jobs of the golden views."""
         names = {"jobs": {0: "worlds", 1: "jobs"}, "summary": {0: "worlds"}, "memory": {0: "worlds"}}
         free = names | {"scores": {0: "worlds", 1: "jobs"}, "next_memory": {0: "worlds"}}
-        examples = dict(zip(names, golden_examples(), strict=True))
+        view = next(golden_views())
+        memory = np.zeros((1, Auxiliary.memory), dtype=np.float32)
+        examples = {"jobs": job_features(view), "summary": summary_features(view), "memory": memory}
         path = stem.with_name(f"{stem.name}.onnx")
-        digest, (scores, _) = write_network(
-            ExportedAgent(self.agent), path, examples, ["scores", "next_memory"], free
-        )
-        golden = {
-            key: np.asarray(x, dtype=np.float64).round(6).tolist()
-            for key, x in (examples | {"scores": scores}).items()
-        }
+        digest, _ = write_network(ExportedAgent(self.agent), path, examples, ["scores", "next_memory"], free)
+        skip, slot_s = self.agent.config.skip, self.pattern.slot_s
+        made = LearnedDeferral(stem.name, runner(path), Auxiliary.memory, skip, slot_s)
         return {
-            "slot_s": self.pattern.slot_s,
+            "slot_s": slot_s,
             "memory": Auxiliary.memory,
-            "skip": self.agent.config.skip,
+            "skip": skip,
             "features_sha256": feature_hash(),
             "onnx_sha256": digest,
-            "golden": golden,
+            "golden": golden_scores(made).round(6).tolist(),
         }
 
     def rivals(self, card: Path) -> dict[str, DeferralPolicy]:

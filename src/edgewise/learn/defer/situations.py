@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgewise.core.deferral import Objective
+from edgewise.core.defer import Objective
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.workloads.deferrable import PAPER, cases
 

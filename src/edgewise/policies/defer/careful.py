@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Bools
-from edgewise.core.deferral import CapacityView, Objective, Slots
+from edgewise.core.defer import CapacityView, Objective, Slots
 from edgewise.core.keyed import Key
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.defer.forecast import Forecast
@@ -40,7 +40,7 @@ class Safe:
         """Start the inner policy anew."""
         self._policy.reset(world, key)
 
-    def start(self, view: CapacityView) -> Bools:
+    def decide(self, view: CapacityView) -> Bools:
         """Jobs to start now."""
         room = self._forecast.surely(view, self._chance) - view.used(self._forecast.ahead)
         return choose(view, self._policy.score(view), room=room, skip=self._policy.skip)
@@ -77,7 +77,7 @@ class Horizon:
     def reset(self, world: Slots, key: Key) -> None:
         """Nothing to forget."""
 
-    def start(self, view: CapacityView) -> Bools:
+    def decide(self, view: CapacityView) -> Bools:
         """Jobs to start now; each world is a program of its own."""
         ahead = self._forecast.ahead
         chance = self._chance

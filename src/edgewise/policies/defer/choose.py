@@ -11,7 +11,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.deferral import CapacityView
+from edgewise.core.defer import CapacityView
 
 TOLERANCE = 1e-9
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats32
-from edgewise.core.deferral import CapacityView, JobState
+from edgewise.core.defer import CapacityView, JobState
 
 JOB_FEATURES = (
     "cores",

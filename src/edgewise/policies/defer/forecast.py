@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.deferral import CapacityView
+from edgewise.core.defer import CapacityView
 
 
 @dataclass(frozen=True, slots=True)

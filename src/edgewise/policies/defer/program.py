@@ -23,7 +23,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.deferral import Objective, Trajectories
+from edgewise.core.defer import Objective, Trajectories
 from edgewise.errors import PolicyError
 
 MOST_NODES = 10_000  # of a search: a limit in seconds would let a busy machine decide otherwise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.deferral import CapacityView, Slots
+from edgewise.core.defer import CapacityView, Slots
 from edgewise.core.keyed import Key
 from edgewise.policies.defer.choose import choose
 from edgewise.policies.registry import policy
@@ -33,7 +33,7 @@ class ScoreDeferral:
         """(W, P) worth of starting each job now; only startable jobs are read."""
         raise NotImplementedError(f"{type(self).__name__} must define score(view)")
 
-    def start(self, view: CapacityView) -> Bools:
+    def decide(self, view: CapacityView) -> Bools:
         """Jobs to start now."""
         return choose(view, self.score(view), skip=self.skip)
 

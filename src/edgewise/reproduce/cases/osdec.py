@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.core.deferral import DeferralPolicy, Objective
+from edgewise.core.defer import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
 from edgewise.learn.defer.situations import name_of
 from edgewise.model.deferrable import DeferralPattern

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.deferral import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
+from edgewise.core.defer import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
 from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger
@@ -62,7 +62,7 @@ def start(policy: DeferralPolicy, view: CapacityView) -> set[int]:
     Raises:
         PolicyError: it starts what may not start now.
     """
-    starts = policy.start(view)
+    starts = policy.decide(view)
     if starts.shape != view.state.shape or (starts & ~view.startable).any():
         raise PolicyError(f"job policy {policy.name!r} starts what may not start now")
     return set(view.job[starts].tolist())

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.deferral import (
+from edgewise.core.defer import (
     CapacityView,
     DeferralPolicy,
     JobState,
@@ -58,7 +58,7 @@ class DeferralWorlds:
         worlds: jobs and left-over capacity.
         objective: weights of delay and violation.
     Raises:
-        ValueError: the worlds break a rule; see `core.deferral.check`.
+        ValueError: the worlds break a rule; see `core.defer.check`.
     """
 
     def __init__(self, worlds: Trajectories, objective: Objective = Objective()) -> None:  # noqa: B008
@@ -170,7 +170,7 @@ def simulate(
     asked = batched(policy)
     asked.reset(Slots(worlds.slot_s, worlds.total.size), Key(seed))
     while not loop.done:
-        loop.step(asked.start(loop.view()))
+        loop.step(asked.decide(loop.view()))
     return loop.outcome()
 
 

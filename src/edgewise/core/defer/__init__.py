@@ -175,7 +175,7 @@ class DeferralPolicy(Protocol):
     def reset(self, world: Slots, key: Key) -> None:
         """Start anew; all randomness comes from `key`."""
 
-    def start(self, view: CapacityView) -> Bools:
+    def decide(self, view: CapacityView) -> Bools:
         """(W, P) jobs to start now; only startable ones."""
 
 
