@@ -10,11 +10,11 @@ import numpy as np
 
 from bench.measure import Case, Contender, Prepare, Work
 from edgewise import policies
-from edgewise.core.choose import CLOSE, OPEN, Batch
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import StreamClosed, StreamOpened
+from edgewise.core.dispatch.events import StreamClosed, StreamOpened
+from edgewise.core.dispatch.state import CLOSE, OPEN, Batch
+from edgewise.core.dispatch.streams import DispatchCore
+from edgewise.core.dispatch.views import Items, Rows
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.core.views import Items, Rows
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker

@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def make_core():
     """Make cores whose invariants are checked when the test ends."""
-    from edgewise.core.dispatch import DispatchCore
+    from edgewise.core.dispatch.streams import DispatchCore
 
     made = []
 

@@ -19,8 +19,8 @@ from edgewise.policies import offer, policy
 
 if TYPE_CHECKING:
     from edgewise.api import Comparison, Result, compare, load_scenario, replay, simulate
-    from edgewise.core.policy import DispatchPolicy, ScorePolicy
-    from edgewise.core.views import Candidates, Decisions, DispatchView, Item, Items
+    from edgewise.core.dispatch.policy import DispatchPolicy, ScorePolicy
+    from edgewise.core.dispatch.views import Candidates, Decisions, DispatchView, Item, Items
     from edgewise.learn.env import DispatchEnv
     from edgewise.learn.games import DeferGame, DispatchGame, OrchestrateGame, PlaceGame, SplitGame
     from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
@@ -32,8 +32,8 @@ __version__ = "0.1.0"
 
 _FROM = {
     "edgewise.api": ("Comparison", "Result", "compare", "load_scenario", "replay", "simulate"),
-    "edgewise.core.policy": ("DispatchPolicy", "ScorePolicy"),
-    "edgewise.core.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
+    "edgewise.core.dispatch.policy": ("DispatchPolicy", "ScorePolicy"),
+    "edgewise.core.dispatch.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
     "edgewise.learn.env": ("DispatchEnv",),
     "edgewise.learn.games": ("DeferGame", "DispatchGame", "OrchestrateGame", "PlaceGame", "SplitGame"),
     "edgewise.learn.joint": ("AgentsEnv", "BatchEnv", "JointEnv"),

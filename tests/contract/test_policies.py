@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.dispatch.policy import ScorePolicy
+from edgewise.core.dispatch.views import Decisions
 from edgewise.core.orchestration import AddReplica, hosts
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Decisions
 from edgewise.errors import PolicyError
 from edgewise.testing import check_policy
 from edgewise.workloads.deferrable import PAPER, generate

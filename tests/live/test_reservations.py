@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from live_system import dense_file, dense_world
 
 from edgewise import policies
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import ReservedElsewhere
+from edgewise.core.dispatch.events import ReservedElsewhere
+from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.grants import Grants
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway

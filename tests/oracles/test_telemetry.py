@@ -8,7 +8,7 @@ from naive_streams import Naive
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.events import Measured, Telemetry
+from edgewise.core.dispatch.events import Measured, Telemetry
 from edgewise.core.sojourns import BINS_PER_DECADE, DELAY_BINS, SHORTEST_S
 from edgewise.core.telemetry import LONGEST_S
 from edgewise.core.world import World

@@ -8,7 +8,7 @@ import pytest
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.events import Bind, Measured, Refuse
+from edgewise.core.dispatch.events import Bind, Measured, Refuse
 from edgewise.core.world import World
 from edgewise.runtime.gateway.session import Session
 from edgewise.sim.simulate import Simulation

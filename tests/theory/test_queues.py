@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.keyed import Purpose, exponential
-from edgewise.core.policy import ScorePolicy
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import queue_scenario
 

@@ -9,8 +9,8 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.dispatch.views import Bound, Rows
 from edgewise.core.keyed import Key
-from edgewise.core.views import Bound, Rows
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED

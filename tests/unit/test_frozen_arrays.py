@@ -28,10 +28,12 @@ def _arrays(scenario: Scenario) -> dict[str, str]:
         value = getattr(world, field.name)
         if isinstance(value, np.ndarray):
             found[f"world.{field.name}"] = _sha(value.tobytes() + str(value.dtype).encode())
-        elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
-            found[f"world.{field.name}"] = _sha(b"".join(part.tobytes() for part in value))
         else:
             found[f"world.{field.name}"] = _sha(repr(value).encode())
+    (capacity, accuracy, fixed, per_byte, largest), (task, cluster, node) = world.real, world.whole
+    tables = (task, accuracy, capacity, fixed, per_byte, largest, cluster, node)  # as kernels had them
+    tables += (world.access_delay_s, world.uplink_bps)
+    found["world.tables"] = _sha(b"".join(part.tobytes() for part in tables))
     plain = {
         "applications": [each.model_dump() for each in streams.applications],
         "arrivals": streams.arrivals.steps,

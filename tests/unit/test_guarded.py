@@ -92,6 +92,9 @@ def test_streams_are_bound_while_their_policy_hangs(release):
             release.wait(HANGS_S)
             return super().decide(view, items)
 
+        def tick(self, view):
+            release.wait(HANGS_S)
+
     scenario = load_scenario("tiny")
     world = World.build(scenario.catalog, scenario.topology)
     session = Session(world, Hangs(), 0, time.monotonic, patience_s=PATIENCE_S)

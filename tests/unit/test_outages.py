@@ -7,7 +7,7 @@ import pytest
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.events import Bind, Release
+from edgewise.core.dispatch.events import Bind, Release
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import Simulation

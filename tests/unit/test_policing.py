@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgewise.core.policing import BURST, BURST_S, MOST_CLOSED, OVER, Bucket, Buckets
+from edgewise.core.dispatch.policing import BURST, BURST_S, MOST_CLOSED, OVER, Bucket, Buckets
 
 
 def refused(bucket, times_s):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.events import Bind
+from edgewise.core.dispatch.events import Bind
 from edgewise.errors import ScenarioError
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.work import Stream
@@ -61,9 +61,9 @@ def test_a_gateway_alone_decides_as_one_for_all_does():
 
 def test_gateways_that_bind_at_once_learn_of_each_other():
     """Streams of the load of a whole worker, from both sites in one instant, all want the same worker."""
-    worker = int(np.argmax(simulation_of(SCENARIO, policy, 0, streams=[]).world.tables.capacity_qps))
+    worker = int(np.argmax(simulation_of(SCENARIO, policy, 0, streams=[]).world.capacity_qps))
     run = simulation_of(SCENARIO, policy, 0, streams=[])
-    capacity_qps = float(run.world.tables.capacity_qps[worker])
+    capacity_qps = float(run.world.capacity_qps[worker])
     few = [stream(i, i % len(SITES), rate_qps=0.6 * capacity_qps) for i in range(2)]
     run = simulation_of(SCENARIO, policy, 0, streams=few)
     outcome = run.run()
@@ -78,7 +78,7 @@ def test_gateways_that_bind_at_once_learn_of_each_other():
 def test_news_of_the_others_takes_a_way_and_a_renewal():
     """Once it has heard, a gateway binds elsewhere at once, and nothing is refused."""
     run = simulation_of(SCENARIO, policy, 0, streams=[])
-    capacity_qps = float(run.world.tables.capacity_qps.max())
+    capacity_qps = float(run.world.capacity_qps.max())
     later = [stream(0, 0, rate_qps=0.6 * capacity_qps), stream(1, 1, rate_qps=0.6 * capacity_qps, open_s=5.0)]
     run = simulation_of(SCENARIO, policy, 0, streams=later)
     run.run()
@@ -97,7 +97,7 @@ def test_a_worker_that_starts_again_hears_what_it_had_granted():
 
 def check(run):
     """No worker has granted more than it has; what gateways know of their own is in what they reserve."""
-    for w, capacity_qps in enumerate(run.world.tables.capacity_qps):
+    for w, capacity_qps in enumerate(run.world.capacity_qps):
         assert run.granted_qps(w) <= capacity_qps * (1 + 1e-6)
     for core in run.cores:
         core.validate()

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from edgewise import policies
-from edgewise.core.feasibility import assess
-from edgewise.core.views import DispatchView, Items
+from edgewise.core.dispatch.policy import assess
+from edgewise.core.dispatch.views import DispatchView, Items
 from edgewise.testing import small_world, some_streams
 
 WORLD = small_world(workers=12)

@@ -7,7 +7,7 @@ import pytest
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.policy import ScorePolicy
+from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.errors import RunError
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.twin import Future, Twin

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from edgewise.errors import EdgewiseError, PolicyError
 
 T = TypeVar("T")
 Check = Callable[[T], str | None]  # what an answer breaks, or None
@@ -83,3 +85,18 @@ class Guard:
 
 def _checked(answer: T, check: Check[T] | None) -> tuple[T, str | None]:
     return answer, check(answer) if check is not None else None
+
+
+def begin(policy: Any, *given: Any) -> None:
+    """Reset a policy of any kind.
+
+    Raises:
+        PolicyError: whatever it raises, said as one line.
+    """
+    try:
+        policy.reset(*given)
+    except EdgewiseError:
+        raise
+    except Exception as error:  # foreign code
+        name = getattr(policy, "name", type(policy).__name__)
+        raise PolicyError(f"policy {name!r}: {type(error).__name__} when it begins: {error}") from error

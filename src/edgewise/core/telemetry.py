@@ -6,7 +6,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.events import Telemetry
+from edgewise.core.dispatch.events import Telemetry
 from edgewise.core.sojourns import LONGEST_S as LONGEST
 
 LONGEST_S = np.array(LONGEST)

@@ -17,6 +17,8 @@ from edgewise.model.catalog import Catalog
 from edgewise.model.topology import Topology, WayTable
 
 LAWS = ("normal", "exponential")  # of processing delays
+CAPACITY, ACCURACY, FIXED, PER_BYTE, LARGEST = range(5)  # rows of `World.real`
+TASK, CLUSTER, NODE = range(3)  # of `World.whole`
 
 
 class Links(NamedTuple):
@@ -28,24 +30,6 @@ class Links(NamedTuple):
     delay_s: Floats
     deviation_s: Floats
     bandwidth_bps: Floats
-
-
-class Tables(NamedTuple):
-    """A world as kernels read it: (W,) of the workers, (S,) of the sites.
-
-    largest_s is D_v at the worker's largest payload.
-    """
-
-    task: Ints
-    accuracy: Floats
-    capacity_qps: Floats
-    fixed_s: Floats
-    per_byte_s: Floats
-    largest_s: Floats
-    cluster: Ints
-    node: Ints
-    access_delay_s: Floats
-    uplink_bps: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +48,7 @@ class World:
         access_delay_s, uplink_bps: (S,).
         distribution: (W,) law of the delay, index into `LAWS`.
         batch_timeout_s: (W,) how long a free worker waits for a batch to fill.
-        tables: the same figures for kernels; never written to.
+        real, whole: (5, W) and (3, W) the same figures for kernels; LARGEST is D_v at the largest payload.
     """
 
     worker_names: tuple[str, ...]
@@ -92,14 +76,14 @@ class World:
     uplink_bps: Floats
     distribution: Ints
     batch_timeout_s: Floats
-    tables: Tables = field(init=False)
+    real: Floats = field(init=False)
+    whole: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        largest = self.fixed_s + self.per_byte_s * self.largest_bytes
-        columns = {name: getattr(self, name) for name in Tables._fields if name != "largest_s"}
-        # Kernels are compiled for arrays that may be written to: copies spare a second compilation.
-        tables = Tables(largest_s=largest, **{name: array.copy() for name, array in columns.items()})
-        object.__setattr__(self, "tables", tables)
+        largest_s = self.fixed_s + self.per_byte_s * self.largest_bytes
+        real = (self.capacity_qps, self.accuracy, self.fixed_s, self.per_byte_s, largest_s)
+        object.__setattr__(self, "real", _floats(real))
+        object.__setattr__(self, "whole", _ints((self.task, self.cluster, self.node)))
 
     @property
     def links(self) -> Links:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edgewise import policies
-from edgewise.core.policy import DispatchPolicy
+from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.errors import PolicyError
 from edgewise.learn.card import write_network
 from edgewise.learn.env import DispatchEnv, Observation, Reward

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats32
 from edgewise.config import load_scenario
-from edgewise.core.views import DispatchView
+from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.world import World
 from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.scenario import Scenario

@@ -25,11 +25,11 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.core.compiled import JIT, numba
+from edgewise.core.dispatch.views import frozen
+from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestration import new_view
-from edgewise.core.policy import begin
-from edgewise.core.views import frozen
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario

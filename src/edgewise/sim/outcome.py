@@ -8,10 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edgewise.core.choose import OPEN
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import Bind, Command, Refuse, Release
-from edgewise.core.views import REASONS, Violation
+from edgewise.core.dispatch.events import Bind, Command, Refuse, Release
+from edgewise.core.dispatch.state import OPEN
+from edgewise.core.dispatch.streams import DispatchCore
+from edgewise.core.dispatch.views import REASONS, Violation
 
 
 @dataclass(slots=True)

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.choose import CLOSE, OPEN, Batch
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import (
+from edgewise.core.dispatch.events import (
     Bind,
     Command,
     Event,
@@ -28,9 +26,11 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.policy import DispatchPolicy
+from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.state import CLOSE, OPEN, Batch, way_arrays
+from edgewise.core.dispatch.streams import DispatchCore
+from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
 from edgewise.core.telemetry import telemetry
-from edgewise.core.views import Bound, DispatchView, Items, Rows
 from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
@@ -97,7 +97,7 @@ class Simulation:
         self.truth = tables.stream_arrays(self.trace, scenario.decision_delay_s)
         self.workers = tables.worker_arrays(self.world)
         self._links = Links(*(array.copy() for array in self.world.links))
-        self.ways = tables.way_arrays(self.world, self._links)
+        self.ways = way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self._key = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -140,7 +140,7 @@ class Simulation:
         self._events = Batch(events.time_s[keep], events.kind[keep], events.row[keep])
         self.workers.servers.free_s[:] = backlog_s(view)[:, None]
         self._alive[:] = view.up
-        self.ways[:] = tables.way_arrays(self.world, view.links)
+        self.ways[:] = way_arrays(self.world, view.links)
         self._attach(np.arange(held), np.zeros(held))
 
     def finish(self) -> Outcome:
@@ -254,12 +254,12 @@ class Simulation:
         reached = self._alive[worker] & (delay_s < np.inf)
         # Where the core does not know yet that nothing is reached, queries are sent in vain.
         streams, now_s, worker = streams[reached], now_s[reached], worker[reached]
-        done = 0
-        while done < streams.size:
+        while streams.size:
             done = kernels.attach(
-                streams, done, now_s, worker, self.truth, self.workers, self.ways, self._key, self.tally
+                streams, now_s, worker, self.truth, self.workers, self.ways, self._key, self.tally
             )
-            if done < streams.size:
+            streams, now_s, worker = streams[done:], now_s[done:], worker[done:]
+            if streams.size:
                 self.workers = tables.with_more_room(self.workers)
 
     def _detach(self, i: int, now_s: float) -> None:
@@ -293,7 +293,7 @@ class Simulation:
         for array, figure in zip(links, figures, strict=True):
             if figure is not None:
                 array[site, cluster] = figure
-        self.ways[:] = tables.way_arrays(world, links)
+        self.ways[:] = way_arrays(world, links)
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
         bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == site))
         affected = bound[world.cluster[self.bound[bound]] == cluster]

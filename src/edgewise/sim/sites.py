@@ -11,13 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.core.choose import Batch
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import Command, Event, Refuse, ReservedElsewhere, StreamClosed, StreamOpened, Tick
-from edgewise.core.feasibility import share_of
+from edgewise.core.dispatch.events import (
+    Command,
+    Event,
+    Refuse,
+    ReservedElsewhere,
+    StreamClosed,
+    StreamOpened,
+    Tick,
+)
+from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.state import Batch
+from edgewise.core.dispatch.streams import DispatchCore
+from edgewise.core.dispatch.views import REASONS
 from edgewise.core.grants import Ask, Grants, Leases
-from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import REASONS
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
 from edgewise.sim.outcome import Outcome, Said
@@ -83,7 +90,7 @@ class SiteSimulation(Simulation):
         others = [DispatchCore(world, make(), seed, retry_refused=retry) for _ in world.site_names[1:]]
         self.cores, self.refusals = [self.core, *others], 0
         self._leases = [Leases(core.bindings) for core in self.cores]
-        self._grants = [Grants(float(capacity_qps)) for capacity_qps in world.tables.capacity_qps]
+        self._grants = [Grants(float(capacity_qps)) for capacity_qps in world.capacity_qps]
         self._loads: dict[tuple[int, int], float] = {}  # asked for often
         for k in range(1, int(scenario.duration_s / RENEW_S) + 1):
             self._push(k * RENEW_S, RENEW, None)
@@ -225,6 +232,6 @@ class SiteSimulation(Simulation):
     def _load_qps(self, stream_id: int, worker: int) -> float:
         if (stream_id, worker) not in self._loads:
             stream = self.trace[stream_id]
-            share_qps = share_of(self.world.tables, worker, stream.rate_qps, stream.size_bytes)
-            self._loads[stream_id, worker] = float(share_qps)
+            load_qps = self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
+            self._loads[stream_id, worker] = load_qps
         return self._loads[stream_id, worker]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import Bound, DispatchView, Rows
+from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.errors import RunError
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import RunInputs, Simulation

@@ -11,13 +11,21 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Floats
 from edgewise.core import keyed
-from edgewise.core.choose import CLOSE, OPEN, Batch
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import Bind, Measured, Refuse, Release, StreamClosed, StreamOpened, Telemetry, Tick
-from edgewise.core.feasibility import assess
+from edgewise.core.dispatch.events import (
+    Bind,
+    Measured,
+    Refuse,
+    Release,
+    StreamClosed,
+    StreamOpened,
+    Telemetry,
+    Tick,
+)
+from edgewise.core.dispatch.policy import DispatchPolicy, assess
+from edgewise.core.dispatch.state import CLOSE, OPEN, Batch
+from edgewise.core.dispatch.streams import DispatchCore
+from edgewise.core.dispatch.views import REASONS, Decisions, DispatchView, Items, Rows, Violation
 from edgewise.core.keyed import Key
-from edgewise.core.policy import DispatchPolicy
-from edgewise.core.views import REASONS, Decisions, DispatchView, Items, Rows, Violation
 from edgewise.core.world import World
 from edgewise.model.work import Stream
 from edgewise.testing.worlds import small_world, some_streams

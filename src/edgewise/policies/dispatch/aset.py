@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from edgewise.arrays import Floats32
+from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.keyed import Key
-from edgewise.core.views import DispatchView
 from edgewise.core.world import World
 from edgewise.policies import cards
 from edgewise.policies.cards import Card

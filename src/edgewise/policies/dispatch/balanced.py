@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Candidates, Item
+from edgewise.core.dispatch.policy import ScorePolicy
+from edgewise.core.dispatch.views import Candidates, Item
 from edgewise.policies.registry import policy
 
 

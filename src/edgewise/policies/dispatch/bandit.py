@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.keyed import Key
-from edgewise.core.views import DispatchView
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
 from edgewise.policies.registry import policy

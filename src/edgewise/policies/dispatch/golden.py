@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.arrays import Floats, Floats32
+from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.policies.dispatch.states import History, pooled_state
 

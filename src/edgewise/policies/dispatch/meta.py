@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgewise.core.dispatch.policy import ScorePolicy
+from edgewise.core.dispatch.views import Decisions, DispatchView, Items
 from edgewise.core.keyed import Key
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Decisions, DispatchView, Items
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.policies.registry import load

@@ -11,7 +11,8 @@ from collections import deque
 import numpy as np
 
 from edgewise.arrays import Floats, Floats32, Ints
-from edgewise.core.views import Bound, DispatchView
+from edgewise.core.dispatch.views import Bound, DispatchView
+from edgewise.core.world import LARGEST
 
 SECONDS = 25  # T: seconds of history in ASET's state
 DEADLINES_S = (0.06, 0.2)  # N_delta = 3 intervals of tolerated delay: frames, interaction, the rest
@@ -89,7 +90,7 @@ def pooled_state(view: DispatchView) -> Floats32:
     state = np.zeros((world.workers, POOLED), dtype=np.float32)
     state[:, 0] = world.accuracy / 100.0
     state[:, 1] = np.log10(np.maximum(capacity, 1e-3))
-    state[:, 2] = np.minimum(world.tables.largest_s / 0.01, 100.0)
+    state[:, 2] = np.minimum(world.real[LARGEST] / 0.01, 100.0)
     state[:, 3] = np.minimum(way[world.cluster] / 0.01, 100.0)
     state[:, 4] = view.load_qps / capacity
     state[:, 5] = view.throughput_qps / capacity

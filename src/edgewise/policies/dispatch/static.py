@@ -9,8 +9,8 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Candidates, Item
+from edgewise.core.dispatch.policy import ScorePolicy
+from edgewise.core.dispatch.views import Candidates, Item
 from edgewise.policies.registry import policy
 
 SMALL = 1e-3  # floor of loads (queries/s) and delays (s), so that an idle worker's weight stays finite

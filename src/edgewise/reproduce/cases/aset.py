@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
-from edgewise.core.views import DispatchView
+from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
 from edgewise.policies.cards import SHIPPED

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Candidates, DispatchView, Item
+from edgewise.core.dispatch.policy import ScorePolicy
+from edgewise.core.dispatch.views import Candidates, DispatchView, Item
 from edgewise.reproduce.charts import chart, whiskers
 from edgewise.reproduce.claims import measured, within
 from edgewise.reproduce.run import Run, reproduction

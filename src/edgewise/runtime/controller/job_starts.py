@@ -15,11 +15,10 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.core.defer import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
-from edgewise.core.guard import Guard
+from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger
 from edgewise.core.one_world import batched
-from edgewise.core.policy import begin
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node

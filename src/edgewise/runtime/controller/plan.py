@@ -15,8 +15,8 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.config import dump_scenario
+from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
-from edgewise.core.policy import begin
 from edgewise.core.world import World
 from edgewise.errors import PolicyError, RunError, ScenarioError
 from edgewise.model.catalog import Variant

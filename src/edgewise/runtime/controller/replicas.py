@@ -22,11 +22,10 @@ from edgewise import policies
 from edgewise.arrays import Ints
 from edgewise.config import load_scenario
 from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
-from edgewise.core.guard import Guard
+from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaPolicy, ReplicaView, new_view
-from edgewise.core.policy import begin
 from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of

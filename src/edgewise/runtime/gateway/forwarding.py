@@ -15,8 +15,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw
 
+from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.sojourns import DELAY_BINS, Sojourns
-from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgewise.core.views import REASONS, Violation
+from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
 from edgewise.runtime import http

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import (
+from edgewise.core.dispatch.events import (
     Bind,
     Command,
     Event,
@@ -29,12 +28,12 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.feasibility import share_of
-from edgewise.core.policing import BURST, Bucket, Buckets
-from edgewise.core.policy import DispatchPolicy
+from edgewise.core.dispatch.policing import BURST, Bucket, Buckets
+from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.streams import DispatchCore
+from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.sojourns import Sojourns
 from edgewise.core.telemetry import telemetry
-from edgewise.core.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
@@ -189,7 +188,7 @@ class Session:
     def share_qps(self, stream_id: int, worker: int) -> float:
         """Load that an open stream reserves on a worker."""
         stream = self.served[stream_id].stream
-        return float(share_of(self.world.tables, worker, stream.rate_qps, stream.size_bytes))
+        return self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
 
     def watch_with(self, policy: DispatchPolicy | None) -> None:
         """Let a second policy see the same events from now on; its commands are never carried out."""
@@ -248,7 +247,7 @@ class Session:
     def request_sent(self, worker: int, size_bytes: float) -> None:
         """A request of a service went to a worker, which serves streams, too."""
         self._in_flight[worker] += 1
-        self._requested[worker] += share_of(self.world.tables, worker, 1.0, float(size_bytes))
+        self._requested[worker] += self.core.share_qps(worker, 1.0, float(size_bytes))
 
     def request_done(self, worker: int, there_s: float | None) -> None:
         """It came back, and was so long with its worker; None where it was not answered."""
@@ -402,4 +401,4 @@ def rehearse(world: World, policy: DispatchPolicy) -> None:
     )  # fmt: skip
     for event in events:
         core.handle(event)
-    share_of(world.tables, 0, 1.0, 1.0)  # of requests, and of what gateways reserve
+    core.share_qps(0, 1.0, 1.0)  # of requests, and of what gateways reserve

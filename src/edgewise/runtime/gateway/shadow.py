@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Bools
-from edgewise.core.dispatch import DispatchCore
-from edgewise.core.events import Bind, Event, StreamOpened, WorkerChanged
+from edgewise.core.dispatch.events import Bind, Event, StreamOpened, WorkerChanged
+from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.guard import Caller
-from edgewise.core.policy import DispatchPolicy
 from edgewise.core.world import World
 from edgewise.model.work import Stream
 

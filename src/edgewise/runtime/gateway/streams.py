@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgewise.core.views import REASONS, Violation
+from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway import needs

@@ -6,7 +6,7 @@ It knows every query and every network delay that the run will draw, and relaxes
 2. no query waits: workers, the ledger and batches have room without end;
 3. every service is the fastest that its law can draw (normal noise is at least -6.75 deviations).
 
-Proof: an answered query was on a worker that `core.feasibility` allows on an idle world (load only
+Proof: an answered query was on a worker that `core.dispatch.state` allows on an idle world (load only
 takes workers away), and its delay was network there and back as drawn, plus access, transmission,
 waiting >= 0 and a service >= the fastest. If that sum is within the deadline, so is the bound's.
 """
@@ -19,9 +19,10 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import kernel
-from edgewise.core.feasibility import assess
+from edgewise.core.dispatch.policy import assess
+from edgewise.core.dispatch.state import way_arrays
+from edgewise.core.dispatch.views import DispatchView, Items
 from edgewise.core.keyed import LARGEST_NORMAL, normal_pair_of
-from edgewise.core.views import DispatchView, Items
 from edgewise.core.world import LAWS, World
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
@@ -44,7 +45,7 @@ def hindsight_bound(scenario: Scenario, seed: int, world: World | None = None) -
         return 1.0
     streams = tables.stream_arrays(trace, scenario.decision_delay_s)
     fastest = _fastest_s(world, Items.of(world, trace))
-    ways = tables.way_arrays(world, world.links)
+    ways = way_arrays(world, world.links)
     ok, total = _count(streams, fastest, ways, np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
     return ok / max(total, 1)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Floats
+from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.core.keyed import Key
-from edgewise.core.views import Bound, DispatchView, Rows
 from edgewise.sim.streams.rollout import EstimatedFuture
 
 PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute

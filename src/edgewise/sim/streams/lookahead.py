@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgewise.core.dispatch.views import DispatchView, Rows
 from edgewise.core.keyed import Key, Purpose
-from edgewise.core.views import DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
 from edgewise.sim.streams.habits import Habits

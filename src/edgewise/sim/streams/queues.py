@@ -15,6 +15,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.core.dispatch.state import Ways
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
 from edgewise.sim.streams.telemetry import count_answers
@@ -57,12 +58,8 @@ HELD = _records(
     stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64
 )  # a query in the batch being gathered
 
-# The way from a site to a cluster; delay_s is infinite when it is down. access_s: from the client.
-WAY = _records(delay_s=np.float64, deviation_s=np.float64, access_s=np.float64, bps=np.float64)
-
 # Arrays of the records above; one array is one cache line or two where fields used to be many.
 Streams = Any  # (N,) STREAM
-Ways = Any  # (S, C) WAY
 
 
 class Workers(NamedTuple):
@@ -302,7 +299,6 @@ def advance_all(
 @kernel(allocates=False)
 def attach(
     streams: Ints,
-    start: int,
     now_s: Floats,
     worker: Ints,
     s: Streams,
@@ -315,11 +311,10 @@ def attach(
 
     Args:
         streams, now_s, worker: (K,) which streams, from when on, and to where.
-        start: where to begin in `streams`.
     Returns:
         K, or the position of the first stream whose worker's heap is full.
     """
-    for k in range(start, streams.size):
+    for k in range(streams.size):
         i, w = streams[k], workers.each[worker[k]]
         if w.attached == workers.members.shape[1]:
             return k

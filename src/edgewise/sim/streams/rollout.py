@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core import choose
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Bound, DispatchView, Rows
-from edgewise.core.world import Links, World
+from edgewise.core.dispatch.policy import ScorePolicy, compiled
+from edgewise.core.dispatch.state import CLOSE, OPEN, Batch, State, Weights, play, state_of
+from edgewise.core.dispatch.views import Bound, DispatchView, Rows
+from edgewise.core.world import World
 from edgewise.errors import RunError
 from edgewise.sim.streams import queues as kernels
 from edgewise.sim.streams import tables
@@ -42,18 +42,16 @@ class Slice(NamedTuple):
 
 
 class Bindings(NamedTuple):
-    """What is bound on the way: the load ledger, (N,) workers and refusals, how many events were played."""
+    """What is bound on the way: a core's state, (N,) workers and refusals, how many events were played."""
 
-    load: choose.Load
+    state: State
     worker: Ints
     reason: NDArray[np.int8]
     played: int
 
     def copy(self) -> Bindings:
         """The same, to go another way from here."""
-        load = self.load
-        load = load._replace(load_qps=load.load_qps.copy(), streams=load.streams.copy(), up=load.up.copy())
-        return Bindings(load, self.worker.copy(), self.reason.copy(), self.played)
+        return Bindings(self.state.copy(), self.worker.copy(), self.reason.copy(), self.played)
 
 
 class Rollout:
@@ -74,20 +72,17 @@ class Rollout:
         if view.bound is None:
             raise RunError("rollout: the view lists no bound streams; use the view that `tick` gets")
         self._view, self._plan, self._slices = view, plan, slices
-        self._load = choose.load_of(view.world.tables, view, view.bound)
         self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        begun = state_of(view, view.bound.items, view.bound.worker)
+        self._state = begun._replace(measured_s=view.measured_s - view.now_s, seed=self._seed)
         count, held = plan.open_s.size, view.bound.worker.size
         self._worker = np.full(count, -1, dtype=np.int64)
         self._worker[:held] = view.bound.worker
         times = np.concatenate([plan.open_s[held:], plan.close_s])
-        kinds = np.repeat([choose.OPEN, choose.CLOSE], [count - held, count])
+        kinds = np.repeat([OPEN, CLOSE], [count - held, count])
         rows = np.concatenate([np.arange(held, count), np.arange(count)])
         order = np.lexsort((rows, kinds, times))
-        self._events = choose.Batch(times[order], kinds[order], rows[order])
-        self._links = Links(*(array.copy() for array in view.links))
-        self._ways = tables.way_arrays(view.world, view.links)
-        figures = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
-        self._measured = choose.Measured(*(array.copy() for array in figures))
+        self._events = Batch(times[order], kinds[order], rows[order])
 
     def success(self, policy: ScorePolicy) -> float:
         """Share of the queries of all slices that are answered in time if `policy` decides.
@@ -104,7 +99,7 @@ class Rollout:
 
     def begin(self) -> Bindings:
         """As the view has it; nothing of the plan has happened."""
-        return Bindings(self._load, self._worker, np.zeros(self._worker.size, dtype=np.int8), 0).copy()
+        return Bindings(self._state, self._worker, np.zeros(self._worker.size, dtype=np.int8), 0).copy()
 
     def play(self, at: Bindings, policy: ScorePolicy, until_s: float) -> Bindings:
         """Open and close streams up to a time as `policy` decides; `at` is used up.
@@ -112,15 +107,12 @@ class Rollout:
         Raises:
             RunError: numba cannot compile its score.
         """
-        score = choose.compiled(policy)
+        score = compiled(policy)
         if score is None:
             raise RunError(f"rollout: {policy.name!r} cannot be compiled, so it cannot be rolled forward")
-        view = self._view
         end = int(np.searchsorted(self._events.time_s, until_s, side="right"))
-        choose.play(
-            score, view.world.tables, self._links, at.load, self._measured, view.measured_s - view.now_s,
-            self._seed, _part(self._events, at.played, end), self._plan.rows, at.worker, at.reason,
-        )  # fmt: skip
+        batch, room = _part(self._events, at.played, end), Weights.of(at.state.up.size)
+        play(score, at.state, room, batch, self._plan.rows, at.worker, at.reason)
         return at._replace(played=end)
 
     def serve(self, piece: Slice, at: Bindings) -> tuple[float, float]:
@@ -136,10 +128,9 @@ class Rollout:
         streams = self._streams(piece, chosen)
         tally = tables.new_tally(piece.lasts_s, piece.at_s + piece.lasts_s + 1.0)
         from_s = np.full(chosen.size, piece.at_s)
-        kernels.attach(
-            np.arange(chosen.size), 0, from_s, where, streams, workers, self._ways, self._seed, tally
-        )
-        kernels.advance_all(np.inf, streams, workers, self._ways, self._seed, tally)
+        ways = self._state.ways
+        kernels.attach(np.arange(chosen.size), from_s, where, streams, workers, ways, self._seed, tally)
+        kernels.advance_all(np.inf, streams, workers, ways, self._seed, tally)
         ok, failed, rejected = tally.queries.sum(axis=1).tolist()
         return float(ok), float(ok + failed + rejected) + refused
 
@@ -162,5 +153,5 @@ def empty_view(world: World) -> DispatchView:
     return DispatchView(world, 0.0, 0, zeros, streams, up, zeros, zeros, zeros, zeros, 0.0, bound=bound)
 
 
-def _part(events: choose.Batch, start: int, end: int) -> choose.Batch:
-    return choose.Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])
+def _part(events: Batch, start: int, end: int) -> Batch:
+    return Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])

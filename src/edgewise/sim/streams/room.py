@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.policy import ScorePolicy
-from edgewise.core.views import Items, Rows
+from edgewise.core.dispatch.policy import ScorePolicy
+from edgewise.core.dispatch.views import Items, Rows
 from edgewise.core.world import World
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
+from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.sojourns import DELAY_BINS
-from edgewise.core.views import REASONS, Violation
-from edgewise.core.world import Links, World
+from edgewise.core.world import World
 from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WAY, WORKER, Streams, Tally, Ways, Workers
+from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WORKER, Streams, Tally, Workers
 
 ROOM = 16  # streams a worker's heap has room for at first
 
@@ -55,15 +55,6 @@ def worker_arrays(world: World) -> Workers:
 def with_more_room(workers: Workers) -> Workers:
     """The same workers, with heaps for twice as many streams."""
     return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
-
-
-def way_arrays(world: World, links: Links) -> Ways:
-    """(S, C) WAY records of a world whose links are as given."""
-    ways = _zeros(links.delay_s.shape, WAY)
-    ways.delay_s, ways.deviation_s = links.delay_s, links.deviation_s
-    ways.access_s = world.access_delay_s[:, None]
-    ways.bps = np.minimum(world.uplink_bps[:, None], links.bandwidth_bps)
-    return ways
 
 
 def new_tally(duration_s: float, window_s: float) -> Tally:

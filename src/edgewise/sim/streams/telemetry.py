@@ -11,9 +11,9 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.core.compiled import kernel
+from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.telemetry import LONGEST_S
-from edgewise.core.views import DispatchView
 
 if TYPE_CHECKING:
     from edgewise.sim.streams.queues import Streams, Workers

@@ -28,6 +28,13 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return copy
 
 
+def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """The same array, not to be written to by who gets it."""
+    shown = array.view()
+    shown.setflags(write=False)
+    return shown
+
+
 class Violation(IntEnum):
     """Constraints of a binding, in the order they are tested; the first violated is the reason."""
 

@@ -13,16 +13,14 @@ A stream is in one of three states:
 
 from __future__ import annotations
 
-from functools import singledispatchmethod
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
-from edgewise.core import choose
-from edgewise.core.choose import OPEN, Batch, Load
-from edgewise.core.events import (
+from edgewise.core.dispatch import state
+from edgewise.core.dispatch.events import (
     Bind,
     Command,
     Event,
@@ -36,13 +34,37 @@ from edgewise.core.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.feasibility import TOLERANCE, assess, share_of
-from edgewise.core.guard import Caller, Guard, at_once
-from edgewise.core.keyed import Key
-from edgewise.core.policy import DispatchPolicy, LeastImpedanceFallback, begin, broken
-from edgewise.core.views import (
+from edgewise.core.dispatch.policy import (
+    DispatchPolicy,
+    LeastImpedanceFallback,
+    assess,
+    best_of,
+    broken,
+    candidates,
+    compiled,
+    score_of,
+)
+from edgewise.core.dispatch.state import (
+    DELAY_MEAN,
+    DELAY_P95,
+    ELSEWHERE,
+    LOAD,
+    OPEN,
+    QUEUE,
+    STREAMS,
+    THROUGHPUT,
+    TOLERANCE,
+    Batch,
+    State,
+    Weights,
+    share_of,
+    way_arrays,
+    weigh,
+)  # fmt: skip
+from edgewise.core.dispatch.views import (
     REASONS,
     Bound,
+    Candidates,
     Decisions,
     DispatchView,
     Item,
@@ -50,8 +72,13 @@ from edgewise.core.views import (
     Rows,
     Violation,
     frozen,
+    read_only,
 )
+from edgewise.core.guard import Caller, Guard, at_once, begin
+from edgewise.core.keyed import Key
 from edgewise.core.world import Links, World
+
+NOBODY = -1
 
 
 class DispatchCore:
@@ -92,13 +119,11 @@ class DispatchCore:
         self._guard, self._suspended = Guard(asking), False
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
-        workers = world.workers
-        counts, up = np.zeros(workers, dtype=np.int64), np.ones(workers, dtype=np.bool_)
-        self._load = Load(np.zeros(workers), counts, up, np.zeros(workers))
-        self._measured = choose.Measured(*(np.zeros(workers) for _ in range(4)))
-        self._measured_s = -np.inf
-        self._links = Links(*(array.copy() for array in world.links))
-        self._shown_links = world.links
+        self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
+        zeros = np.zeros(world.workers)
+        streams, up = np.zeros(world.workers, dtype=np.int64), np.ones(world.workers, dtype=np.bool_)
+        view = DispatchView(world, 0.0, seed, zeros, streams, up, zeros, zeros, zeros, zeros, -np.inf)
+        self._take(State.of(view))
         self.use(policy)
 
     def use(self, policy: DispatchPolicy, asking: Caller | None = None) -> None:
@@ -108,7 +133,8 @@ class DispatchCore:
             PolicyError: it cannot begin; the former one stays.
         """
         begin(policy, self.world, Key(self.seed))
-        self.policy, self._score, self._suspended = policy, _score_of(policy), False
+        self.policy, self._suspended = policy, False
+        self._score = score_of(policy)
         self._guard.asking = asking or self._guard.asking
         self._fallback.reset(self.world, Key(self.seed))
 
@@ -123,22 +149,26 @@ class DispatchCore:
         Args:
             with_bound: list the bound streams too, as `tick` gets them.
         """
-        m = self._measured
+        x = self._state
         return DispatchView(
             world=self.world,
             now_s=self.now_s,
             seed=self.seed,
-            load_qps=frozen(self._load.load_qps),
-            streams=frozen(self._load.streams),
-            up=frozen(self._load.up),
-            queue=frozen(m.queue),
-            throughput_qps=frozen(m.throughput_qps),
-            delay_mean_s=frozen(m.delay_mean_s),
-            delay_p95_s=frozen(m.delay_p95_s),
-            measured_s=self._measured_s,
+            load_qps=frozen(x.real[LOAD]),
+            streams=frozen(x.whole[STREAMS]),
+            up=frozen(x.up),
+            queue=frozen(x.real[QUEUE]),
+            throughput_qps=frozen(x.real[THROUGHPUT]),
+            delay_mean_s=frozen(x.real[DELAY_MEAN]),
+            delay_p95_s=frozen(x.real[DELAY_P95]),
+            measured_s=x.measured_s,
             links=self._shown_links,
             bound=self._bound() if with_bound else None,
         )
+
+    def share_qps(self, worker: int, rate_qps: float, size_bytes: float) -> float:
+        """Normalised load of a rate on a worker, η ρ."""
+        return float(share_of(self._state.real, worker, rate_qps, size_bytes))
 
     def handle(self, event: Event) -> list[Command]:
         """Apply one event and return what is to be done.
@@ -147,7 +177,27 @@ class DispatchCore:
             ValueError: the event lies in the past, or names an unknown stream or worker.
         """
         self._reach(event.time_s)
-        return self._on(event)
+        match event:
+            case StreamOpened():
+                item = Items.of(self.world, (event.stream,)).rows[0]
+                self._open(item, event.worker)
+                return [self._answer(item.id)]
+            case StreamClosed():
+                return self._close(event.stream_id)
+            case Tick():
+                return self._ticked()
+            case WorkerChanged():
+                return self._worker_changed(event)
+            case ReservedElsewhere():
+                load, elsewhere = self._state.real[LOAD], self._state.real[ELSEWHERE]
+                load[event.worker] += event.load_qps - elsewhere[event.worker]
+                elsewhere[event.worker] = event.load_qps
+                return []
+            case LinkChanged():
+                return self._link_changed(event)
+            case Measured():
+                return self._heard(event)
+        raise ValueError(f"unknown event {event!r}")
 
     def play(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
         """Apply many openings and closings; the same as handling them one by one, but compiled.
@@ -175,26 +225,29 @@ class DispatchCore:
         Args:
             bound: the streams get ids 0 … N-1 in this order.
         """
-        self._load = choose.load_of(self.world.tables, view, bound)
-        measured = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
-        self._measured = choose.Measured(*(array.copy() for array in measured))
-        self._measured_s = view.measured_s - view.now_s
+        found = state.state_of(view, bound.items, bound.worker)
+        self._take(found._replace(measured_s=view.measured_s - view.now_s, seed=self._state.seed))
         self._links, self._shown_links = Links(*(array.copy() for array in view.links)), view.links
         for i, (worker, opened_s) in enumerate(zip(bound.worker.tolist(), bound.opened_s, strict=True)):
             item = bound.items.item(i)._replace(id=i)
             self._open_streams[i] = (item, 0, float(opened_s) - view.now_s)
             self.bindings[i] = worker
 
+    def _take(self, known: State) -> None:
+        """Have a state from now on, and room to weigh an item in it."""
+        found = self._weights = Weights.of(known.up.size)
+        real, streams, up, violation = map(
+            read_only, (known.real, known.whole[STREAMS], known.up, found.violation)
+        )
+        ledger, shown = (real[LOAD], streams, up), found._replace(violation=violation)
+        self._state, self._seen = known, candidates(self.world, ledger, shown, real[QUEUE:])[1:-1]
+
     def _compiled_until(self, batch: Batch) -> bool:
-        return self._score is not None and self._why_not(float(batch.time_s[-1])) is None
+        return compiled(self._score) is not None and self._why_not(float(batch.time_s[-1])) is None
 
     def _play_compiled(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> int:
         self._reach(float(batch.time_s[0]))
-        seed = np.uint64(self.seed & 0xFFFFFFFFFFFFFFFF)
-        played = choose.play(
-            self._score, self.world.tables, self._links, self._load, self._measured, self._measured_s,
-            seed, batch, rows, worker, reason,
-        )  # fmt: skip
+        played = state.play(compiled(self._score), self._state, self._weights, batch, rows, worker, reason)
         if played:
             self._reach(float(batch.time_s[played - 1]))
         self._book(batch, played, rows, worker, reason)
@@ -243,43 +296,20 @@ class DispatchCore:
             raise ValueError(f"event at {time_s} s lies before {self.now_s} s: time must not go back")
         self.now_s = time_s
 
-    @singledispatchmethod
-    def _on(self, event: Event) -> list[Command]:
-        raise ValueError(f"unknown event {event!r}")
-
-    @_on.register
-    def _opened(self, event: StreamOpened) -> list[Command]:
-        (item,) = Items.of(self.world, [event.stream])
-        self._open(item, event.worker)
-        return [self._answer(item.id)]
-
-    @_on.register
-    def _closed(self, event: StreamClosed) -> list[Command]:
-        return self._close(event.stream_id)
-
-    @_on.register
-    def _ticked(self, event: Tick) -> list[Command]:
+    def _ticked(self) -> list[Command]:
         self._suspended = False
         self._show("tick", with_bound=True)
-        self._score = _score_of(self.policy)
+        self._score = score_of(self.policy)
         if not self._retry:
             return []
         return [c for stream_id in list(self.refused) for c in self._again(stream_id) if isinstance(c, Bind)]
 
-    @_on.register
     def _worker_changed(self, event: WorkerChanged) -> list[Command]:
-        self._load.up[event.worker] = event.up
+        self._state.up[event.worker] = event.up
         if event.up:
             return []
         return self._move([stream for stream, worker in self.bindings.items() if worker == event.worker])
 
-    @_on.register
-    def _reserved_elsewhere(self, event: ReservedElsewhere) -> list[Command]:
-        self._load.load_qps[event.worker] += event.load_qps - self._load.elsewhere_qps[event.worker]
-        self._load.elsewhere_qps[event.worker] = event.load_qps
-        return []
-
-    @_on.register
     def _link_changed(self, event: LinkChanged) -> list[Command]:
         where = (event.site, event.cluster)
         for name in Links._fields:
@@ -287,6 +317,7 @@ class DispatchCore:
             if value is not None:
                 getattr(self._links, name)[where] = value
         self._shown_links = Links(*(frozen(array) for array in self._links))
+        self._state.ways[:] = way_arrays(self.world, self._links)
         if self._links.delay_s[where] < np.inf:
             return []
         lost = [
@@ -296,12 +327,10 @@ class DispatchCore:
         ]
         return self._move(lost)
 
-    @_on.register
-    def _measured_event(self, event: Measured) -> list[Command]:
+    def _heard(self, event: Measured) -> list[Command]:
         t = event.telemetry
-        columns = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
-        self._measured = choose.Measured(*(np.array(column, dtype=np.float64) for column in columns))
-        self._measured_s = t.measured_s
+        self._state.real[QUEUE:] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
+        self._state = self._state._replace(measured_s=float(t.measured_s))
         self._show("observe")
         return []
 
@@ -352,73 +381,83 @@ class DispatchCore:
         return commands + [c for stream in streams for c in self._again(stream)]
 
     def _place(self, item: Item) -> tuple[int, int]:
-        decisions = self._decide(Items((item,)))
-        worker = int(decisions.worker[0])
+        why = self._why_not(self.now_s)
+        if why is not None:
+            self._guard.blame(why)
+        worker, reason = self._asked(item) if why is None else self._instead(item)
         if worker < 0:
-            reason = int(decisions.reason[0]) if decisions.reason.size else 0
             self.refused[item.id] = REASONS[Violation(reason) or Violation.POLICY]
             return -1, reason or int(Violation.POLICY)
         return self._bind(item, worker)
 
-    def _decide(self, items: Items) -> Decisions:
-        """The policy's decisions, or the fallback's."""
-        view, guard, why = self.view(), self._guard, self._why_not(self.now_s)
-
-        def instead() -> Decisions:
-            return self._fallback.decide(view, items)
-
-        if why is not None:
-            guard.blame(why)
-            return instead()
-        found = guard.ask(
-            lambda: self.policy.decide(view, items), instead, lambda found: broken(view, items, found)
-        )
+    def _asked(self, item: Item) -> tuple[int, int]:
+        """The policy's decision, or the fallback's in its place."""
+        score, guard = self._score, self._guard
+        if score is None:
+            view, items = self.view(), Items((item,))
+            decisions = guard.ask(
+                lambda: self.policy.decide(view, items),
+                lambda: self._fallback.decide(view, items),
+                partial(broken, view, items),
+            )
+            found = _first(decisions)
+        elif reason := weigh(self._state, item, self._weights):
+            return NOBODY, reason
+        else:
+            seed, violation = self._state.seed, self._weights.violation
+            seen = Candidates(self.now_s, *self._seen, self.now_s - self._state.measured_s)
+            found = guard.ask(
+                lambda: (best_of(score, seen, item, seed, violation), 0), lambda: self._instead(item)
+            )
         self._suspended |= guard.late
         return found
+
+    def _instead(self, item: Item) -> tuple[int, int]:
+        """The fallback's decision."""
+        return _first(self._fallback.decide(self.view(), Items((item,))))
 
     def _why_not(self, now_s: float) -> str | None:
         """Why the policy is not asked at a time, if anything speaks against it."""
         if self._suspended:
             return "suspended until the next tick"
         max_age_s = getattr(self.policy, "max_age_s", None)
-        stale = max_age_s is not None and now_s - self._measured_s > max_age_s
+        stale = max_age_s is not None and now_s - self._state.measured_s > max_age_s
         return "stale view" if stale else None
 
     def _bind(self, item: Item, worker: int) -> tuple[int, int]:
         self.refused.pop(item.id, None)
         self.bindings[item.id] = worker
-        choose.bind(self.world.tables, self._load, worker, item)
+        state.bind(self._state, worker, item.rate_qps, item.size_bytes)
         return worker, int(Violation.NONE)
 
     def _unbind(self, stream_id: int) -> list[Command]:
         worker = self.bindings.pop(stream_id, None)
         if worker is None:
             return []
-        choose.release(self.world.tables, self._load, worker, self._item(stream_id))
+        item = self._item(stream_id)
+        state.release(self._state, worker, item.rate_qps, item.size_bytes)
         return [Release(stream_id, worker)]
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
-        load = np.zeros_like(self._load.load_qps)
-        streams = np.zeros_like(self._load.streams)
+        real = self._state.real
+        load = np.zeros_like(real[LOAD])
+        streams = np.zeros_like(self._state.whole[STREAMS])
         for stream_id, worker in self.bindings.items():
             item = self._item(stream_id)
-            load[worker] += share_of(self.world.tables, worker, item.rate_qps, item.size_bytes)
+            load[worker] += share_of(real, worker, item.rate_qps, item.size_bytes)
             streams[worker] += 1
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
             assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
-            assert self._load.up[worker], "bound to a worker that is down"
-        known = load + self._load.elsewhere_qps
-        assert np.allclose(known, self._load.load_qps), "load differs from the sum of the bindings"
-        assert (streams == self._load.streams).all(), "stream count differs from the bindings"
+            assert self._state.up[worker], "bound to a worker that is down"
+        known = load + real[ELSEWHERE]
+        assert np.allclose(known, real[LOAD]), "load differs from the sum of the bindings"
+        assert (streams == self._state.whole[STREAMS]).all(), "stream count differs from the bindings"
         assert (load <= self.world.capacity_qps * (1 + 2 * TOLERANCE)).all(), "a worker is over capacity"
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"
         assert self.bindings.keys() | self.refused.keys() == self._open_streams.keys(), "a stream was lost"
 
 
-def _score_of(policy: DispatchPolicy) -> Any | None:
-    """The compiled score that decides until the next tick, if there is one.
-
-    A meta-policy names the policy that decides for it in `current`.
-    """
-    return choose.compiled(getattr(policy, "current", policy))
+def _first(decisions: Decisions) -> tuple[int, int]:
+    """Worker, or -1, and the reason of a refusal, or 0."""
+    return int(decisions.worker[0]), int(decisions.reason[0]) if decisions.reason.size else 0

@@ -1,0 +1,212 @@
+"""The protocol of dispatch policies for streams, and the base of every score-based one.
+
+Policies read views and return decisions. They do no I/O and know no clock; randomness comes
+from the key handed to `reset` or from `view.draw`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numba.core.errors import NumbaWarning
+from numpy.typing import NDArray
+
+from edgewise.arrays import Floats
+from edgewise.core.compiled import JIT, PACKAGE, keep, numba
+from edgewise.core.dispatch import state
+from edgewise.core.dispatch.state import NO_NUMBER, Batch, State, Weights, weigh
+from edgewise.core.dispatch.views import (
+    Candidates,
+    Decisions,
+    DispatchView,
+    Item,
+    Items,
+    Rows,
+    Violation,
+    read_only,
+)
+from edgewise.core.held import held_type
+from edgewise.core.keyed import Key
+from edgewise.core.world import World
+
+
+class DispatchPolicy(Protocol):
+    """Streams → workers, in milliseconds; it may have `tick(view)`, called when a window begins."""
+
+    name: str
+
+    def reset(self, world: World, key: Key) -> None:
+        """Start anew on a world; all randomness comes from `key`."""
+
+    def decide(self, view: DispatchView, items: Items) -> Decisions:
+        """A worker for each item, or -1 with a reason."""
+
+
+class ScorePolicy:
+    """Base of policies that are one function: smallest score among the feasible workers wins.
+
+    Subclasses define `score(view, item)`. Ties are broken at random, keyed by run and item. A
+    score that reads only its arguments is compiled where numba can (`core.choose`); one that
+    uses `self` runs as it stands.
+    """
+
+    decision = "dispatch"
+    of = "streams"
+    name: str = ""
+
+    def reset(self, world: World, key: Key) -> None:
+        """Nothing to forget: a score depends on the view alone."""
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """(W,) cost of each worker for this item, smaller is better."""
+        raise NotImplementedError(f"{type(self).__name__} must define score(view, item)")
+
+    def decide(self, view: DispatchView, items: Items) -> Decisions:
+        """The feasible worker of smallest score for each item."""
+        worker = np.full(len(items), -1, dtype=np.int64)
+        reason = np.zeros(len(items), dtype=np.int8)
+        for i, item in enumerate(items):
+            seen, reason[i] = _weighed(view, item)
+            if reason[i] == Violation.NONE:
+                worker[i] = best_of(
+                    self, seen, item, np.uint64(view.seed & 0xFFFFFFFFFFFFFFFF), seen.violation
+                )
+        return Decisions(worker, reason)
+
+
+def best_of(
+    policy: ScorePolicy, view: Candidates, item: Item, seed: np.uint64, violation: NDArray[np.int8]
+) -> int:
+    """The worker of smallest score among those without a violation.
+
+    Raises:
+        ValueError: there is not one number for each worker.
+        Exception: whatever the score raises.
+    """
+    score = np.array(policy.score(view, item), dtype=np.float64)
+    if score.shape != violation.shape:
+        raise ValueError(
+            f"policy {policy.name!r}: score has shape {score.shape} for {violation.size} workers"
+        )
+    best = state.least(score, violation, seed, item.id)
+    if best == NO_NUMBER:
+        raise ValueError(f"policy {policy.name!r}: score is NaN for item {item.id}")
+    return best
+
+
+def assess(view: DispatchView, item: Item) -> Candidates:
+    """The view of one item: what `score(view, item)` reads."""
+    return _weighed(view, item)[0]
+
+
+def _weighed(view: DispatchView, item: Item) -> tuple[Candidates, int]:
+    """As `assess`, and why no worker can serve the item, or 0."""
+    found = Weights.of(view.world.workers)
+    why = weigh(State.of(view, item.site), item._replace(site=0), found)
+    told = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
+    seen = candidates(view.world, (view.load_qps, view.streams, view.up), found, told)
+    return seen._replace(now_s=view.now_s, age_s=view.age_s), why
+
+
+def candidates(world: World, ledger: Any, found: Weights, told: Any) -> Candidates:
+    """The view of an item that was weighed, but for its times.
+
+    Args:
+        ledger: (load_qps, streams, up). told: what telemetry said.
+    """
+    network, processing, impedance, share, draw = found.figures
+    static = (world.capacity_qps, world.accuracy, world.cluster, world.node)
+    weighed = (network, processing, impedance, share, found.violation, found.feasible, draw)
+    return Candidates._make((0.0, *ledger, *static, *weighed, *told, 0.0))
+
+
+class LeastImpedanceFallback(ScorePolicy):
+    """Decides when the policy cannot: least 2(d + 2σ) + D_v, which needs no measurement."""
+
+    name = "fallback"
+
+    def score(self, view: Candidates, item: Item) -> Floats:
+        """Impedance."""
+        return view.impedance_s
+
+
+def broken(view: DispatchView, items: Items, decisions: Decisions) -> str | None:
+    """What a policy's answer breaks, or None."""
+    if decisions.worker.shape != (len(items),):
+        return "wrong shape"
+    for item, worker in zip(items, decisions.worker, strict=True):
+        violation = assess(view, item).violation
+        if worker >= view.world.workers or (worker >= 0 and violation[worker] != Violation.NONE):
+            return "bound what is not feasible"
+        if worker < -1:
+            return "worker below -1"
+    return None
+
+
+def score_of(policy: Any) -> ScorePolicy | None:
+    """Whose score decides until the next tick, if one does: a meta-policy names it in `current`."""
+    named = getattr(policy, "current", policy)
+    own = isinstance(named, ScorePolicy) and getattr(named.decide, "__func__", None) is ScorePolicy.decide
+    return named if own else None
+
+
+def compiled(policy: object) -> Any | None:
+    """The policy's score as a compiled function, None when it has to run as plain Python.
+
+    It has to when `decide` is its own, or when numba cannot compile `score` for `self` being
+    None: a score that keeps state in `self` is Python's.
+    """
+    own = policy is not None and score_of(policy) is policy
+    return _compiled(cast(Any, type(policy))) if JIT and own else None
+
+
+@cache
+def _compiled(cls: Any) -> Any | None:
+    file = inspect.getsourcefile(cls.score) or ""
+    shipped = PACKAGE in Path(file).parents
+    score, reading = _prepared()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaWarning)
+            # Foreign code. An index out of bounds must raise, as it does in Python.
+            options: dict[str, Any] = {"boundscheck": True, "error_model": "numpy"}
+            compiler: Any = numba.njit(**options | {"no_cpython_wrapper": True})
+            if not shipped:
+                # A score that writes to its view must not compile, so that plain Python refuses it.
+                compiler(cls.score).compile(reading)
+            made = compiler(cls.score)
+            if shipped:
+                keep(made)
+            made.compile(score)
+            made.disable_compile()
+            return made
+    except Exception:  # numba raises many kinds; each only means: not compilable
+        return None
+
+
+@cache
+def _prepared() -> tuple[Any, Any]:
+    """Compile the one version of the loop, or load it; numba's types of a score, and of what it may read.
+
+    Signatures are spelled out because a first-class function cannot be inferred.
+    """
+    typeof: Any = numba.typeof
+    real, whole, codes = np.zeros(1), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int8)
+    item = Item(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
+    flags = np.zeros(1, dtype=np.bool_)
+    weighed = (real, real, real, real, codes, flags, real)
+    arrays = (real, whole, flags, real, real, whole, whole, *weighed, real, real, real, real)
+    seen, shown = (Candidates._make((0.0, *these, 0.0)) for these in (arrays, map(read_only, arrays)))
+    score = typeof(real)(numba.types.none, held_type(typeof(seen)), typeof(item))
+    ways: Any = np.zeros((1, 1), dtype=state.WAY).view(np.recarray)
+    world = State(np.zeros((11, 1)), np.zeros((4, 1), dtype=np.int64), flags, ways, 0.0, np.uint64(0))
+    given = (world, Weights.of(1), Batch(real, whole, whole), Rows.of([item]), whole, codes)
+    loop: Any = state.play
+    loop.compile(numba.int64(numba.types.FunctionType(score), *map(typeof, given)))
+    loop.disable_compile()
+    return score, (numba.types.none, held_type(typeof(shown)), typeof(item))

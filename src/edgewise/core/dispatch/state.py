@@ -1,0 +1,334 @@
+"""What the core of streams knows, in four arrays, and the rules of a binding as kernels on them.
+
+A kernel takes four arrays in about a microsecond, where twenty cost seven. `DispatchCore` calls the kernels
+one decision at a time, with the score in plain Python; `play` decides many in compiled code, where the score
+enters as a first-class function, so that one loop serves every policy. Both give the same answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.arrays import Bools, Floats, Ints
+from edgewise.core.compiled import kernel
+from edgewise.core.dispatch.views import Candidates, DispatchView, Item, Rows, Violation
+from edgewise.core.held import held
+from edgewise.core.keyed import Purpose, finalise_of, prefix_of, uniform_of, unit_of
+from edgewise.core.world import (
+    ACCURACY,
+    CAPACITY,
+    CLUSTER,
+    FIXED,
+    LARGEST,
+    NODE,
+    PER_BYTE,
+    TASK,
+    Links,
+    World,
+)
+
+TOLERANCE = 1e-9  # relative slack on capacity: a sum of shares may miss C_v by rounding
+POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
+NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL = (int(violation) for violation in list(Violation)[:6])
+NO_NUMBER, WRONG_SIZE, RAISED = -2, -3, -4  # what may be wrong with scores
+OPEN, CLOSE = 1, 0  # kinds of events that `play` takes
+LOAD, ELSEWHERE, QUEUE, THROUGHPUT, DELAY_MEAN, DELAY_P95 = range(5, 11)  # after the rows of a world
+STREAMS = 3
+NETWORK, PROCESSING, IMPEDANCE, SHARE, DRAW = range(5)  # rows of `Weights.figures`
+
+# The way from a site to a cluster; delay_s is infinite when it is down. access_s: from the client. bps: the
+# slower of the client's uplink and the link to the cluster.
+WAY = np.dtype([(name, np.float64) for name in ("delay_s", "deviation_s", "access_s", "bps")])
+Ways: TypeAlias = Any  # (S, C) WAY
+
+
+class State(NamedTuple):
+    """Kernels write to its arrays.
+
+    Attributes:
+        real: (11, W) the world's rows; LOAD is all that is reserved, of which ELSEWHERE was granted to other
+            cores; what telemetry said last.
+        whole: (4, W) the world's rows; STREAMS bound.
+        up: (W,)
+        ways: (S, C) WAY.
+        measured_s: when telemetry was; -inf when never.
+        seed: of draws and ties.
+    """
+
+    real: Floats
+    whole: Ints
+    up: Bools
+    ways: Ways
+    measured_s: float
+    seed: np.uint64
+
+    @classmethod
+    def of(cls, view: DispatchView, site: int | None = None) -> State:
+        """What a view shows; nothing is reserved elsewhere.
+
+        Args:
+            site: the ways of this one alone, as site 0; None: of all.
+        """
+        elsewhere = np.zeros_like(view.load_qps)
+        told = (
+            view.load_qps,
+            elsewhere,
+            view.queue,
+            view.throughput_qps,
+            view.delay_mean_s,
+            view.delay_p95_s,
+        )
+        here = slice(None) if site is None else slice(site, site + 1)
+        return cls(
+            np.concatenate([view.world.real, told]),
+            np.concatenate([view.world.whole, view.streams[None]]),
+            view.up.copy(),
+            way_arrays(view.world, view.links, here),
+            view.measured_s,
+            np.uint64(view.seed & 0xFFFFFFFFFFFFFFFF),
+        )
+
+    def copy(self) -> State:
+        """The same, to go another way from here."""
+        return self._replace(real=self.real.copy(), whole=self.whole.copy(), up=self.up.copy())
+
+
+class Weights(NamedTuple):
+    """What constraints and scores of one item need; `figures` (5, W), the others (W,), see `Candidates`."""
+
+    figures: Floats
+    violation: NDArray[np.int8]
+    feasible: Bools
+
+    @classmethod
+    def of(cls, workers: int) -> Weights:
+        """Room for `weigh` to fill."""
+        return cls(
+            np.empty((5, workers)), np.empty(workers, dtype=np.int8), np.empty(workers, dtype=np.bool_)
+        )
+
+
+class Batch(NamedTuple):
+    """Openings and closings in order of time, (E,) each; `row` points into `Rows`."""
+
+    time_s: Floats
+    kind: Ints
+    row: Ints
+
+
+def way_arrays(world: World, links: Links, sites: slice = slice(None)) -> Ways:
+    """(S, C) WAY of a world whose links are as given."""
+    ways: Any = np.zeros(links.delay_s[sites].shape, dtype=WAY).view(np.recarray)
+    ways.delay_s, ways.deviation_s = links.delay_s[sites], links.deviation_s[sites]
+    ways.access_s = world.access_delay_s[sites, None]
+    ways.bps = np.minimum(world.uplink_bps[sites, None], links.bandwidth_bps[sites])
+    return ways
+
+
+@kernel(allocates=False)
+def share_of(real: Floats, w: int, rate_qps: float, size_bytes: float) -> float:
+    """η ρ: a rate, normalised by the cost of its queries relative to the worker's largest input.
+
+    η = D_v(ζ) / D_v(ζ_max), at most 1                         (ASET, fractional load)
+    """
+    cost = real[FIXED, w] + real[PER_BYTE, w] * size_bytes
+    return float(rate_qps * min(cost / real[LARGEST, w], 1.0))
+
+
+@kernel(allocates=False)
+def bind(x: State, w: int, rate_qps: float, size_bytes: float) -> None:
+    """Book a stream on worker `w`."""
+    x.real[LOAD, w] += share_of(x.real, w, rate_qps, size_bytes)
+    x.whole[STREAMS, w] += 1
+
+
+@kernel(allocates=False)
+def release(x: State, w: int, rate_qps: float, size_bytes: float) -> None:
+    """Take a stream off worker `w`; one without streams of ours forgets rounding errors."""
+    x.whole[STREAMS, w] -= 1
+    x.real[LOAD, w] -= share_of(x.real, w, rate_qps, size_bytes)
+    if x.whole[STREAMS, w] == 0:
+        x.real[LOAD, w] = x.real[ELSEWHERE, w]
+
+
+@kernel(allocates=False)
+def weigh(x: State, item: Item, found: Weights) -> int:
+    """Figures of every worker for one item, with the first violated constraint of each.
+
+    Feasible: the task matches; A_m >= A; the worker is up and reachable;
+    2(δ + d + 2σ) + ζ/u + D_v(ζ) <= D; L_w + η ρ <= C_v.              (ASET, feasibility 1-4)
+
+    Returns:
+        0, or why the item cannot be served at all: the constraint that the best worker failed. Constraints
+        are ordered from what can never change to what changes every moment, so the largest code is the
+        nearest miss. No workers at all reads as "no worker implements the task".
+    """
+    key, count, served, nearest = prefix_of(x.seed, POLICY_DRAW, item.id), x.up.size, False, WRONG_TASK
+    network, processing, impedance = (
+        found.figures[NETWORK],
+        found.figures[PROCESSING],
+        found.figures[IMPEDANCE],
+    )
+    share, draw, load, capacity = found.figures[SHARE], found.figures[DRAW], x.real[LOAD], x.real[CAPACITY]
+    fixed, per_byte, largest, accuracy = x.real[FIXED], x.real[PER_BYTE], x.real[LARGEST], x.real[ACCURACY]
+    task, cluster, bits = x.whole[TASK], x.whole[CLUSTER], item.size_bytes * 8.0
+    # One loop for each column where it can be: the compiler turns those into vector instructions.
+    for w in range(count):
+        processing[w] = fixed[w] + per_byte[w] * item.size_bytes
+    for w in range(count):
+        share[w] = item.rate_qps * min(processing[w] / largest[w], 1.0)
+    for w in range(count):
+        draw[w] = unit_of(finalise_of(key, w))
+    for w in range(count):
+        way = x.ways[item.site, cluster[w]]
+        network[w] = way.delay_s + 2.0 * way.deviation_s
+        impedance[w] = 2.0 * network[w] + processing[w]
+        first = NONE  # tested last to first, so that the first violated one stays
+        if load[w] + share[w] > capacity[w] * (1.0 + TOLERANCE):
+            first = FULL
+        if 2.0 * way.access_s + bits / way.bps + impedance[w] > item.deadline_s:
+            first = LATE
+        if not x.up[w] or not network[w] < np.inf:
+            first = DOWN
+        if accuracy[w] < item.min_accuracy:
+            first = INACCURATE
+        if task[w] != item.task:
+            first = WRONG_TASK
+        found.violation[w] = first
+        found.feasible[w] = first == NONE
+        served = served or first == NONE
+        nearest = max(nearest, first)
+    return NONE if served else nearest
+
+
+@kernel(allocates=False)
+def least(scores: Floats, violation: NDArray[np.int8], seed: np.uint64, item: int) -> int:
+    """The feasible worker of smallest score, ties broken at random, keyed by run and item.
+
+    Returns:
+        A worker, -1 when none is feasible, `NO_NUMBER` when a feasible worker's score is NaN.
+    """
+    best, ties = -1, 0
+    for w in range(violation.size):
+        if violation[w] == NONE:
+            if np.isnan(scores[w]):
+                return NO_NUMBER
+            if best < 0 or scores[w] < scores[best]:
+                best, ties = w, 1
+            elif scores[w] == scores[best]:
+                ties += 1
+    if ties > 1:
+        skip = int(uniform_of(seed, TIE, item, 0) * ties)
+        for w in range(best, violation.size):
+            if violation[w] == NONE and scores[w] == scores[best]:
+                if skip == 0:
+                    return w
+                skip -= 1
+    return best
+
+
+@kernel
+def choose(score: Any, x: State, now_s: float, item: Item, found: Weights) -> tuple[int, int]:
+    """Decide one item: (worker, 0), (-1, reason), or (`NO_NUMBER` | `WRONG_SIZE` | `RAISED`, 0).
+
+    Args:
+        score: a compiled score, called as score(None, view, item).
+    """
+    why = weigh(x, item, found)
+    if why != NONE:
+        return -1, why
+    view = Candidates(
+        now_s,
+        x.real[LOAD],
+        x.whole[STREAMS],
+        x.up,
+        x.real[CAPACITY],
+        x.real[ACCURACY],
+        x.whole[CLUSTER],
+        x.whole[NODE],
+        found.figures[NETWORK],
+        found.figures[PROCESSING],
+        found.figures[IMPEDANCE],
+        found.figures[SHARE],
+        found.violation,
+        found.feasible,
+        found.figures[DRAW],
+        x.real[QUEUE],
+        x.real[THROUGHPUT],
+        x.real[DELAY_MEAN],
+        x.real[DELAY_P95],
+        now_s - x.measured_s,
+    )
+    scores = found.figures[DRAW]
+    try:
+        scores = score(None, held(view), item)
+    except Exception:  # foreign code; whatever it raises, plain Python will raise again and be caught
+        return RAISED, NONE
+    if scores.size != x.up.size:
+        return WRONG_SIZE, NONE
+    return least(scores, found.violation, x.seed, item.id), NONE
+
+
+@kernel
+def play(
+    score: Any, state: State, room: Weights, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]
+) -> int:
+    """Decide openings and book closings in order.
+
+    Args:
+        room: to weigh items in.
+        worker: (N,) where each row is or was bound last, -1 nowhere; written to.
+        reason: (N,) why a row was refused, 0 when it was not; written to.
+    Returns:
+        How many events were played; fewer than given when the next one's scores are wrong.
+    """
+    x, needs, found = held(state), held(rows), held(room)
+    for e in range(batch.row.size):
+        i = batch.row[e]
+        if batch.kind[e] == CLOSE:
+            if worker[i] >= 0:
+                release(x, worker[i], needs.rate_qps[i], needs.size_bytes[i])
+            continue
+        item = Item(
+            needs.id[i],
+            needs.site[i],
+            needs.task[i],
+            needs.rate_qps[i],
+            needs.size_bytes[i],
+            needs.deadline_s[i],
+            needs.min_accuracy[i],
+            needs.priority[i],
+        )
+        w, why = choose(score, x, batch.time_s[e], item, found)
+        if w < -1:
+            return e
+        worker[i] = w
+        reason[i] = why
+        if w >= 0:
+            bind(x, w, item.rate_qps, item.size_bytes)
+    return batch.row.size
+
+
+@kernel
+def _shares(real: Floats, worker: Ints, rate_qps: Floats, size_bytes: Floats) -> Floats:
+    """(N,) share of each stream on its worker."""
+    shares_qps = np.empty(worker.size)
+    for i in range(worker.size):
+        shares_qps[i] = share_of(real, worker[i], rate_qps[i], size_bytes[i])
+    return shares_qps
+
+
+def state_of(view: DispatchView, items: Rows, worker: Ints) -> State:
+    """What a view shows; what its bound streams do not explain is reserved elsewhere.
+
+    Args:
+        items, worker: (N,) the bound streams, and where.
+    """
+    state = State.of(view)
+    shares_qps = _shares(state.real, worker, items.rate_qps, items.size_bytes)
+    rest_qps = view.load_qps - np.bincount(worker, shares_qps, view.load_qps.size)
+    state.real[ELSEWHERE] = np.where(rest_qps > TOLERANCE * state.real[CAPACITY], rest_qps, 0.0)
+    return state
