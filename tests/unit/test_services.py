@@ -296,7 +296,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     assert grown[:, CAMERA].sum() > 1
     asyncio.run(replicas.step(11.5 * frame_s))
     assert (placed(replicas, services) == grown).all()
-    replicas._policy.policy.scale = lambda view: 1 / 0
+    replicas._policy.policy.decide = lambda view: 1 / 0
     store.put("replica_policy", "autoscaler")
 
     async def keep():
