@@ -169,9 +169,11 @@ def node_state(system: System, view: ReplicaView) -> Floats32:
 
 
 def changes_possible(system: System, view: ReplicaView) -> Bools:
-    """(W, N, 2S + 1) which l = -S … S would change something: a replica to remove, or memory to add one."""
+    """(W, N, 2S + 1) which l = -S … S would change something: a replica to remove, or room to add one."""
     alive = view.ready[:, 1:] + view.starting[:, 1:] > view.removing[:, 1:]
+    cores = np.maximum(view.free_cpu_cores[:, -system.nodes :, None], 0.0)
     fits = view.free_memory_bytes[:, -system.nodes :, None] >= system.service_memory_bytes
+    fits &= cores >= system.replica_cpu_cores
     none = np.ones((*alive.shape[:2], 1), dtype=bool)
     return np.concatenate([alive[:, :, ::-1], none, fits], axis=2)
 
