@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration, alive, needs, room
 from edgewise.policies.registry import policy
@@ -93,7 +93,7 @@ class Autoscaler(Orchestration):
         return commands
 
     def _node_for(self, view: ReplicaView, world: int, free: Floats, hosted: Ints, s: int) -> int:
-        """Fewest replicas of s, then image there, then largest free share of memory; -1 when none has room."""
+        """Fewest replicas of s, then image there, then largest free share; -1 when none has room."""
         total = self.system.memory_bytes[self.system.first_machine[1] :]
         nodes = np.flatnonzero((free >= needs(self.system)[s]).all(axis=1))
         if not nodes.size:

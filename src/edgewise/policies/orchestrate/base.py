@@ -6,7 +6,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.registry import policy
 
@@ -29,7 +29,7 @@ def alive(view: ReplicaView) -> Ints:
 
 
 def needs(system: System) -> Floats:
-    """(S, 2) cores and memory that a replica holds while it lives; no cores where each request holds its own."""
+    """(S, 2) cores and memory that a replica holds while it lives; no cores where requests hold their own."""
     return np.stack([system.replica_cpu_cores, system.service_memory_bytes], axis=1)
 
 

@@ -25,7 +25,7 @@ from edgewise.arrays import Floats
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration, alive, needs
 from edgewise.policies.registry import policy

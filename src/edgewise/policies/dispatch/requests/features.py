@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Floats32, Ints
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, fill_draws, fill_rows
 
