@@ -15,7 +15,7 @@ import numpy as np
 
 from edgewise import api, policies
 from edgewise.config import load_scenario
-from edgewise.core.orchestrate import RequestPolicy
+from edgewise.core.orchestration import RequestPolicy
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.network import network_of

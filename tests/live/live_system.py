@@ -104,7 +104,7 @@ class Running:
         self.gateway = Gateway(session, clients, ["dense", "dense"])
         front = await http.serve(with_admin(self.gateway), at_once=True)
         store = SteadyStore(self._folder / "state.sqlite")
-        store.put("policy", "closest")
+        store.set_policy("dispatch", "closest")
         controller = await http.serve(Controller(store, LocalBackend(self._folder)).handle)
         grpcs = [await grpc_server.serve_grpc(h) for h in (dense.handle, echo.handle, self.gateway.handle)]
         self.http = {"dense": servers[0].port, "echo": servers[1].port, "score": front.port,

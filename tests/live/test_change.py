@@ -139,19 +139,18 @@ def test_a_network_that_cannot_be_loaded_changes_nothing_and_says_so(system, tmp
 
 def test_a_gateway_that_cannot_begin_changes_nothing(system):
     before, gateways = pids(system, "worker"), pids(system, "gateway")
-    policy = system.store.get("policy")
+    policy = system.store.policy("dispatch")
 
     async def scenario():
         async with Asking(system):
-            prepare(
-                system.folder, changed(slower), gateways=2, emulation=Emulation(seed=1), policy="nonsense"
-            ).close()
+            given, emulation = {"dispatch": "nonsense"}, Emulation(seed=1)
+            prepare(system.folder, changed(slower), gateways=2, emulation=emulation, given=given).close()
             change, down = await until_changed(system)
             assert change.state == FAILED and "gateway-0" in change.why and "nonsense" in change.why
             assert not down
 
     go(scenario)
-    assert pids(system, "gateway") == gateways and system.store.get("policy") == policy
+    assert pids(system, "gateway") == gateways and system.store.policy("dispatch") == policy
     rows = system.store.processes("worker")
     assert all(r.process.settings["seed"] == 0 for r in rows)
     assert all(r.handle != before[r.process.name] for r in rows)  # there and back, each beside the other

@@ -258,6 +258,6 @@ def test_copies_are_kept_while_it_runs(tmp_path):
     found = Store.readable(copy_of(store.file))
     assert [opened.id for opened in found.open_streams("gateway-0")] == [number]
     assert oct(copy_of(store.file).stat().st_mode & 0o777) == "0o600"
-    assert json.loads(json.dumps(store.get("policy"))) == found.get("policy")
+    assert json.loads(json.dumps(store.get("policies"))) == found.get("policies")
     found.close()
     store.close()

@@ -251,8 +251,8 @@ def test_a_relative_state_and_a_job_of_another_folder(folder, monkeypatch, tmp_p
 
 def test_a_policy_of_a_file_is_found_from_everywhere(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    store = prepare(Path("live"), small_scenario(), policy="mine.py:Mine")
-    assert store.get("policy") == f"{tmp_path}/mine.py:Mine" and store.file.is_absolute()
+    store = prepare(Path("live"), small_scenario(), given={"dispatch": "mine.py:Mine"})
+    assert store.policy("dispatch") == f"{tmp_path}/mine.py:Mine" and store.file.is_absolute()
     store.close()
 
 
@@ -448,20 +448,19 @@ def test_where_a_policy_fails_fifo_starts_the_jobs_and_it_is_said(failing, jobs,
     job = jobs.book.submit(shell("echo"))
     until(jobs, lambda: state(jobs, job) == "done")
     assert state(jobs, future) == "waiting"
-    shown = told(jobs, "GET", "/v1/admin/job-policy")
-    assert shown["policy"] == name and fault in shown["fault"]
+    assert jobs.starts.name == name and fault in jobs.starts.fault
     assert [record.message for record in caplog.records].count("job policy failed, fifo decides") == 1
     jobs.use("sjf")
     second = jobs.book.submit(shell("echo", key="second"))
     until(jobs, lambda: state(jobs, second) == "done")
-    assert told(jobs, "GET", "/v1/admin/job-policy")["fault"] is None
+    assert not jobs.starts.fault
 
 
 def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decides(failing, jobs):
     with pytest.raises(PolicyError, match="'cannot-begin': ValueError when it begins: no file"):
         jobs.use("cannot-begin")
     assert jobs.starts.name == "tetris"
-    jobs.store.put("job_policy", "cannot-begin")
+    jobs.store.set_policy("defer", "cannot-begin")
     job_starts.warm("cannot-begin")
     again = LiveJobs(jobs.store, SLOT_S)
     assert "no file" in again.starts.fault
@@ -472,11 +471,11 @@ def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decide
 @pytest.mark.parametrize("name", ["osdec", "osdec-skip", "horizon"])
 def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     """Nine jobs of 2 cores in the 15 cores that are left: some wait for others, all of them run."""
-    assert told(jobs, "PUT", "/v1/admin/job-policy", {"policy": name})["policy"] == name
+    jobs.use(name)
+    assert jobs.starts.name == name
     submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
-    assert LiveJobs(jobs.store, SLOT_S).starts.name == name  # after a restart as well
     starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
     assert starts[-1] > starts[0]
 
@@ -516,12 +515,10 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
             told(jobs, "POST", "/v1/admin/jobs", stated | change)
     with pytest.raises(ProtocolError, match="no job '77'"):
         told(jobs, "GET", "/v1/admin/jobs/77/output")
-    with pytest.raises(ProtocolError, match="did you mean 'sjf'"):
-        told(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjff"})
-    assert told(jobs, "PUT", "/v1/admin/job-policy", {"policy": "sjf"})["policy"] == "sjf"
+    with pytest.raises(PolicyError, match="did you mean 'sjf'"):
+        jobs.use("sjff")
+    jobs.store.set_policy("defer", "sjf")
     assert LiveJobs(jobs.store).starts.name == "sjf"
-    with pytest.raises(PolicyError):
-        jobs.use("none")
     assert told(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
 
 

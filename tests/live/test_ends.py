@@ -142,7 +142,7 @@ def test_a_fault_of_ours_is_one_line_and_its_details_lie_beside(system):
 
 def test_a_fault_of_the_nursery_is_one_line(tmp_path):
     system = System(tmp_path, small_scenario(workers=2), gateways=1)
-    system.store.put("policy", 5)
+    system.store.put("policies", 5)
     with pytest.raises(RunError, match="nursery ended by a fault of edgewise, ") as found:
         Nursery(tmp_path).run()
     assert "\n" not in str(found.value)

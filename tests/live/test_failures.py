@@ -299,20 +299,20 @@ def test_open_streams_are_bounded(model):
 
 def test_policy_is_switched_while_running(model):
     async def scenario(system):
-        status, before = await system.get("/v1/admin/policy")
+        status, before = await system.get("/v1/admin/policies/dispatch")
         assert before["policy"] == "least-impedance" and "closest" in before["available"]
         opened = await system.open()
-        status, found = await system.get("/v1/admin/policy", "PUT", {"policy": "closest"})
+        status, found = await system.get("/v1/admin/policies/dispatch", "PUT", {"policy": "closest"})
         assert (status, found["policy"], found["state"]) == (202, "closest", "waiting")
         while found["state"] != "done":
             _, found = await system.get(f"/v1/admin/operations/{found['id']}")
-        assert (await system.get("/v1/admin/policy"))[1]["policy"] == "closest"
+        assert (await system.get("/v1/admin/policies/dispatch"))[1]["policy"] == "closest"
         assert (await system.get("/v1/admin/operations"))[1] == [found]
         assert (await system.infer({"edgewise-stream": str(opened["stream"])})).status == 200
         for body in ({"policy": "nonsense"}, {"policy": "/tmp/x.py:Evil"}, {"policy": 1}, [], "closest"):
-            status, answer = await system.get("/v1/admin/policy", "PUT", body)
+            status, answer = await system.get("/v1/admin/policies/dispatch", "PUT", body)
             assert status == 400 and "policy" in answer["error"]
-        assert (await system.get("/v1/admin/policy", "POST"))[0] == 405
+        assert (await system.get("/v1/admin/policies/dispatch", "POST"))[0] == 405
 
     go(model, scenario)
 

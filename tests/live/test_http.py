@@ -433,9 +433,9 @@ def test_tokens_guard_everything_but_health():
         assert await status("/v2/models/m", "wrong") == 401
         assert await status("/v2/models/m", "grün") == 401
         assert await status("/v2/models/m", "secret") == 200
-        assert await status("/v1/admin/policy", "secret") == 401
+        assert await status("/v1/admin/policies/dispatch", "secret") == 401
         assert await status("/v1/%61dmin/policy", "secret") == 401
-        assert await status("/v1/admin/policy", "boss") == 200
+        assert await status("/v1/admin/policies/dispatch", "boss") == 200
         await server.close()
 
     asyncio.run(go())

@@ -211,7 +211,7 @@ def test_a_request_at_a_stopped_replica_goes_elsewhere_and_waits_no_longer_than_
             answer = await client.request(*query(deadline_s=deadline_s), timeout_s=LONG_S)
             return answer, time.monotonic() - began_s
 
-        await system.get("/v1/request-policy", "PUT", {"policy": "greedy"})
+        await system.get("/v1/policies/requests", "PUT", {"policy": "greedy"})
         for number in numbers:
             os.kill(number, signal.SIGSTOP)
         (kept, _), (late, took_s) = await asyncio.gather(timed(60.0), timed(0.4))
@@ -238,7 +238,7 @@ def test_requests_and_streams_at_one_worker_are_booked_together(system):
         return answer.status, json.loads(answer.body)
 
     async def run():
-        await system.get("/v1/request-policy", "PUT", {"policy": "cloud-only"})
+        await system.get("/v1/policies/requests", "PUT", {"policy": "cloud-only"})
         async with Load(system, 6):  # about 25 requests/s, which is all it can take
 
             async def seen_by_both():
@@ -265,7 +265,7 @@ def test_requests_and_streams_at_one_worker_are_booked_together(system):
         client = system.gateway()
         await client.request("DELETE", f"/v1/streams/{answer['stream']}")
         client.close()
-        await system.get("/v1/request-policy", "PUT", {"policy": "greedy"})
+        await system.get("/v1/policies/requests", "PUT", {"policy": "greedy"})
 
     asyncio.run(run())
 
@@ -273,31 +273,32 @@ def test_requests_and_streams_at_one_worker_are_booked_together(system):
 def test_policies_are_switched_while_it_runs(system):
     async def run():
         client = system.gateway()
-        done = await system.switch("/v1/request-policy", "cloud-only")
+        done = await system.switch("/v1/policies/requests", "cloud-only")
         states = {row["gateway"]: row["state"] for row in done["gateways"]}
         assert (done["state"], states) == ("done", {"gateway-0": "done", "gateway-1": "done"})
         answers = [await request(client) for _ in range(3)]
         assert {each.headers["edgewise-worker"] for each in answers} == {"camera@cloud"}
         await system.kill("gateway-0")
         assert (await request(client)).headers["edgewise-worker"] == "camera@cloud"
-        assert (await system.switch("/v1/request-policy", "greedy"))["state"] == "done"
+        assert (await system.switch("/v1/policies/requests", "greedy"))["state"] == "done"
 
         async def near():
             return "cloud" not in (await request(client)).headers["edgewise-worker"]
 
         await until(near)
-        done = await system.switch("/v1/replica-policy", "none")
+        done = await system.switch("/v1/policies/orchestrate", "none")
         assert (done["state"], done["policy"]) == ("done", "none")
         await system.kill("controller")
-        assert (await system.get("/v1/replica-policy"))["policy"] == "none"
+        assert (await system.get("/v1/policies/orchestrate"))["policy"] == "none"
         rows = [r.process.name for r in system.store.processes("replica")]
         async with Load(system, 6):
             await asyncio.sleep(4 * FRAME_S)
         assert [r.process.name for r in system.store.processes("replica")] == rows
         assert (
-            "none of autoscaler" in (await system.get("/v1/replica-policy", "PUT", {"policy": "x"}))["error"]
+            "none of autoscaler"
+            in (await system.get("/v1/policies/orchestrate", "PUT", {"policy": "x"}))["error"]
         )
-        await system.switch("/v1/replica-policy", "autoscaler")
+        await system.switch("/v1/policies/orchestrate", "autoscaler")
         client.close()
 
     asyncio.run(run())
@@ -367,13 +368,14 @@ def test_the_command_line_shows_and_steers_it(system):
     assert "camera, plates, sorting" in say("load", "plate", code=2)
     assert "site-west" in say("load", "plates", "--site", "north", code=2)
     said = say("status")
-    assert "west-0" in said and "requests by" in said and "replicas by" in said
+    assert "west-0" in said and re.search(r"requests +\S+", said) and re.search(r"orchestrate +\S+", said)
     assert re.search(r"plates@\S+#0\s+ready", say("workers"))
-    assert "the controller" in say("policy", "set", "gsp-ss", "--of", "replicas")
-    assert "gateway-0, gateway-1" in say("policy", "set", "two-choices", "--of", "requests")
-    assert say("policy", "show", "--of", "replicas").startswith("gsp-ss, of autoscaler")
-    assert "streams, requests, replicas" in say("policy", "set", "x", "--of", "y", code=2)
-    say("policy", "set", "autoscaler", "--of", "replicas")
+    assert "the controller" in say("policy", "set", "orchestrate=gsp-ss")
+    assert "gateway-0, gateway-1" in say("policy", "set", "requests=two-choices")
+    shown = say("policy", "show", "orchestrate")
+    assert re.search(r"orchestrate +gsp-ss\s", shown) and "there are autoscaler" in shown
+    assert "there are dispatch, requests, orchestrate, defer" in say("policy", "set", "place=tp", code=2)
+    say("policy", "set", "orchestrate=autoscaler")
 
 
 def test_down_ends_everything(system):

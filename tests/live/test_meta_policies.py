@@ -33,7 +33,7 @@ class Client:
         return json.loads(answer.body)
 
     async def switch(self, name):
-        found = await self.ask("PUT", "/v1/admin/policy", {"policy": name})
+        found = await self.ask("PUT", "/v1/admin/policies/dispatch", {"policy": name})
         while found["state"] not in ("done", "failed"):
             await asyncio.sleep(0.02)
             found = await self.ask("GET", f"/v1/admin/operations/{found['id']}", {})

@@ -45,7 +45,9 @@ def with_full_gateway(folder, scenario):
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("path", ["/v1/streams", "/v1/workers", "/v1/gateways", "/v1/status", "/v1/shadow"])
+@pytest.mark.parametrize(
+    "path", ["/v1/streams", "/v1/workers", "/v1/gateways", "/v1/status", "/v1/shadows/dispatch"]
+)
 def test_what_a_gateway_refuses_to_say_is_left_out(tmp_path, path):
     async def scenario(controller):
         answer = await controller.handle(http.HttpRequest("GET", path, {}, b""))
@@ -57,16 +59,18 @@ def test_what_a_gateway_refuses_to_say_is_left_out(tmp_path, path):
 def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
     async def scenario(controller):
         controller.switching.patience_s = 0.3
-        answer = await controller.handle(http.HttpRequest("PUT", "/v1/policy", {}, b'{"policy": "closest"}'))
+        answer = await controller.handle(
+            http.HttpRequest("PUT", "/v1/policies/dispatch", {}, b'{"policy": "closest"}')
+        )
         assert answer.status == 202
         asked = http.HttpRequest("GET", answer.headers["location"], {}, b"")
         while (found := json.loads((await controller.handle(asked)).body))["state"] != "failed":
             assert found["state"] in ("waiting", "compiling", "switching")
             await asyncio.sleep(0.02)
         assert "gateway-0: no answer within 0.3 s" in found["error"]
-        assert "policy is least-impedance as before" in found["error"]
+        assert "least-impedance decides as before" in found["error"]
         assert [row["state"] for row in found["gateways"]] == ["failed"]
-        assert controller.store.get("policy") == "least-impedance"
+        assert controller.store.policy("dispatch") == "least-impedance"
 
     with_full_gateway(tmp_path, scenario)
 

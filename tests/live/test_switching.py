@@ -88,7 +88,7 @@ def cold(tmp_path_factory, scenario, **options):
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
-    made = cold(tmp_path_factory, small_scenario(workers=2), policy="closest", gateways=1)
+    made = cold(tmp_path_factory, small_scenario(workers=2), given={"dispatch": "closest"}, gateways=1)
     yield made
     made.stop()
 
@@ -119,11 +119,11 @@ def test_every_policy_is_switched_to_under_load_with_an_empty_cache(system):
         looked = look([gateway])
         async with Queries([gateway], *(lambda stream=s: infer(client, stream) for s in opened)) as queries:
             for name in [name for name in policies.names("dispatch") if not name.startswith("aset-")]:
-                done = await queries.switch(system, "/v1/policy", name)
+                done = await queries.switch(system, "/v1/policies/dispatch", name)
                 assert done["state"] == "done", done
                 assert [row["state"] for row in done["gateways"]] == ["done"]
-                shown = json.loads((await admin(system, "/v1/admin/policy")).body)
-                assert (await system.get("/v1/policy"))["policy"] == shown["policy"] == name
+                shown = json.loads((await admin(system, "/v1/admin/policies/dispatch")).body)
+                assert (await system.get("/v1/policies/dispatch"))["policy"] == shown["policy"] == name
         assert system.pid("gateway-0") == gateway
         client.close()
         queries.waited_as_before(looked)
@@ -133,14 +133,14 @@ def test_every_policy_is_switched_to_under_load_with_an_empty_cache(system):
 
 def test_a_gateway_that_starts_again_finds_the_kernels_of_the_policy_in_use(system):
     async def run():
-        assert (await system.switch("/v1/policy", "lookahead"))["state"] == "done"
+        assert (await system.switch("/v1/policies/dispatch", "lookahead"))["state"] == "done"
         there = kernels(system)
         assert there or not JIT
         await system.kill("gateway-0")
         client = system.gateway()
         for _ in range(3):
             assert (await open_stream(client, rate_qps=1))[0] == 201
-        assert (await system.switch("/v1/shadow", "aset"))["state"] == "done"
+        assert (await system.switch("/v1/shadows/dispatch", "aset"))["state"] == "done"
         assert kernels(system) == there
         client.close()
 
@@ -149,14 +149,14 @@ def test_a_gateway_that_starts_again_finds_the_kernels_of_the_policy_in_use(syst
 
 def test_a_controller_that_starts_again_goes_on_with_a_switch(system):
     async def run():
-        accepted = await system.get("/v1/policy", "PUT", {"policy": "bandit"})
+        accepted = await system.get("/v1/policies/dispatch", "PUT", {"policy": "bandit"})
         assert accepted["state"] in ("waiting", "compiling", "switching") and accepted["error"] is None
         await system.kill("controller")
         path = f"/v1/operations/{accepted['id']}"
         while (found := await system.get(path))["state"] != "done":
             assert found["state"] != "failed", found
             await asyncio.sleep(0.02)
-        assert (await system.get("/v1/policy"))["policy"] == "bandit"
+        assert (await system.get("/v1/policies/dispatch"))["policy"] == "bandit"
         assert "no operation" in (await system.get("/v1/operations/0"))["error"]
 
     asyncio.run(run())
@@ -164,7 +164,9 @@ def test_a_controller_that_starts_again_goes_on_with_a_switch(system):
 
 def test_the_command_line_waits_or_says_where_to_ask(system):
     folder = ("--state", str(system.folder))
-    assert "closest in gateway-0" in edgewise("policy", "set", "closest", *folder, folder=system.folder)
+    assert "dispatch: closest in gateway-0" in edgewise(
+        "policy", "set", "closest", *folder, folder=system.folder
+    )
     said = edgewise("policy", "set", "cheaper", "--no-wait", *folder, folder=system.folder)
     assert "policy progress" in said
     until_s = time.monotonic() + 60
@@ -182,13 +184,16 @@ def test_policies_of_services_are_switched_to_under_load_with_an_empty_cache(ser
         looked = look(numbers)
         async with Queries(numbers, *(lambda c=c: request(c) for c in clients)) as queries:
             for path, names in (
-                ("/v1/request-policy", policies.names("dispatch", "requests", live=True)),
-                ("/v1/replica-policy", policies.names("orchestrate", live=True)),
+                ("/v1/policies/requests", policies.names("dispatch", "requests", live=True)),
+                ("/v1/policies/orchestrate", policies.names("orchestrate", live=True)),
             ):
                 for name in names:
                     before = (await services.get(path))["policy"]
                     done = await queries.switch(services, path, name)
-                    fits = (path, name) != ("/v1/replica-policy", "kais-scarce")  # it knows other services
+                    fits = (path, name) != (
+                        "/v1/policies/orchestrate",
+                        "kais-scarce",
+                    )  # it knows other services
                     assert done["state"] == ("done" if fits else "failed"), done
                     assert (await services.get(path))["policy"] == (name if fits else before)
                     assert fits or "knows 30 services" in done["error"]

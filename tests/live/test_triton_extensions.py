@@ -106,7 +106,7 @@ def test_compressed_requests_and_answers(running, model, there, back):
 
 @pytest.mark.parametrize("model", ["dense", "score", "controller"])
 def test_bombs_and_broken_codings_are_refused(running, model):
-    path = "/v1/policy" if model == "controller" else f"/v2/models/{model}/infer"
+    path = "/v1/policies/dispatch" if model == "controller" else f"/v2/models/{model}/infer"
     method, whole = "PUT" if model == "controller" else "POST", gzip.compress(b"{}")
     bomb = gzip.compress(bytes(MAX_BODY_BYTES + 1))
     assert len(bomb) < 100_000

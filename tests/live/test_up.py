@@ -144,8 +144,8 @@ def test_what_was_closed_long_ago_is_forgotten_while_the_system_runs(up):
 
 def test_commands_steer_the_system(up):
     folder, url = up
-    assert "closest in gateway-0" in edgewise("policy", "set", "closest", folder=folder)
-    assert "policy closest" in edgewise("status", folder=folder)
+    assert "dispatch: closest in gateway-0" in edgewise("policy", "set", "closest", folder=folder)
+    assert re.search(r"dispatch +closest\s", edgewise("status", folder=folder))
     message = edgewise("policy", "set", "nonsense", folder=folder, code=2)
     assert "nonsense" in message and "least-impedance" in message
     assert "near-node" in edgewise("workers", folder=folder)
@@ -160,14 +160,14 @@ def test_commands_steer_the_system(up):
 
 CHANGES = (
     ("POST /v1/down", b""),
-    ("PUT /v1/policy", b'{"policy": "closest"}'),
-    ("PUT /v1/shadow", b'{"policy": "closest"}'),
+    ("PUT /v1/policies/dispatch", b'{"policy": "closest"}'),
+    ("PUT /v1/shadows/dispatch", b'{"policy": "closest"}'),
     ("PUT /v1/workers/echo-cpu@near-node", b'{"wanted": false}'),
-    ("PUT /v1/request-policy", b'{"policy": "closest"}'),
-    ("PUT /v1/replica-policy", b'{"policy": "closest"}'),
+    ("PUT /v1/policies/requests", b'{"policy": "closest"}'),
+    ("PUT /v1/policies/orchestrate", b'{"policy": "closest"}'),
     ("POST /v1/admin/jobs", b'{"key": "x", "command": ["id"], "folder": "/", "duration_s": 1}'),
     ("DELETE /v1/admin/jobs/1", b""),
-    ("PUT /v1/admin/job-policy", b'{"policy": "sjf"}'),
+    ("PUT /v1/policies/defer", b'{"policy": "sjf"}'),
 )
 FORM = "content-type: application/x-www-form-urlencoded"
 
@@ -242,12 +242,16 @@ def test_up_again_changes_the_running_system(up):
     assert "token" in message and "edgewise down" in message
     (folder / "mine.py").write_text(MINE)
     again = "up", "small.yaml", "--port", "0", "--seed", "1"
-    said = edgewise(*again, "--policy", "mine.py:Mine", folder=folder, code=2)
-    assert "mine.py:Mine" in said and "edgewise down" in said
+    (folder / "broken.py").write_text(MINE.replace("class Mine", "1 / 0\n\n\nclass Mine"))
+    said = edgewise(*again, "--policy", "broken.py:Mine", folder=folder, code=2)
+    assert "ZeroDivisionError" in said
     with closing(Store(folder / DEFAULT / DATABASE)) as store:  # before anything was changed
         assert {running.process.settings["seed"] for running in store.processes()} == {0}
         assert not any(running.outdated for running in store.processes())
-    assert "up after" in edgewise(*again, folder=folder)
+    assert "up after" in edgewise(*again, "--policy", "mine.py:Mine", "--policy", "defer=sjf", folder=folder)
+    shown = edgewise("policy", "show", folder=folder)
+    assert re.search(rf"dispatch +{folder}/mine.py:Mine\s", shown) and re.search(r"defer +sjf\s", shown)
+    assert "closest" in edgewise("policy", "set", "closest", folder=folder)
 
     def replaced():
         said = edgewise("status", folder=folder)
@@ -285,6 +289,10 @@ def test_help_has_an_example(command):
 
 
 def test_openapi_of_each_interface(tmp_path):
-    for which, path in (("gateway", "/v1/streams"), ("worker", "/v2"), ("controller", "/v1/shadow")):
+    for which, path in (
+        ("gateway", "/v1/streams"),
+        ("worker", "/v2"),
+        ("controller", "/v1/shadows/{decision}"),
+    ):
         assert path in json.loads(edgewise("openapi", which, folder=tmp_path))["paths"]
     assert "controller" in edgewise("openapi", "x", folder=tmp_path, code=2)

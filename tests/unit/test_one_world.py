@@ -6,13 +6,13 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.defer import view_of
-from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime.compiling import JOBS, REPLICAS, REQUESTS, try_out
+from edgewise.runtime.compiling import try_out
 from edgewise.runtime.controller.job_starts import begun, start
 from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
@@ -21,7 +21,7 @@ from edgewise.workloads.services import simulated_services
 MINE = '''
 import numpy as np
 
-from edgewise.core.orchestrate import AddReplica, hosts
+from edgewise.core.orchestration import AddReplica, hosts
 
 class Turns:
     """Stations in turn: what it decides depends on how often it was asked."""
@@ -86,7 +86,7 @@ def test_worlds_of_a_batch_go_as_they_do_alone(mine):
 def test_it_decides_live_for_requests_replicas_and_jobs(mine):
     scenario = load_scenario("kais-live")
     services, world = services_of(scenario), World.build(scenario.catalog, scenario.topology)
-    for wanted in ((REQUESTS, mine("Turns")), (REPLICAS, mine("Adds")), (JOBS, mine("All"))):
+    for wanted in (("requests", mine("Turns")), ("orchestrate", mine("Adds")), ("defer", mine("All"))):
         try_out(wanted, world, services)
     made = Dispatching(services, 0, policies.load("dispatch", mine("Turns"), "requests"), 0, lambda: 0.0)
     for replica in made.replicas.values():

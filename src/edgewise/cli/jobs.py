@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise.cli.live import DEFAULT, Folder, _call, print_fault
+from edgewise.cli.live import DEFAULT, Folder, _call
 from edgewise.errors import EdgewiseError
 
 out = Console(width=None if sys.stdout.isatty() else 160)
@@ -90,17 +90,6 @@ def cancel(number: Annotated[int, typer.Argument(help="Of the job.")], folder: F
     """End a job that runs, or never start it."""
     found = _call(folder, "DELETE", f"/v1/admin/jobs/{number}")
     out.print(f"job {number} {found['state']}" + (", ending" if found["ended_s"] is None else ""))
-
-
-@job_app.command("policy", epilog="Example: edgewise job policy sjf")
-def policy(
-    name: Annotated[str, typer.Argument(help="The policy to use from now on.")] = "", folder: Folder = DEFAULT
-) -> None:
-    """Say which policy decides when jobs start, or switch it."""
-    path = "/v1/admin/job-policy"
-    found = _call(folder, "PUT", path, {"policy": name}) if name else _call(folder, "GET", path)
-    out.print(f"{found['policy']}, of {', '.join(found['available'])}")
-    print_fault("jobs", found)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

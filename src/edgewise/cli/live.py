@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from edgewise import api
+from edgewise import api, policies
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
 from edgewise.cli.following import follow
@@ -21,7 +22,16 @@ from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
 from edgewise.cli.running import show_pipelines
-from edgewise.cli.verbs import JsonOption, OutOption, SetOption, command, listing, show
+from edgewise.cli.verbs import (
+    JsonOption,
+    OutOption,
+    PolicyOption,
+    SetOption,
+    by_decision,
+    command,
+    listing,
+    show,
+)
 from edgewise.cli.verbs import load as load_changed
 from edgewise.cli.waiting import (
     FAILED,
@@ -54,7 +64,7 @@ COMPILING = "compiling kernels, for the first time on this machine: up to half a
 def up(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")],
     folder: Folder = DEFAULT,
-    policy: Annotated[str, typer.Option(help="Name of a policy.")] = "least-impedance",
+    policy: PolicyOption = None,
     models: Annotated[Path | None, typer.Option(help="Folder with VARIANT.onnx or MODEL.onnx files.")] = None,
     gateways: Annotated[
         int | None, typer.Option(help="How many; one for each site by default.", min=1)
@@ -79,14 +89,13 @@ def up(
 
     Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
     """
-    from edgewise import policies
-
     plan, nursery = _import("controller.plan"), _import("controller.nursery")
-    policies.load("dispatch", policy)
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = load_changed(scenario, changes)
     note(not_run(loaded.spec, LIVE, "edgewise up"))
+    given = deciding(loaded, by_decision(policy))
+    wanted = plan.deciding(loaded, given)
     if restore:
         restore_state(folder)
     where = _import("serving").Listen(
@@ -94,13 +103,11 @@ def up(
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     again = nursery.is_running(folder)
-    if again:
-        if where.token != token_of(folder):
-            raise RunError("token: cannot change while the system runs; edgewise down, then up")
-        plan.check_switch(folder, policy)
-    _import("compiling").needed_by(loaded, [policy], partial(err.print, COMPILING))
+    if again and where.token != token_of(folder):
+        raise RunError("token: cannot change while the system runs; edgewise down, then up")
+    _import("compiling").needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
     store = plan.prepare(
-        folder, loaded, policy=None if again else policy, models=models, gateways=gateways,
+        folder, loaded, given=None if again else given, models=models, gateways=gateways,
         emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp,
     )  # fmt: skip
     rows = store.processes()
@@ -121,7 +128,9 @@ def up(
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
         wait_until_changed(folder)
-        _use(folder, loaded, policy)
+        stated = ("requests", "orchestrate") if loaded.spec.services is not None else ()
+        for decision in dict.fromkeys((*stated, *given)):  # the others stay as they are
+            switch(folder, "policies", decision, wanted[decision])
     else:
         out.print("starting: networks are loaded")
         waiting = Waiting(folder)
@@ -129,17 +138,30 @@ def up(
         waiting.check()
 
 
-def _use(folder: Path, scenario: Scenario, policy: str) -> None:
-    """Switch the policies of the system that runs."""
-    wanted = {"/v1/policy": policy}
-    if (services := scenario.spec.services) is not None:
-        wanted |= {"/v1/request-policy": services.dispatch, "/v1/replica-policy": services.orchestrate}
-    is_file = _import("controller.plan").is_file  # these came with the change, or are in use already
-    for path, name in wanted.items():
-        if is_file(name):
-            continue
-        accepted = _call(folder, "PUT", path, {"policy": name})
-        follow(lambda where: _call(folder, "GET", where), accepted, err)
+def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, str]:
+    """Policies by decision of a live system, of `policies.RUNNING`.
+
+    Where a scenario has services and no streams, dispatch is that of requests.
+
+    Args:
+        given: by decision; by None for the first decision of the scenario's work.
+    Raises:
+        EdgewiseError: one decision is given twice.
+    """
+    first = "dispatch" if "streams" in scenario.spec.holds else "requests"
+    found: dict[str, str] = {}
+    for each, name in given.items():
+        decision = first if each in (None, "dispatch") else str(each)
+        if decision in found:
+            raise EdgewiseError(f"--policy {each}={name}: {decision} is given twice")
+        found[decision] = policies.located(name)
+    return found
+
+
+def switch(folder: Path, what: str, decision: str, name: str, wait: bool = True) -> Any:
+    """Have a policy or a shadow switched in the system that runs, and wait for it; the operation."""
+    accepted = _call(folder, "PUT", f"/v1/{what}/{decision}", {"policy": name})
+    return follow(lambda where: _call(folder, "GET", where), accepted, err) if wait else accepted
 
 
 @app.command(epilog="Example: edgewise token > operator.token")
@@ -187,25 +209,24 @@ def status(folder: Folder = DEFAULT) -> None:
             )
     if found["orchestration"] is not None:
         out.print(services_table(found["orchestration"]))
-        by = found["orchestration"]
-        out.print(f"requests by {by['dispatch']}, replicas by {by['orchestrate']}")
     change = found["change"]
     if change["state"] != "done":
         said = {"undoing": "is being undone", "failed": "was undone"}.get(change["state"], "is under way")
         out.print(escape(f"the latest change {said} {change['why']}".rstrip()), soft_wrap=True)
     if found["store"]:
         out.print(escape(found["store"]), soft_wrap=True)
-    shadow = f", {found['shadow']} in shadow" if found["shadow"] else ""
-    out.print(f"policy {found['policy']}{shadow}; {found['streams_open']} streams open")
-    print_fault("jobs", found["jobs"])
-    print_fault("replicas", found["orchestration"] or {})
-    print_fault("requests", {"fault": (found["orchestration"] or {}).get("dispatch_fault")})
+    out.print(f"{found['streams_open']} streams open")
+    show_policies(found["policies"])
 
 
-def print_fault(what: str, found: dict[str, Any]) -> None:
-    """Say why the policy of jobs, replicas or requests does not decide, where it does not."""
-    if found.get("fault"):
-        out.print(f"policy of {what} failed: {found['fault']}", markup=False, style="red", soft_wrap=True)
+def show_policies(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Say who decides and who watches, and why a policy does not decide, where it does not."""
+    shown = ((row["decision"], row["policy"], row["shadow"] or "") for row in rows)
+    show_table(("decision", "policy", "in shadow"), shown)
+    for row in rows:
+        if row["fault"]:
+            why = f"policy of {row['decision']} failed: {row['fault']}"
+            out.print(why, markup=False, style="red", soft_wrap=True)
 
 
 @app.command(epilog="Example: edgewise streams")
@@ -301,7 +322,7 @@ def replay(
         records.check_place(target or Path("runs") / "any")
         result = api.replay(source, names, seed, command=command())
         return show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
-    policy = _call(folder, "GET", "/v1/status")["policy"]
+    policy = _call(folder, "GET", "/v1/policies/dispatch")["policy"]
     seen, busy = _import("clients.recording").play(folder, source, seed)
     totals = {name: sum(getattr(s, name) for s in seen) for name in ("ok", "failed", "rejected")}
     row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}

@@ -1,21 +1,24 @@
-"""`edgewise policy` and `edgewise shadow`: switch what decides in the live system, and say how far it is."""
+"""`edgewise policy` and `edgewise shadow`: switch who decides in the live system, and say how far it is."""
 
 from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.following import follow
-from edgewise.cli.live import DEFAULT, Folder, _call
-from edgewise.cli.output import err, out, show
-from edgewise.errors import EdgewiseError
+from edgewise import config
+from edgewise.cli.live import DEFAULT, Folder, _call, deciding, show_policies, switch
+from edgewise.cli.output import out, show
+from edgewise.cli.verbs import parted
 
 app = typer.Typer(rich_markup_mode="rich")
 policy_app = typer.Typer(
-    no_args_is_help=True, help="The policy of all gateways.", epilog="Example: edgewise policy set closest"
+    no_args_is_help=True,
+    help="Who decides in the live system.",
+    epilog="Example: edgewise policy set closest",
 )
 shadow_app = typer.Typer(
     no_args_is_help=True,
@@ -25,34 +28,41 @@ shadow_app = typer.Typer(
 app.add_typer(policy_app, name="policy")
 app.add_typer(shadow_app, name="shadow")
 
-PolicyOf = Annotated[str, typer.Option("--of", help="What it decides about: streams, requests or replicas.")]
+Named = Annotated[
+    str,
+    typer.Argument(
+        help="[DECISION=]NAME; decisions are dispatch, requests, orchestrate and defer, and a NAME alone is "
+        "for the first that the scenario knows. A name may also be file.py:Class or the path of a card."
+    ),
+]
 Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is done; edgewise policy progress asks later.")
 ]
 
 
-@policy_app.command("set", epilog="Example: edgewise policy set closest")
-def set_policy(
-    name: Annotated[str, typer.Argument(help="A registered policy.")],
-    of: PolicyOf = "streams",
-    wait: Wait = True,
-    folder: Folder = DEFAULT,
-) -> None:
-    """Switch a policy; streams, requests and replicas stay where they are.
+@policy_app.command("set", epilog="Example: edgewise policy set defer=sjf")
+def set_policy(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> None:
+    """Switch a policy; streams, requests, replicas and jobs stay where they are.
 
     Where it fails at one gateway, all go back to the policy before, and the exit status is 2.
     """
-    found = _switched(folder, _path(of), name, wait)
+    decision, name, found = _switched(folder, "policies", given, wait)
     if wait:
-        gateways = ", ".join(row["gateway"] for row in found["gateways"]) or "no gateway yet"
-        out.print(f"policy {name} in {'the controller' if of == 'replicas' else gateways}")
+        gateways = ", ".join(row["gateway"] for row in found["gateways"]) or "the controller"
+        out.print(f"{decision}: {name} in {gateways}", markup=False, soft_wrap=True)
 
 
-@policy_app.command("show", epilog="Example: edgewise policy show --of replicas")
-def show_policy(of: PolicyOf = "streams", folder: Folder = DEFAULT) -> None:
-    """Say which policy is in use, and which there are."""
-    found = _call(folder, "GET", _path(of))
-    out.print(f"{found['policy']}, of {', '.join(found['available'])}")
+@policy_app.command("show", epilog="Example: edgewise policy show orchestrate")
+def show_policy(
+    decision: Annotated[str | None, typer.Argument(help="Of which to list the names, too.")] = None,
+    folder: Folder = DEFAULT,
+) -> None:
+    """Say who decides, and for one decision which policies there are."""
+    if decision is None:
+        return show_policies(_call(folder, "GET", "/v1/policies"))
+    found = _call(folder, "GET", f"/v1/policies/{decision}")
+    show_policies([found])
+    out.print(f"there are {', '.join(found['available'])}")
 
 
 @policy_app.command("progress", epilog="Example: edgewise policy progress")
@@ -61,27 +71,26 @@ def progress(folder: Folder = DEFAULT) -> None:
     rows = []
     for row in _call(folder, "GET", "/v1/operations"):
         steps = ", ".join(f"{step['gateway']} {step['state']}" for step in row["gateways"])
-        since, to = f"{time.time() - row['since_s']:.0f} s", row["policy"] or "none"
-        rows.append((row["id"], row["what"], to, row["state"], since, steps, row["error"] or ""))
+        since, of = f"{time.time() - row['since_s']:.0f} s", f"{row['what']} {row['decision']}"
+        rows.append((row["id"], of, row["policy"] or "none", row["state"], since, steps, row["error"] or ""))
     show(("switch", "of", "to", "state", "since", "gateways", "error"), rows)
 
 
 @shadow_app.command("set", epilog="Example: edgewise shadow set closest")
-def set_shadow(
-    name: Annotated[str, typer.Argument(help='A registered policy; "" ends it.')],
-    wait: Wait = True,
-    folder: Folder = DEFAULT,
-) -> None:
-    """Let a second policy see the same events; what it would do is logged and counted."""
-    _switched(folder, "/v1/shadow", name, wait)
+def set_shadow(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> None:
+    """Let a second policy see the same events; what it would do is logged and counted. DECISION= ends it."""
+    decision, name, _ = _switched(folder, "shadows", given, wait)
     if wait:
-        out.print(f"{name or 'no policy'} in shadow")
+        out.print(f"{decision}: {name or 'no policy'} in shadow", markup=False, soft_wrap=True)
 
 
 @shadow_app.command("report", epilog="Example: edgewise shadow report")
-def report_shadow(folder: Folder = DEFAULT) -> None:
+def report_shadow(
+    decision: Annotated[str, typer.Argument(help="Which the shadow watches.")] = "dispatch",
+    folder: Folder = DEFAULT,
+) -> None:
     """Say what the shadow would have done."""
-    found = _call(folder, "GET", "/v1/shadow")
+    found = _call(folder, "GET", f"/v1/shadows/{decision}")
     if not any(row["answer"].get("policy", True) for row in found):
         out.print("no policy in shadow; set one with edgewise shadow set P")
         return
@@ -90,17 +99,12 @@ def report_shadow(folder: Folder = DEFAULT) -> None:
         show((row["gateway"], ""), ((name.replace("_", " "), value) for name, value in answer.items()))
 
 
-def _path(of: str) -> str:
-    paths = {"streams": "/v1/policy", "requests": "/v1/request-policy", "replicas": "/v1/replica-policy"}
-    if of not in paths:
-        raise EdgewiseError(f"--of: {of!r} is none of {', '.join(paths)}")
-    return paths[of]
-
-
-def _switched(folder: Any, path: str, name: str, wait: bool) -> Any:
-    """Ask for a switch, and wait for it or say that it was accepted; the operation."""
-    accepted = _call(folder, "PUT", path, {"policy": name})
+def _switched(folder: Path, what: str, given: str, wait: bool) -> tuple[str, str, Any]:
+    """Ask for a switch, and wait for it or say that it was accepted; decision, name, operation."""
+    decision, name = parted(given)
+    _call(folder, "GET", "/v1/policies")  # where nothing runs, that is what to say
+    ((kind, located),) = deciding(config.load_scenario(folder / "scenario.yaml"), {decision: name}).items()
+    found = switch(folder, what, kind, located, wait)
     if not wait:
-        out.print(f"switch {accepted['id']} is accepted; edgewise policy progress says how far it is")
-        return accepted
-    return follow(lambda where: _call(folder, "GET", where), accepted, err)
+        out.print(f"switch {found['id']} is accepted; edgewise policy progress says how far it is")
+    return kind, located, found

@@ -31,6 +31,7 @@ from edgewise.report.figures import new_axes, png
 from edgewise.runtime import http
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
+from edgewise.runtime.controller.job_starts import POLICY
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask, operator, store_of
@@ -201,7 +202,8 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
         EdgewiseError: the networks are not installed, or the system does not start.
     """
     # Before anything is measured: a kernel that is compiled meanwhile would be blamed on a policy.
-    needed_by(world.scenario(1.0, seconds), POLICIES, lambda: out.print(COMPILING))
+    wanted = [*(("dispatch", name) for name in POLICIES), ("defer", POLICY)]
+    needed_by(world.scenario(1.0, seconds), wanted, lambda: out.print(COMPILING))
     costs = world.measure()
     unscaled = world.streams(seconds, seed)
     factor = world.scale(unscaled, costs)
@@ -257,7 +259,7 @@ async def _switch(admin: http.Client, name: str) -> None:
     Raises:
         RunError: it failed.
     """
-    answer = await ask(admin, "PUT", "/v1/policy", body=f'{{"policy": "{name}"}}'.encode())
+    answer = await ask(admin, "PUT", "/v1/policies/dispatch", body=f'{{"policy": "{name}"}}'.encode())
     path = answer.headers["location"]
     while (found := json.loads((await ask(admin, "GET", path)).body))["state"] != "done":
         if found["state"] == "failed":

@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,13 @@ METHODS: dict[Kind, tuple[str, ...]] = {
     ("orchestrate", None): ("reset", "decide"),
     ("defer", None): ("reset", "decide"),
 }
+RUNNING: Mapping[str, Kind] = {
+    "dispatch": ("dispatch", STREAMS),
+    "requests": ("dispatch", REQUESTS),
+    "orchestrate": ("orchestrate", None),
+    "defer": ("defer", None),
+}
+"""Who decides in a system that is up, by the name that its store, its commands and its REST interface use."""
 _known: dict[Kind, dict[str, type]] = {kind: {} for kind in METHODS}
 _offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in METHODS}
 
@@ -113,12 +120,12 @@ def load(decision: str, name: str, of: str | None = None, live: bool = False) ->
     card = Path(name) if name.endswith(".json") else cards.shipped(*kind).get(name)
     if card is not None and name not in _known[kind]:
         return cards.load(*kind, card)
-    make = _from_file(name) if ".py:" in name or name.endswith(".py") else _by_name(kind, name)
+    make = _from_file(name) if is_file(name) else _by_name(kind, name)
     try:
         made = make()
     except PolicyError:
         raise
-    except Exception as error:  # foreign code
+    except (Exception, SystemExit) as error:  # foreign code
         raise PolicyError(f"policy {name!r}: {type(error).__name__} when created: {error}") from error
     cls = type(made)
     if not getattr(made, "name", "") or (".py:" in name and "name" not in vars(cls)):
@@ -132,6 +139,16 @@ def load(decision: str, name: str, of: str | None = None, live: bool = False) ->
         have = ", ".join(names(decision, of, live=True))
         raise PolicyError(f"policy {name!r} runs in simulation only; live: {have}")
     return made
+
+
+def is_file(name: str) -> bool:
+    """Whether a policy is named by its file: `path/to/file.py:Class`, or the path of a card."""
+    return ".py:" in name or name.endswith((".py", ".json"))
+
+
+def located(name: str) -> str:
+    """A policy's name; that of a file from / on, for whoever loads it may be elsewhere."""
+    return str(Path(name).absolute()) if is_file(name) else name
 
 
 def _declared(name: str, cls: type) -> Kind:
@@ -217,7 +234,7 @@ def _from_file(name: str) -> type:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # foreign code
         raise PolicyError(f"policy {name!r}: {type(error).__name__} in {path}: {error}") from error
     classes = [key for key, value in vars(module).items() if isinstance(value, type)]
     if cls_name not in classes:

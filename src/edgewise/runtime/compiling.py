@@ -14,7 +14,7 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -29,7 +29,7 @@ from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import new_view
+from edgewise.core.orchestration import new_view
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
@@ -38,9 +38,8 @@ from edgewise.runtime.controller import job_starts
 from edgewise.runtime.gateway import dispatching, session
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
-STREAMS, REQUESTS, REPLICAS, JOBS = "streams", "requests", "replicas", "jobs"
-Wanted = tuple[str, str]  # what a policy decides about, one of the above, and its name
-KINDS = {"policy": STREAMS, "shadow": STREAMS, "request-policy": REQUESTS, "replica-policy": REPLICAS}
+LONGEST_S = 300.0  # that a child may take: a policy that never answers keeps others from being switched
+Wanted = tuple[str, str]  # a decision, of `policies.RUNNING`, and the name of a policy
 
 
 def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
@@ -52,23 +51,31 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         PolicyError: it cannot be loaded, or does not fit the services.
     """
     kind, name = wanted
-    if kind == STREAMS:
-        session.rehearse(world, policies.load("dispatch", name))
-    elif kind == JOBS:
+    policy = _loaded(kind, name)
+    if kind == "dispatch":
+        session.rehearse(world, policy)
+    elif kind == "defer":
+        job_starts.begun(name, 1.0)
         job_starts.warm(name)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
-    elif kind == REQUESTS:
-        dispatching.rehearse(services, policies.load("dispatch", name, "requests", live=True))
+    elif kind == "requests":
+        dispatching.rehearse(services, policy)
     else:
-        policy = batched(policies.load("orchestrate", name, live=True))
+        policy = batched(policy)
         begin(policy, services.system, Key(0))
         policy.decide(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
 
 
+def _loaded(kind: str, name: str) -> Any:
+    """A policy of a running system by its name."""
+    decision, of = policies.RUNNING[kind]
+    return policies.load(decision, name, of, live=True)
+
+
 def missing(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Policies whose kernels the cache on disk lacks."""
-    return [each for each in wanted if JIT and not _mark(each).is_file()]
+    """Policies whose kernels the cache on disk lacks, and those of files, which may have changed."""
+    return [each for each in wanted if policies.is_file(each[1]) or (JIT and not _mark(each).is_file())]
 
 
 class _Exact(pickle.Pickler):
@@ -100,28 +107,26 @@ async def compiled(
         stdin=PIPE, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
     )  # fmt: skip
     try:
-        _, said = await child.communicate(asked.getvalue())
-    except asyncio.CancelledError:
-        child.kill()
-        raise
+        async with asyncio.timeout(LONGEST_S):
+            _, said = await child.communicate(asked.getvalue())
+    except TimeoutError:
+        raise PolicyError(f"{lacking[-1][1]}: was tried out for {LONGEST_S:g} s without an end") from None
+    finally:
+        if child.returncode is None:
+            child.kill()
     if child.returncode:
         lines = said.decode(errors="replace").strip().splitlines()
         raise PolicyError(lines[-1] if lines else f"their compiler ended with status {child.returncode}")
 
 
-def needed_by(scenario: Scenario, used: Sequence[str], told: Callable[[], None]) -> None:
+def needed_by(scenario: Scenario, wanted: Iterable[Wanted], told: Callable[[], None]) -> None:
     """Have the cache hold what a live system of a scenario needs; `told` is called before that takes long.
 
-    Args:
-        used: policies of streams.
     Raises:
         PolicyError: a policy cannot be used.
     """
-    services = services_of(scenario)
-    wanted = [*((STREAMS, name) for name in used), (JOBS, job_starts.POLICY)]
-    if services is not None:
-        wanted += [(REQUESTS, services.spec.dispatch), (REPLICAS, services.spec.orchestrate)]
-    asyncio.run(compiled(wanted, World.build(scenario.catalog, scenario.topology), services, told))
+    world, services = World.build(scenario.catalog, scenario.topology), services_of(scenario)
+    asyncio.run(compiled(list(wanted), world, services, told))
 
 
 def _mark(wanted: Wanted) -> Path:

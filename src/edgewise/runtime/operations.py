@@ -53,7 +53,8 @@ class Operation(Step):
 
     Attributes:
         id: unique in its process, and over restarts of a controller.
-        what: "policy", "shadow", "request-policy" or "replica-policy".
+        what: "policies" or "shadows".
+        decision: of `policies.RUNNING`.
         policy: which is to be used.
         accepted_s: Unix time.
         gateways: how far each gateway is; empty at a gateway itself.
@@ -61,6 +62,7 @@ class Operation(Step):
 
     id: int = 0
     what: str = ""
+    decision: str = ""
     policy: str = ""
     accepted_s: float = field(default_factory=time.time)
     gateways: dict[str, Step] = field(default_factory=dict)
@@ -72,9 +74,13 @@ class Operation(Step):
             for name, step in self.gateways.items()
         ]
         return {
-            "id": self.id, "what": self.what, "policy": self.policy, "state": self.state,
-            "since_s": self.since_s, "accepted_s": self.accepted_s, "error": self.error, "gateways": steps,
+            "id": self.id, "what": self.what, "decision": self.decision, "policy": self.policy,
+            "state": self.state, "since_s": self.since_s, "accepted_s": self.accepted_s, "error": self.error,
+            "gateways": steps,
         }  # fmt: skip
+
+
+Work = Callable[[Operation], Awaitable[None]]
 
 
 class Operations:
@@ -95,7 +101,7 @@ class Operations:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(
-        self, what: str, policy: str, work: Callable[[Operation], Awaitable[None]], number: int | None = None
+        self, what: str, decision: str, policy: str, work: Work, number: int | None = None
     ) -> Operation:
         """Accept an operation; `work` runs when those before it have ended.
 
@@ -107,7 +113,9 @@ class Operations:
         if len(self._tasks) > MOST_WAITING:
             raise ProtocolError(f"{MOST_WAITING} switches wait; let them end first", status=429)
         self._last_id = max(self._last_id + 1, number or 0)
-        made = Operation(id=self._last_id if number is None else number, what=what, policy=policy)
+        made = Operation(
+            id=self._last_id if number is None else number, what=what, decision=decision, policy=policy
+        )
         self._kept[made.id] = made
         if len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
@@ -116,8 +124,8 @@ class Operations:
         task.add_done_callback(self._tasks.discard)
         return made
 
-    async def _run(self, operation: Operation, work: Callable[[Operation], Awaitable[None]]) -> None:
-        more = {"of": operation.what, "policy": operation.policy, "operation": operation.id}
+    async def _run(self, operation: Operation, work: Work) -> None:
+        more = {"of": operation.decision, "policy": operation.policy, "operation": operation.id}
         async with self._turn:
             try:
                 await work(operation)

@@ -28,7 +28,8 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime import http
 from edgewise.runtime.backends import place_file
-from edgewise.runtime.compiling import REQUESTS, STREAMS, try_out
+from edgewise.runtime.compiling import try_out
+from edgewise.runtime.controller import job_starts
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
@@ -42,7 +43,7 @@ from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import Process, Store, from_fields
+from edgewise.runtime.store import SHADOWS, Process, Store, from_fields
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.emulation import SlowModel, Ways
@@ -66,17 +67,17 @@ def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
     return scenario, World.build(scenario.catalog, scenario.topology)
 
 
-def warm(folder: Path, policy: str) -> None:
+def warm(folder: Path) -> None:
     """Load and compile what workers and gateways need, so that forks of this process start at once."""
     scenario, world = world_of(folder)
     services = services_of(scenario)
-    try_out((STREAMS, policy), world, services)
     for draw in (normal_of, normal_pair_of):
         draw(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
+    for decision in ("dispatch", *(["requests"] if services is not None else [])):
+        try_out((decision, store.policy(decision)), world, services)
+    job_starts.warm(store.policy("defer"))
     wanted = [row.process.settings.get("split") for row in store.processes()]
-    if services is not None:
-        try_out((REQUESTS, store.get("request_policy")), world, services)
     store.close()  # SQLite must not be carried over a fork
     split.warm(list(dict.fromkeys(each for each in wanted if each)))
 
@@ -151,12 +152,12 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     scenario, world = world_of(folder)
     settings, began_s = process.settings, store.get("began_s", time.time())
     offset_s = time.time() - began_s - time.monotonic()
-    services, shadow = services_of(scenario), store.get("shadow")
-    for name in filter(None, (store.get("policy"), shadow)):  # what was switched since the nursery began
-        try_out((STREAMS, name), world, services)  # is in the cache on disk
+    services, shadow = services_of(scenario), store.policy("dispatch", SHADOWS)
+    for name in filter(None, (store.policy("dispatch"), shadow)):  # what was switched since the nursery began
+        try_out(("dispatch", name), world, services)  # is in the cache on disk
     if services is not None:
-        try_out((REQUESTS, store.get("request_policy")), world, services)
-    policy = policies.load("dispatch", store.get("policy"))
+        try_out(("requests", store.policy("requests")), world, services)
+    policy = policies.load("dispatch", store.policy("dispatch"))
     token = store.secret("parts")
     session = Session(
         world,
@@ -261,7 +262,7 @@ def _front(folder: Path, process: Process, store: Store) -> Listen:
 def _services(services: Services, process: Process, store: Store, gateway: Gateway) -> ServiceRequests:
     """The part of a gateway that serves requests without a stream."""
     settings, world = process.settings, gateway.session.world
-    policy = policies.load("dispatch", store.get("request_policy"), "requests", live=True)
+    policy = policies.load("dispatch", store.policy("requests"), "requests", live=True)
     site = world.site_names.index(settings["site"])
     core = Dispatching(services, site, policy, settings["seed"], gateway.session.clock, Limited())
     return ServiceRequests(

@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS stream (
 );
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
+POLICIES, SHADOWS = "policies", "shadows"  # settings: by decision the name of who decides, and of who watches
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,20 @@ class Store(Database):
     def put(self, name: str, value: Any) -> None:
         """Set a setting."""
         self.run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
+
+    # who decides
+
+    def policy(self, decision: str, what: str = POLICIES) -> str:
+        """The policy of a decision, of `policies.RUNNING`; "" where none is named.
+
+        Args:
+            what: `POLICIES` in use, or `SHADOWS`, which only watch.
+        """
+        return str(self.get(what, {}).get(decision, ""))
+
+    def set_policy(self, decision: str, name: str, what: str = POLICIES) -> None:
+        """Name the policy of a decision, for every process that starts or asks from now on; "": none."""
+        self.put(what, self.get(what, {}) | {decision: name})
 
     # secrets
 

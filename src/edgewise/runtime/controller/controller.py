@@ -4,9 +4,9 @@
     GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
     PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
     GET  /v1/streams                      every stream, with its gateway
-    GET  /v1/policy      PUT {"policy"}   for all gateways, now and after restarts
-    GET  /v1/shadow      PUT {"policy"}   a second policy that only watches; "" ends it
-    GET  /v1/request-policy, /v1/replica-policy; PUT {"policy"}     of services, where there are any
+    GET  /v1/policies                           who decides what, and who watches
+    GET  /v1/policies/{decision}  PUT {"policy"}   everywhere, now and after restarts
+    GET  /v1/shadows/{decision}   PUT {"policy"}   a second policy that only watches; "" ends it
     GET  /v1/operations[/{id}]            how far the switches of policies are; PUT answers 202 and says where
     .../v1/admin/…                        deferrable jobs, see `runtime.controller.job_requests`
     POST /v1/down                         end everything
@@ -22,12 +22,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
@@ -45,7 +46,7 @@ from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import Process, Running
+from edgewise.runtime.store import SHADOWS, Process, Running
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
@@ -67,7 +68,9 @@ class Controller:
         self.jobs = LiveJobs(store)
         self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
         self.upkeep = Upkeep(store, self.jobs)
-        self.switching = Switching(store, self.replicas, self._answer)
+        self.switching = Switching(
+            store, self.replicas, {"orchestrate": self.replicas.use, "defer": self.jobs.use}, self._answer
+        )
         self.ending = asyncio.Event()
         self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
         self._served: set[str] = set()  # handles that answered
@@ -225,14 +228,16 @@ class Controller:
                 return http.as_json(await self._listed(kind[:-1]))
             case "PUT", ["v1", "workers", name]:
                 return self._want(name, request.body)
-            case "GET", ["v1", "shadow"]:
-                return http.as_json(await self._gateways("GET", "/v1/admin/shadow"))
-            case "GET", ["v1", "policy" | "request-policy" | "replica-policy" as what]:
-                available = self.switching.available(what)
-                used = self.store.get(what.replace("-", "_"))
-                return http.as_json({"policy": used, "available": available})
-            case "PUT", ["v1", "policy" | "shadow" | "request-policy" | "replica-policy" as what]:
-                return self.switching.begin(request, what)
+            case "GET", ["v1", "policies"]:
+                return http.as_json(self._policies())
+            case "GET", ["v1", "policies", decision]:
+                available = self.switching.available(decision)
+                return http.as_json(self._policies([decision])[0] | {"available": available})
+            case "GET", ["v1", "shadows", decision]:
+                self.switching.available(decision, SHADOWS)
+                return http.as_json(await self._gateways("GET", f"/v1/admin/shadows/{decision}"))
+            case "PUT", ["v1", "policies" | "shadows" as what, decision]:
+                return self.switching.begin(request, what, decision)
             case _, ["v1", "operations", *rest]:
                 return self.switching.operations.answer(request, rest)
             case "POST", ["v1", "down"]:
@@ -243,15 +248,18 @@ class Controller:
     def _status(self) -> dict[str, Any]:
         running = self.store.processes()
         return {
-            "policy": self.store.get("policy"),
-            "shadow": self.store.get("shadow") or None,
+            "policies": self._policies(),
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
             "orchestration": self.replicas.report(),
-            "jobs": {"policy": self.jobs.starts.name, "fault": self.jobs.starts.fault or None},
             "change": self.rolling.report(),
             "store": self.store.trouble,
         }
+
+    def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
+        """Who decides, who watches, and why a policy is not followed."""
+        faults = self.replicas.faults() | {"defer": self.jobs.starts.fault or None}
+        return [row | {"fault": faults.get(row["decision"])} for row in self.switching.report(decisions)]
 
     def _row(self, running: Running) -> dict[str, Any]:
         process, handle = running.process, running.handle

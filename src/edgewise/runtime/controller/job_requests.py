@@ -5,7 +5,6 @@ POST   /v1/admin/jobs                submit one; kept before the answer, the sam
 GET    /v1/admin/jobs/{id}           one job
 DELETE /v1/admin/jobs/{id}           end it, or never start it
 GET    /v1/admin/jobs/{id}/output    the last of what it wrote
-GET    /v1/admin/job-policy          PUT {"policy": name}: which decides when jobs start
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edgewise import policies
-from edgewise.errors import EdgewiseError, PolicyError, ProtocolError
+from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.controller.job_book import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
@@ -38,10 +36,6 @@ def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
             return http.as_json([job.row() for job in jobs.book.listed()])
         case "POST", ["jobs"]:
             return http.as_json(_submit(jobs, request.body).row())
-        case "GET", ["job-policy"]:
-            return http.as_json(_policy(jobs))
-        case "PUT", ["job-policy"]:
-            return _use(jobs, text(stated_in(request.body, "policy").get("policy"), "policy"))
         case "GET", ["jobs", number]:
             return http.as_json(_find(jobs, number).row())
         case "DELETE", ["jobs", number]:
@@ -50,22 +44,6 @@ def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
         case "GET", ["jobs", number, "output"]:
             return http.as_json(_output(jobs, _find(jobs, number)))
     return unanswered(request, "controller")
-
-
-def _use(jobs: LiveJobs, name: str) -> http.Response:
-    try:
-        jobs.use(name)
-    except PolicyError as error:
-        raise ProtocolError(f"policy: {error}") from error
-    return http.as_json(_policy(jobs))
-
-
-def _policy(jobs: LiveJobs) -> dict[str, Any]:
-    return {
-        "policy": jobs.starts.name,
-        "available": policies.names("defer"),
-        "fault": jobs.starts.fault or None,
-    }
 
 
 def _find(jobs: LiveJobs, number: str) -> Job:

@@ -52,19 +52,18 @@ class LiveJobs:
         self.book, self.processes = JobBook(store.file), JobProcesses(store.file.parent)
         self._scenario: Scenario | None = None
         self._content = b""
-        self.starts = Starts(store.get("job_policy", POLICY), slot_s)
+        self.starts = Starts(store.policy("defer") or POLICY, slot_s)
         self._slot = -1
         self._going_on = SaidOnce(log, "jobs")
         self._told_s: dict[str, float] = {}  # when a run was told to end
 
     def use(self, name: str) -> None:
-        """Take a deferral policy, now and after restarts.
+        """Take a deferral policy.
 
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
         self.starts.use(begun(name, self.starts.slot_s))
-        self.store.put("job_policy", name)
 
     @property
     def scenario(self) -> Scenario:

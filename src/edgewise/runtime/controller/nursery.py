@@ -29,7 +29,7 @@ from typing import IO, Any
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import private, process
 from edgewise.runtime.backends import LocalBackend, handle_of, holders, log_file
-from edgewise.runtime.controller import controller, job_starts
+from edgewise.runtime.controller import controller
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.logs import fault, last_words
 from edgewise.runtime.serving import TOLD
@@ -81,14 +81,12 @@ class Nursery:
         self._lock.write(str(os.getpid()))
         self._lock.flush()
         store = Store(self.folder / DATABASE)
-        policy, job_policy = store.get("policy"), store.get("job_policy", job_starts.POLICY)
         traced = any(r.process.settings.get("otlp") for r in store.processes())
         _end_former(self.folder, store)
         _replace_exposed(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         with self._loading():
-            process.warm(self.folder, policy)
-            job_starts.warm(job_policy)
+            process.warm(self.folder)
             if traced:
                 importlib.import_module("edgewise.runtime.otel")
         for number in TOLD:

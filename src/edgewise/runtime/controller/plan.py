@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,12 @@ from edgewise.config import dump_scenario
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
-from edgewise.errors import PolicyError, RunError, ScenarioError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime import private
+from edgewise.runtime.controller.job_starts import POLICY
 from edgewise.runtime.controller.rolling import SCENARIO as SCENARIO
 from edgewise.runtime.controller.rolling import (
     begin_change,
@@ -36,13 +36,14 @@ from edgewise.runtime.gateway.books import known_as
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.sqlite import check_whole, keep_copy
-from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.store import POLICIES, Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
 
 DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
 MOST_PROCESSES = 64
 HERE = Listen()
+OF_SERVICES = ("requests", "orchestrate")  # decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +61,32 @@ class Emulation:
 
 
 EMULATED = Emulation()
+NONE: Mapping[str, str] = {}
 
 
-def _located(policy: str) -> str:
-    """A policy's name; that of a file from / on, for processes may begin elsewhere."""
-    return str(Path(policy).absolute()) if is_file(policy) else policy
+def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, str]:
+    """The policy of each decision of a live system: those given, those that the scenario names, and defaults.
 
-
-def is_file(policy: str) -> bool:
-    """Whether a policy is named by its file."""
-    return ".py:" in policy or policy.endswith(".json")
-
-
-def check_switch(folder: Path, policy: str) -> None:
-    """See that the system of a folder, which runs, can use a policy of streams from now on.
-
+    Args:
+        given: by decision, of `policies.RUNNING`.
     Raises:
-        RunError: it would have to switch to a file; nothing has been changed.
+        PolicyError: nobody decides that in this scenario.
     """
-    with closing(Store(folder / DATABASE)) as store:
-        if is_file(policy) and store.get("policy") != _located(policy):
-            raise RunError(
-                f"policy {policy!r}: a system that runs switches to policies by name only; "
-                "edgewise down, then up, or leave --policy out"
-            )
+    services = scenario.spec.services
+    stated = {} if services is None else {"requests": services.dispatch, "orchestrate": services.orchestrate}
+    found = {"dispatch": "least-impedance", **stated, "defer": POLICY}
+    if strange := given.keys() - found.keys():
+        raise PolicyError(
+            f"no decision {min(strange)!r} in a live system of {scenario.name}: {', '.join(found)}"
+        )
+    return {decision: policies.located(name) for decision, name in {**found, **given}.items()}
 
 
 def prepare(
     folder: Path,
     scenario: Scenario,
     *,
-    policy: str | None = "least-impedance",
+    given: Mapping[str, str] | None = NONE,
     models: Path | None = None,
     gateways: int | None = None,
     emulation: Emulation = EMULATED,
@@ -103,7 +99,8 @@ def prepare(
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
-        policy: of streams; None keeps the one of a system that runs, which its controller switches.
+        given: policies by decision, see `deciding`; None keeps those of a system that runs where they still
+            fit, as its controller switches them.
         models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
             returns its input.
         gateways: how many; None for one at each site.
@@ -114,14 +111,14 @@ def prepare(
     Raises:
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
             be made.
-        PolicyError: a policy of its services is unknown.
+        PolicyError: a policy of its services is unknown, or nobody decides that here.
         RunError: an earlier change is under way, or the state is damaged or cannot be written.
     """
     check_otlp(otlp)
     world = World.build(scenario.catalog, scenario.topology)
     count = len(scenario.topology.sites) if gateways is None else gateways
-    services = services_of(scenario)
-    _check(world, services, count)
+    services, wanted_policies = services_of(scenario), deciding(scenario, given or NONE)
+    _check(world, services, count, wanted_policies)
     if where.pair:
         tls_server(*where.pair)
     check_whole(folder / DATABASE)
@@ -146,12 +143,17 @@ def prepare(
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
     wanted = [
         *workers,
-        *_replicas(store, services, kinds, policy is None),
+        *_replicas(store, services, kinds),
         *known.gateways(sites, where, settings),
     ]
     store.want([beside(process, known.rows) for process in wanted], known.renamed)
-    if policy is not None:
-        store.put("policy", _located(policy))
+    if given is None:
+        wanted_policies |= {
+            decision: name
+            for decision, name in store.get(POLICIES, {}).items()
+            if decision in wanted_policies and _fits(decision, name, services)
+        }
+    store.put(POLICIES, wanted_policies)
     store.put("token", where.token)
     store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
     if change.before is not None:
@@ -179,7 +181,7 @@ def _copy_tls(where: Listen, folder: Path) -> str | None:
     return digest
 
 
-def _check(world: World, services: Services | None, gateways: int) -> None:
+def _check(world: World, services: Services | None, gateways: int, wanted: Mapping[str, str]) -> None:
     """Few enough processes for one machine, and policies that fit the services.
 
     Raises:
@@ -193,10 +195,8 @@ def _check(world: World, services: Services | None, gateways: int) -> None:
             "use a smaller scenario, or --gateways 1"
         )
     if services is not None:
-        begin(
-            policies.load("dispatch", services.spec.dispatch, "requests", live=True), services.system, Key(0)
-        )
-        begin(policies.load("orchestrate", services.spec.orchestrate, live=True), services.system, Key(0))
+        for decision in OF_SERVICES:
+            _begun(decision, wanted[decision], services)
 
 
 def replica(
@@ -210,38 +210,31 @@ def replica(
     return Process(f"{service}@{node}#{number}", "replica", port, {**settings, **more}, _core(n + number))
 
 
-def _choose(store: Store, services: Services, runs: bool) -> None:
-    """Note the policies of services, but leave to the controller of a system that runs what it can switch.
+def _begun(decision: str, name: str, services: Services) -> None:
+    """See that a policy can be used with services.
 
-    It cannot switch to a file, nor from a policy that does not fit: these are changed with the services.
+    Raises:
+        PolicyError: it cannot.
     """
-    wanted = (
-        ("request_policy", services.spec.dispatch, "dispatch", "requests"),
-        ("replica_policy", services.spec.orchestrate, "orchestrate", None),
-    )
-    for setting, name, decision, of in wanted:
-        former = store.get(setting)
-        if not runs or former is None or is_file(name) or not _fits(decision, former, of, services):
-            store.put(setting, _located(name))
+    kind, of = policies.RUNNING[decision]
+    begin(policies.load(kind, name, of, live=True), services.system, Key(0))
 
 
-def _fits(decision: str, name: str, of: str | None, services: Services) -> bool:
-    """Whether a policy can be used with services."""
+def _fits(decision: str, name: str, services: Services | None) -> bool:
+    """Whether a policy that is in use stays in use with these services."""
     try:
-        begin(policies.load(decision, name, of, live=True), services.system, Key(0))
+        if services is not None and decision in OF_SERVICES:
+            _begun(decision, name, services)
     except PolicyError:
         return False
     return True
 
 
-def _replicas(
-    store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]], runs: bool
-) -> list[Process]:
+def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]]) -> list[Process]:
     """Replicas that are wanted already and still fit; the first ones of services that have none."""
     if services is None:
         return []
     store.put("services", {name: kinds[name] for name in services.names})
-    _choose(store, services, runs)
     left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
     kept: list[Process] = []
     for running in store.processes("replica"):

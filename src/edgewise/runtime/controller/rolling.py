@@ -31,11 +31,11 @@ from edgewise.runtime.backends import Backend, alive_handle, place_file
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.sqlite import StoreError
-from edgewise.runtime.store import Process, Running, Store, from_fields
+from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
 
 SCENARIO = "scenario.yaml"
 UNDER_WAY, UNDOING, DONE, FAILED = "under way", "undoing", "done", "failed"
-KEPT = ("policy", "services", "request_policy", "replica_policy")
+KEPT = (POLICIES, "services")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
     1. its kernels are compiled apart, and it is tried out (`compiling`);
     2. the store names it, for every process that starts from now on;
-    3. each gateway is told, and asked how far it is until it is done.
+    3. who decides here takes it; each gateway is told, and asked how far it is until it is done.
+
+A policy may also be a file, as whoever has the operator's token can run programs anyway (`edgewise submit`).
+Gateways, which listen to others as well, take no file but the one that the store names.
 
 A gateway that refuses, or says nothing for `patience_s`, makes it fail: the store and those that had
 switched go back. What is under way is in the store too, and a controller that starts again takes it up.
@@ -13,13 +16,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from edgewise import policies
 from edgewise.errors import ProtocolError, RunError
 from edgewise.runtime import http
-from edgewise.runtime.compiling import KINDS, compiled, try_out
+from edgewise.runtime.compiling import compiled, try_out
+from edgewise.runtime.controller.plan import OF_SERVICES
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.admin import NO_SERVICES
 from edgewise.runtime.operations import (
@@ -35,12 +40,13 @@ from edgewise.runtime.operations import (
 )
 from edgewise.runtime.process import world_of
 from edgewise.runtime.protocol.stated import stated_in, text
-from edgewise.runtime.store import Process, Store
+from edgewise.runtime.store import POLICIES, SHADOWS, Process, Store
 
 LAST, UNDER_WAY = "last_operation", "operations"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
+SHADOWED = ("dispatch",)  # decisions that a second policy may watch
 Answer = Callable[[Process, str, str, bytes], Awaitable[http.Response | None]]
 
 
@@ -50,48 +56,68 @@ class Switching:
     Args:
         store: names the policies in use; its folder holds the scenario.
         replicas: knows the services.
+        here: takes a policy for each decision that is made in this process.
         answer: of a gateway to method, path and body; None when it gives none.
     """
 
-    def __init__(self, store: Store, replicas: Replicas, answer: Answer) -> None:
-        self.store, self.replicas, self._answer = store, replicas, answer
+    def __init__(
+        self, store: Store, replicas: Replicas, here: Mapping[str, Callable[[str], None]], answer: Answer
+    ) -> None:
+        self.store, self.replicas, self._here, self._answer = store, replicas, here, answer
         self.patience_s = PATIENCE_S
         self.operations = Operations("/v1/operations", store.get(LAST, 0), self._ended)
 
     def resume(self) -> None:
         """Take up what a controller before this one began."""
         for row in self.store.get(UNDER_WAY, []):
-            self.operations.begin(row["what"], row["policy"], self._switch, row["id"])
+            wanted = row["what"], row["decision"], row["policy"]
+            self.operations.begin(*wanted, self._switch, row["id"])
 
-    def begin(self, request: http.HttpRequest, what: str) -> http.Response:
+    def begin(self, request: http.HttpRequest, what: str, decision: str) -> http.Response:
         """Answer a request to switch a policy.
 
         Raises:
             ProtocolError: there is none of this name, there are no services, or too many switches wait.
         """
-        have = self.available(what)
-        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != "shadow")
-        if name:
+        have = self.available(decision, what)
+        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
+        if policies.is_file(name):
+            file = Path(name.rpartition(":")[0] if ".py:" in name else name)
+            if not file.is_absolute() or not file.is_file():
+                raise ProtocolError(f"policy: {name[:200]!r} is no file; write its path from / on")
+        elif name:
             check_name(name, have)
-        made = self.operations.begin(what, name, self._switch)
+        made = self.operations.begin(what, decision, name, self._switch)
         self.store.put(LAST, made.id)
-        row = {"id": made.id, "what": what, "policy": name}
+        row = {"id": made.id, "what": what, "decision": decision, "policy": name}
         self.store.put(UNDER_WAY, [*self.store.get(UNDER_WAY, []), row])
         return self.operations.accepted(made)
 
-    def available(self, what: str) -> list[str]:
+    def available(self, decision: str, what: str = POLICIES) -> list[str]:
         """Names of the policies that can be used.
 
         Raises:
-            ProtocolError: it decides about services, and there are none; status 404.
+            ProtocolError: nobody decides that here, or it is about services, and there are none; status 404.
         """
-        if what in ("policy", "shadow"):
-            return policies.names("dispatch", live=True)
-        if self.replicas.services is None:
+        if decision not in (SHADOWED if what == SHADOWS else policies.RUNNING):
+            have = ", ".join(SHADOWED if what == SHADOWS else policies.RUNNING)
+            raise ProtocolError(f"no decision {decision[:80]!r} here; there are {have}", status=404)
+        if decision in OF_SERVICES and self.replicas.services is None:
             raise ProtocolError(NO_SERVICES, status=404)
-        if what == "request-policy":
-            return policies.names("dispatch", "requests", live=True)
-        return policies.names("orchestrate", live=True)
+        kind, of = policies.RUNNING[decision]
+        return policies.names(kind, of, live=True)
+
+    def report(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
+        """Who decides and who watches, of those decisions that there are."""
+        return [
+            {
+                "decision": each,
+                "policy": self.store.policy(each),
+                "shadow": self.store.policy(each, SHADOWS) or None,
+            }
+            for each in decisions
+            if self.replicas.services is not None or each not in OF_SERVICES
+        ]
 
     def _ended(self, operation: Operation) -> None:
         left = [row for row in self.store.get(UNDER_WAY, []) if row["id"] != operation.id]
@@ -103,44 +129,47 @@ class Switching:
         Raises:
             EdgewiseError: it failed, and was undone.
         """
-        what, name, setting = operation.what, operation.policy, operation.what.replace("-", "_")
-        former = self.store.get(setting) or ""
+        what, decision, name = operation.what, operation.decision, operation.policy
+        former, here = self.store.policy(decision, what), self._here.get(decision)
         if name:
             world = world_of(self.store.file.parent)[1]
-            wanted, services = (KINDS[what], name), self.replicas.services
+            wanted, services = (decision, name), self.replicas.services
             await compiled([wanted], world, services, lambda: operation.enter(COMPILING))
-            if what == "replica-policy":  # it decides in this process
+            if here is not None:
                 await asyncio.to_thread(try_out, wanted, world, services)
         operation.enter(SWITCHING)
-        self.store.put(setting, name)
-        if what == "replica-policy":
+        if here is not None:
+            here(name)
+        self.store.set_policy(decision, name, what)
+        if here is not None:
             return
         operation.gateways = {r.process.name: Step() for r in self.store.processes("gateway")}
-        await asyncio.gather(*(self._tell(f, what, name, step) for f, step in operation.gateways.items()))
+        await asyncio.gather(*(self._tell(front, operation, name) for front in operation.gateways))
         if failed := {f: step.error for f, step in operation.gateways.items() if step.state == FAILED}:
-            self.store.put(setting, former)
+            self.store.set_policy(decision, former, what)
             await self._undo(operation, former)
             said = "; ".join(f"{front}: {why}" for front, why in failed.items())
-            raise RunError(f"{said}; {what} is {former or 'none'} as before")
+            raise RunError(f"{said}; {former or 'none'} decides as before")
 
     async def _undo(self, operation: Operation, former: str) -> None:
         """Have all gateways that had switched use again what they did before."""
         for front, step in operation.gateways.items():
             if step.state == DONE:
-                back = Step()
-                await self._tell(front, operation.what, former, back)
-                step.enter(UNDONE if back.state != FAILED else FAILED, back.error)
+                step.enter(SWITCHING)
+                await self._tell(front, operation, former)
+                step.enter(UNDONE if step.state != FAILED else FAILED, step.error)
 
-    async def _tell(self, front: str, what: str, name: str, step: Step) -> None:
+    async def _tell(self, front: str, operation: Operation, name: str) -> None:
         """Have a gateway switch, and wait until it has; one that is started anew meanwhile is told again."""
-        body = json.dumps({"policy": name}).encode()
+        body, step = json.dumps({"policy": name}).encode(), operation.gateways[front]
+        begin = f"/v1/admin/{operation.what}/{operation.decision}"
         told: str | None = None  # the process that has accepted it
         path, until_s = "", time.monotonic() + self.patience_s
         while time.monotonic() < until_s:
             running = self.store.process(front)
             if running is None or running.handle is None:
                 return step.enter(AT_START)
-            asked = ("GET", path, b"") if told == running.handle else ("PUT", f"/v1/admin/{what}", body)
+            asked = ("GET", path, b"") if told == running.handle else ("PUT", begin, body)
             answer = await self._answer(running.process, *asked)
             if answer is not None and answer.status != 503:
                 found: dict[str, Any] = json.loads(answer.body)

@@ -1,12 +1,10 @@
 """The gateway's administration, below /v1/admin: it needs the operator's token, see `http.Guard`.
 
-GET  /v1/admin/policy                the policy in use and those there are
-PUT  /v1/admin/policy                {"policy": name}: switch; bindings stay
-GET  /v1/admin/shadow                what a second policy would have done
-PUT  /v1/admin/shadow                {"policy": name}: begin anew; {"policy": ""}: end
+GET  /v1/admin/policies/{decision}   the policy in use and those there are; of streams: dispatch, or requests
+PUT  /v1/admin/policies/{decision}   {"policy": name}: switch; bindings stay
+GET  /v1/admin/shadows/{decision}    what a second policy would have done; of dispatch
+PUT  /v1/admin/shadows/{decision}    {"policy": name}: begin anew; {"policy": ""}: end
 GET  /v1/admin/replicas              totals of services, and each replica's state and requests
-GET  /v1/admin/request-policy        the policy that dispatches requests of services
-PUT  /v1/admin/request-policy        {"policy": name}: switch
 GET  /v1/admin/operations[/{id}]     how far a switch is; PUT answers 202 and says where to ask
 GET  /v1/admin/workers               each worker's address, state and load
 PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: any Open Inference Protocol server;
@@ -25,7 +23,7 @@ from typing import Any
 from edgewise import policies
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.compiling import KINDS, compiled, try_out
+from edgewise.runtime.compiling import compiled, try_out
 from edgewise.runtime.gateway.books import Move
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.service_requests import ServiceRequests
@@ -33,9 +31,11 @@ from edgewise.runtime.guarded import Limited
 from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations, check_name
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.protocol.stated import stated_in, text
+from edgewise.runtime.store import POLICIES, SHADOWS
 
 log = logging.getLogger("edgewise.admin")
 HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
+DECIDED = {POLICIES: ("dispatch", "requests"), SHADOWS: ("dispatch",)}
 NO_SERVICES = "the scenario has no orchestration; add services to it"
 
 
@@ -50,8 +50,8 @@ def with_admin(gateway: Gateway) -> http.Handler:
         rest = parts[2:]
         if rest[:1] == ["operations"]:
             return operations.answer(request, rest[1:])
-        if rest in (["policy"], ["shadow"], ["request-policy"]):
-            return _policies(gateway, operations, request, rest[0])
+        if len(rest) == 2 and rest[0] in DECIDED:
+            return _policies(gateway, operations, request, rest[0], rest[1])
         return _admin(gateway, request, rest)
 
     return handle
@@ -86,20 +86,23 @@ def _services(gateway: Gateway) -> ServiceRequests:
 
 
 def _policies(
-    gateway: Gateway, operations: Operations, request: http.HttpRequest, what: str
+    gateway: Gateway, operations: Operations, request: http.HttpRequest, what: str, decision: str
 ) -> http.Response:
-    """Say which policy is in use, or begin to switch it."""
-    of_requests = what == "request-policy"
-    services = _services(gateway) if of_requests else None
-    have = policies.names("dispatch", "requests" if of_requests else "streams", live=True)
+    """Say which policy is in use, or begin to switch it; to a file only if the store names it."""
+    if decision not in DECIDED[what]:
+        raise ProtocolError(
+            f"no decision {decision[:80]!r} here; there are {', '.join(DECIDED[what])}", status=404
+        )
+    services = _services(gateway) if decision == "requests" else None
+    have = policies.names(*policies.RUNNING[decision], live=True)
     if request.method == "PUT":
-        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != "shadow")
-        if name or what != "shadow":
+        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
+        if name and name != gateway.book.policy(decision, what):
             check_name(name, have)
-        return operations.accepted(operations.begin(what, name, partial(_switch, gateway)))
+        return operations.accepted(operations.begin(what, decision, name, partial(_switch, gateway)))
     if request.method != "GET":
         return unanswered(request, "gateway")
-    if what == "shadow":
+    if what == SHADOWS:
         shadow = gateway.session.shadow
         return http.as_json({"policy": ""} if shadow is None else shadow.report())
     policy = gateway.session.core.policy if services is None else services.core.policy
@@ -117,18 +120,18 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     if not name:
         session.watch_with(None)
         return
-    wanted = KINDS[operation.what], name
+    wanted = operation.decision, name
     await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
     operation.enter(SWITCHING)
     sys.setswitchinterval(HAND_OVER_S)
     await asyncio.to_thread(try_out, wanted, session.world, services)
-    if operation.what == "request-policy":
+    if operation.decision == "requests":
         _services(gateway).core.use(
             await asyncio.to_thread(policies.load, "dispatch", name, "requests", True), Limited()
         )
         return
     policy = await asyncio.to_thread(policies.load, "dispatch", name)
-    if operation.what == "shadow":
+    if operation.what == SHADOWS:
         session.watch_with(policy)
     else:
         session.use(policy)

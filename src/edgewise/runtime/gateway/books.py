@@ -55,6 +55,10 @@ class Book:
         """Streams that are open, of this gateway's earlier life."""
         return [] if self._store is None else self._store.open_streams(self._gateway)
 
+    def policy(self, decision: str, what: str) -> str:
+        """The policy that the store names, see `Store.policy`; "" where there is no store."""
+        return "" if self._store is None else self._store.policy(decision, what)
+
     def moved(self, worker: str, where: Move) -> None:
         """A worker is at another address."""
         if self._store is not None:
