@@ -21,7 +21,7 @@ from edgewise.model.catalog import Catalog
 from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
-from edgewise.model.library import Backbone
+from edgewise.model.library import Backbone, Library
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario, set_paths
 
@@ -85,7 +85,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return path.strip(), _plain(value, f"setting {text!r}")
 
 
-class Files:
+class Files(Library):
     """Reads the catalogs, applications and graphs that a scenario uses (`model.library.Library`).
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgewise import api, policies
 from edgewise.config import load_scenario
-from edgewise.core.orchestration import RequestPolicy
+from edgewise.core.orchestration import RequestPolicy, Requests
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.network import network_of
@@ -31,7 +31,7 @@ from edgewise.sim.slots import replicas as replicating
 from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
-from edgewise.workloads.services import simulated_services
+from edgewise.workloads.services import SimulatedServices, simulated_services
 
 
 def parts() -> dict[str, Callable[[], None]]:
@@ -101,14 +101,11 @@ def scale(name: str) -> None:
 
 
 def _replicas(request_policy: RequestPolicy, two: str) -> None:
-    simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
-    system, slots = simulated.system, simulated.slots
-    drawn = simulated.draw(range(1))
+    simulated, drawn, worlds = _services()
     replica_policy = policies.load("orchestrate", two)
     for policy in (request_policy, replica_policy):
         if hasattr(policy, "know"):
-            policy.know(drawn, system, simulated.horizon_s)
-    worlds = replicating.ReplicaWorlds(system, drawn, slots, range(1))
+            policy.know(drawn, simulated.system, simulated.horizon_s)
     replicating.simulate(worlds, request_policy, replica_policy)
     worlds.reset()
     worlds.step(request_policy.decide(worlds.view))
@@ -131,13 +128,16 @@ def splitting(name: str) -> None:
 
 def features(name: str) -> None:
     """What the networks of a trained card are given."""
+    _, _, worlds = _services()
+    stations, view = worlds.system.stations, worlds.view
+    kais.station_rows(worlds.system, view, np.ones((*view.head.shape, stations), dtype=np.bool_))
+    kais.draws(view, stations)
+
+
+def _services() -> tuple[SimulatedServices, Requests, replicating.ReplicaWorlds]:
     simulated = simulated_services(load_scenario("kais-demo", {"duration_s": 1000}))
-    system, slots = simulated.system, simulated.slots
     drawn = simulated.draw(range(1))
-    view = replicating.ReplicaWorlds(system, drawn, slots, range(1)).view
-    allowed = np.ones((*view.head.shape, system.stations), dtype=np.bool_)
-    kais.station_rows(system, view, allowed)
-    kais.draws(view, system.stations)
+    return simulated, drawn, replicating.ReplicaWorlds(simulated.system, drawn, simulated.slots, range(1))
 
 
 def _fan() -> TaskGraph:

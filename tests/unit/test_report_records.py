@@ -12,7 +12,7 @@ from report_example import MANIFEST, example_run, stream_row, table, window_row
 
 from edgewise.errors import RunError
 from edgewise.report import records
-from edgewise.report.schema import STREAMS, WINDOWS, WORK, describe
+from edgewise.report.schema import STREAMS, WINDOWS, WORK
 from edgewise.report.summary import summarise
 
 STREAM_ROWS = [
@@ -40,14 +40,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_every_column_is_described() -> None:
     assert STREAMS.names[:3] == ["seed", "policy", "stream"] and STREAMS.names[-1] == "delay_max_s"
-    assert [column.name for column in describe(WINDOWS) if column.nullable] == []
-    assert [column.name for column in describe(STREAMS) if column.nullable] == [
+    assert [field.name for field in WINDOWS if field.nullable] == []
+    assert [field.name for field in STREAMS if field.nullable] == [
         "worker", "variant", "cluster", "reason", "delay_mean_s", "delay_max_s",
     ]  # fmt: skip
     for work in WORK.values():
         for schema, key in ((work.items, work.item), (work.windows, "window")):
             assert schema.names[:3] == ["seed", "policy", key]
-            assert all(column.description for column in describe(schema))
+            assert all(field.metadata[b"description"] for field in schema)
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def explain(out: Console, costs: world.RunTimes, factor: float, streams: Sequenc
 def one_line(policy: str, seen: Sequence[StreamSeen]) -> str:
     """One policy's result as text."""
     bound = sum(s.worker is not None for s in seen)
-    counts = ", ".join(f"{sum(getattr(s, kind) for s in seen)} {kind}" for kind in KINDS)
+    counts = ", ".join(f"{_total(seen, kind)} {kind}" for kind in KINDS)
     return f"{policy}: {bound} of {len(seen)} streams bound; queries: {counts}"
 
 
@@ -92,14 +92,6 @@ def streams_shown(
         on = [s for s in running if s.worker == worker]
         load.add_row(worker, str(len(on)), f"{sum(s.stream.rate_qps for s in on):.1f}")
     return Group(head, table, load)
-
-
-def answers_shown(rows: Sequence[tuple[str, str, str, str]]) -> Table:
-    """What came back from the networks."""
-    table = Table("application", "picture of", "worker", "answer", title="answers", box=SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def compare(
@@ -210,7 +202,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     streams = [replace(stream, rate_qps=factor * stream.rate_qps) for stream in unscaled]
     scenario = world.scenario(factor, seconds)
     explain(out, costs, factor, streams)
-    state = world.folder_of(folder)
+    state = folder / "system"
     shutil.rmtree(state, ignore_errors=True)
     prepare(state, scenario, gateways=1, emulation=Emulation(seed=seed, client_s=CLIENT_S)).close()
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.controller.nursery", str(state)])
@@ -219,7 +211,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     finally:
         nursery.send_signal(signal.SIGTERM)
         nursery.wait(30)
-    live = [_shares(name, seen) for name, seen in measured.items()]
+    live = [_shares(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
     fine = compare(out, live, simulated, TOLERANCE, busy)
     _save(folder, live, simulated)
@@ -249,7 +241,7 @@ async def _measure(
             results[name] = await playing
         if seen.busy is not None:
             busy[name] = seen.busy
-    out.print(answers_shown(_answers(results[POLICIES[-1]])))
+    out.print(_answers(results[POLICIES[-1]]))
     return results, busy
 
 
@@ -299,32 +291,30 @@ async def _show(
             await asyncio.wait([playing], timeout=0.25)
 
 
-def _shares(policy: str, seen: Sequence[StreamSeen]) -> PolicyShares:
-    counts = np.array([[s.ok, s.failed, s.rejected] for s in seen]).sum(axis=0)
-    total = max(int(counts.sum()), 1)
-    return PolicyShares(policy, int(counts.sum()), *(float(c) / total for c in counts))
+def _shares(policy: str, counts: Sequence[int]) -> PolicyShares:
+    total = sum(counts)
+    return PolicyShares(policy, total, *(count / max(total, 1) for count in counts))
 
 
 def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
     outcome = Simulation(scenario, policies.load("dispatch", policy), seed, streams=streams).run()
-    counts = np.array([np.sum(outcome.streams[name]) for name in ("ok", "failed", "rejected")])
-    return PolicyShares(policy, int(counts.sum()), *(float(c) / max(int(counts.sum()), 1) for c in counts))
+    return _shares(policy, [int(np.sum(outcome.streams[kind])) for kind in KINDS])
 
 
-def _answers(seen: Sequence[StreamSeen]) -> list[tuple[str, str, str, str]]:
-    """(application, sent, worker, what came back) of one stream for each application."""
-    alphabet, rows = characters(model_file()), {}
-    for s in seen:
-        if s.answer is None or s.stream.application in rows:
-            continue
+def _answers(seen: Sequence[StreamSeen]) -> Table:
+    """What came back from the networks, of one stream for each application."""
+    table = Table("application", "picture of", "worker", "answer", title="answers", box=SIMPLE_HEAD)
+    alphabet = characters(model_file())
+    for s in {s.stream.application: s for s in reversed(seen) if s.answer is not None}.values():
+        assert s.answer is not None
         (array,) = decode_response(s.answer.headers, s.answer.body).outputs.values()
         if s.stream.task == world.READ:
             what = f"read “{read(array[0], alphabet)}”"
         else:
             box = found(array)
             what = "no text" if box is None else f"text at x {box[0]}…{box[2]}, y {box[1]}…{box[3]}"
-        rows[s.stream.application] = (s.stream.application, world.query(s.stream)[0], s.worker or "", what)
-    return list(rows.values())
+        table.add_row(s.stream.application, world.query(s.stream)[0], s.worker or "", what)
+    return table
 
 
 def _save(folder: Path, live: Sequence[PolicyShares], simulated: Sequence[PolicyShares]) -> None:

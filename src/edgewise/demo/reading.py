@@ -112,10 +112,9 @@ SIGNS = (
 def _session(kind: str) -> Any:
     import onnxruntime
 
-    file = next(iter(sorted(model_file().parent.glob(f"*{kind}*.onnx"))))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(model_file(kind)), options, providers=["CPUExecutionProvider"])
 
 
 def _run(kind: str, batch: Floats32) -> Floats32:
@@ -152,13 +151,14 @@ def _line(image: Pixels, rows: slice, columns: slice) -> Pixels:
 def classify(input: dict[str, Pixels]) -> tuple[bool, dict[str, Pixels]]:
     """The same lines, those that stand on their head turned."""
     lines = input["lines"]
-    small = np.stack([_resized(line, CLASSIFIED) for line in lines])
+    small = np.stack(
+        [
+            np.asarray(Image.fromarray(line).resize(CLASSIFIED[::-1], Image.Resampling.BILINEAR))
+            for line in lines
+        ]
+    )
     turned = _run("cls", _centred(small))[:, 1] > UPSIDE_DOWN
     return True, {"lines": np.where(turned[:, None, None, None], lines[:, ::-1, ::-1], lines)}
-
-
-def _resized(line: Pixels, shape: tuple[int, int]) -> Pixels:
-    return np.asarray(Image.fromarray(line).resize(shape[::-1], Image.Resampling.BILINEAR))
 
 
 def recognise(input: dict[str, Pixels]) -> tuple[bool, list[str]]:
@@ -178,13 +178,10 @@ job = [detect, classify, recognise]
 
 def frame(signs: tuple[str, ...]) -> bytes:
     """A drawn picture with these lines of text, uncompressed."""
-    import matplotlib
-
-    font = ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), 44)
     image = Image.new("RGB", (FRAME_WIDTH, FRAME_HEIGHT), "#F4F1E8")
     draw = ImageDraw.Draw(image)
     for i, text in enumerate(signs):
-        draw.text((40 + 30 * i, 40 + 110 * i), text, font=font, fill="#202020")
+        draw.text((40 + 30 * i, 40 + 110 * i), text, font=_font(44), fill="#202020")
     out = io.BytesIO()
     image.save(out, "BMP")
     return out.getvalue()

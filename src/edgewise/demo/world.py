@@ -11,7 +11,6 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,8 +184,3 @@ def query(stream: Stream) -> tuple[str, np.ndarray[Any, np.dtype[np.float32]]]:
     if stream.task == READ:
         return word, picture(word)
     return word, scene(word, 4 + 5 * stream.id % 40, 6 + 3 * stream.id % 30)
-
-
-def folder_of(base: Path) -> Path:
-    """Where the live system keeps its state."""
-    return base / "system"

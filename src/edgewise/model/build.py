@@ -48,7 +48,8 @@ def build_catalog(spec: CatalogSpec, problems: Problems) -> Catalog:
     variants = tuple(_variant(variant) for variant in spec.variants)
     for i, variant in enumerate(variants):
         known(f"catalog.variants[{i}].model", "model", variant.model, names, problems)
-        most = _most_qps(variant)
+        batches = (1, variant.max_batch)  # with every server busy, in those that are quickest per query
+        most = variant.servers * max(b / variant.profile.delay_s(variant.largest_bytes, b) for b in batches)
         if variant.capacity_qps > most * (1.0 + SLACK):
             problems.append(
                 f"catalog.variants[{i}].capacity_qps: {variant.capacity_qps:g} is more than the {most:g} "
@@ -180,14 +181,6 @@ def _variant(spec: VariantSpec) -> Variant:
         file=spec.file,
         batch_timeout_s=spec.batch_timeout_s,
     )
-
-
-def _most_qps(variant: Variant) -> float:
-    """Queries/s with every server busy, in the batches that are quickest per query."""
-    per_query_s = [
-        variant.profile.delay_s(variant.largest_bytes, batch) / batch for batch in (1, variant.max_batch)
-    ]
-    return variant.servers / min(per_query_s)
 
 
 def _sites(i: int, spec: SiteSpec, clusters: Sequence[Cluster], problems: Problems) -> Iterable[Site]:
@@ -377,12 +370,11 @@ def fill(nodes: Sequence[Node], mix: Mapping[str, float], catalog: Catalog) -> P
 
 def check_mix(where: str, mix: Mapping[str, float], catalog: Catalog, problems: list[str]) -> bool:
     """Whether every variant of a mix exists and reserves something; else problems are added."""
-    known = {variant.name: variant for variant in catalog.variants}
+    needs = {variant.name: variant.resources.as_tuple() for variant in catalog.variants}
     before = len(problems)
     for name in mix:
-        if name not in known:
-            problems.append(f"{where}: unknown variant {name!r}; {nearest(name, known)}")
-        elif not any(known[name].resources.as_tuple()):
+        known(where, "variant", name, needs, problems)
+        if not any(needs.get(name, (1.0,))):
             problems.append(
                 f"{where}: variant {name!r} reserves nothing, so nothing limits it; give it resources"
             )

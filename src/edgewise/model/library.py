@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.places import CatalogSpec, CatalogUseSpec, ModelSpec, VariantSpec
@@ -30,32 +30,22 @@ class Backbone:
     edges: tuple[tuple[int, int, float], ...]
 
 
-class Library(Protocol):
-    """Reads what scenarios name; raises ScenarioError with a reason when it cannot."""
+class Library:
+    """Reads what scenarios name; raises ScenarioError with a reason when it cannot.
+
+    This one is without anything, for scenarios that are complete in themselves.
+    """
 
     def catalog(self, name: str) -> CatalogSpec:
         """The catalog of this name or file."""
-
-    def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
-        """The applications of this name or file."""
-
-    def graph(self, name: str) -> Backbone:
-        """The graph of this name."""
-
-
-class Empty:
-    """A library without anything, for scenarios that are complete in themselves."""
-
-    def catalog(self, name: str) -> CatalogSpec:
-        """Raises ScenarioError."""
         raise ScenarioError(f"catalog {name!r}: not at hand; load the scenario with edgewise.config")
 
     def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
-        """Raises ScenarioError."""
+        """The applications of this name or file."""
         raise ScenarioError(f"applications {name!r}: not at hand; load the scenario with edgewise.config")
 
     def graph(self, name: str) -> Backbone:
-        """Raises ScenarioError."""
+        """The graph of this name."""
         raise ScenarioError(f"graph {name!r}: not at hand; load the scenario with edgewise.config")
 
 

@@ -64,40 +64,34 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
 
 
 def _line(detail: Mapping[str, Any], root: type[BaseModel]) -> str:
-    loc, kind, value = detail["loc"], detail["type"], detail["input"]
-    path = dotted(loc)
-    if kind == "extra_forbidden":
-        owner = _model_at(root, loc[:-1])
-        return (
-            f"{path}: unknown key {str(loc[-1])!r}; {nearest(loc[-1], owner.model_fields if owner else ())}"
-        )
-    if kind == "missing":
-        owner = _model_at(root, loc[:-1])
-        about = owner.model_fields[loc[-1]].description if owner and loc[-1] in owner.model_fields else ""
-        return f"{path}: is missing; add it ({about})"
-    if kind == "value_error":
-        message = str(detail["ctx"]["error"])
-        return (
-            f"{path}: {message}"
-            if isinstance(value, dict | BaseModel)
-            else f"{path}: {shown(value)} {message}"
-        )
-    if kind == "literal_error":
-        return f"{path}: {shown(value)} is not allowed; use {detail['ctx']['expected']}"
-    if kind == "string_pattern_mismatch":
-        return f"{path}: {shown(value)} is not a name; use letters, digits and . _ -, a letter or digit first"
-    if kind == "string_type":
-        return f"{path}: {shown(value)} is not a string; put it in quotes"
-    if kind in ("model_type", "model_attributes_type"):
-        owner = _model_at(root, loc)
-        keys = ", ".join(owner.model_fields) if owner else "…"
-        return f"{path}: {shown(value)} is not a mapping; its keys are {keys}"
-    if kind in ("tuple_type", "too_short"):
-        return f"{path}: {shown(value)} is not a list with at least one entry; write '- …' lines"
-    return f"{path}: {shown(value)}: {detail['msg']}"
+    loc, value = detail["loc"], detail["input"]
+    keys, bad = _keys_at(root, loc[:-1]), shown(value)
+    match detail["type"]:
+        case "extra_forbidden":
+            says = f"unknown key {str(loc[-1])!r}; {nearest(loc[-1], keys)}"
+        case "missing":
+            says = f"is missing; add it ({keys.get(loc[-1], '')})"
+        case "value_error" if isinstance(value, dict | BaseModel):
+            says = str(detail["ctx"]["error"])
+        case "value_error":
+            says = f"{bad} {detail['ctx']['error']}"
+        case "literal_error":
+            says = f"{bad} is not allowed; use {detail['ctx']['expected']}"
+        case "string_pattern_mismatch":
+            says = f"{bad} is not a name; use letters, digits and . _ -, a letter or digit first"
+        case "string_type":
+            says = f"{bad} is not a string; put it in quotes"
+        case "model_type" | "model_attributes_type":
+            says = f"{bad} is not a mapping; its keys are {', '.join(_keys_at(root, loc)) or '…'}"
+        case "tuple_type" | "too_short":
+            says = f"{bad} is not a list with at least one entry; write '- …' lines"
+        case _:
+            says = f"{bad}: {detail['msg']}"
+    return f"{dotted(loc)}: {says}"
 
 
-def _model_at(root: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
+def _keys_at(root: type[BaseModel], loc: Sequence[str | int]) -> dict[str, str]:
+    """The keys of the part of a file at a place, and what they say; none where nothing is known of it."""
     model: type[BaseModel] | None = root
     annotation: Any = root
     for part in loc:
@@ -106,11 +100,11 @@ def _model_at(root: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel
         if _is_tag(part):
             annotation = _tagged(annotation, str(part))
         elif model is None or part not in model.model_fields:
-            return None
+            return {}
         else:
             annotation = model.model_fields[part].annotation
         model = _model_in(annotation)
-    return model
+    return {key: field.description or "" for key, field in model.model_fields.items()} if model else {}
 
 
 def _tagged(annotation: Any, tag: str) -> Any:

@@ -30,7 +30,7 @@ from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
 from edgewise.model.graphs import SplitModel, build_graphs
-from edgewise.model.library import Empty, Library, resolve
+from edgewise.model.library import Library, resolve
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import explain, listed, nearest, shown
 from edgewise.model.services_check import check_services
@@ -140,7 +140,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         ScenarioError: lists every name that does not fit, as `parse_scenario`.
     """
     problems: Problems = []
-    library = library or Empty()
+    library = library or Library()
     spec = resolve(spec, library, problems)
     if problems:
         raise ScenarioError(listed(where, problems))
@@ -256,15 +256,10 @@ def _assign(given: Any, full: Any, written: Any, parts: list[str], value: Any) -
     child = given[at] if _find(given, key) is not None else full[at]
     inner = _find(written, key)
     if rest and key in FREE:
-        copy[at] = {**child, **_free(rest, value)}
+        copy[at] = {**child, ".".join(rest): value}  # names that the user chose may have dots
     else:
         copy[at] = _assign(child, full[at], None if inner is None else written[inner], rest, value)
     return copy
-
-
-def _free(parts: list[str], value: Any) -> dict[str, Any]:
-    """An entry of a mapping whose keys are the user's; their names may have dots."""
-    return {".".join(parts): value}
 
 
 def _find(part: Any, key: str) -> Any:

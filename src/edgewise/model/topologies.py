@@ -270,7 +270,10 @@ def edge_network(spec: EdgeNetworkSpec) -> Topology:
     """A random connected network of mean degree 3 with the node classes of ENTS Table I, in one cluster."""
     nodes = _machines(spec.nodes)
     ends = random_links(spec.seed, spec.nodes, MEAN_DEGREE)
-    rates = spec.mean_bps * _relative_bandwidth(spec.seed, len(ends))
+    normal = NormalDist(1.0, RELATIVE_DEVIATION)
+    least = normal.cdf(LEAST_SHARE)  # drawing again below the least = drawing from what lies above it
+    draws = uniform(spec.seed, Purpose.NETWORK, np.arange(len(ends)), 1 << 20)
+    rates = spec.mean_bps * np.array([normal.inv_cdf(least + (1 - least) * float(u)) for u in draws])
     links = tuple(
         Link((nodes[one].name, nodes[other].name), bandwidth_bps=rate, shared=True)
         for (one, other), rate in zip(ends.tolist(), rates.tolist(), strict=True)
@@ -309,10 +312,3 @@ def random_links(seed: int, nodes: int, mean_degree: float) -> Ints:
 
 def _pair(one: np.int64, other: np.int64) -> tuple[int, int]:
     return min(int(one), int(other)), max(int(one), int(other))
-
-
-def _relative_bandwidth(seed: int, links: int) -> Floats:
-    normal = NormalDist(1.0, RELATIVE_DEVIATION)
-    least = normal.cdf(LEAST_SHARE)  # drawing again below the least = drawing from what lies above it
-    draws = uniform(seed, Purpose.NETWORK, np.arange(links), 1 << 20)
-    return np.array([normal.inv_cdf(least + (1 - least) * float(u)) for u in draws])

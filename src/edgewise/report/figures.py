@@ -22,7 +22,6 @@ from matplotlib.ticker import PercentFormatter
 from edgewise.arrays import Floats
 from edgewise.errors import RunError
 from edgewise.report.records import RecordedRun
-from edgewise.report.schema import Measure
 from edgewise.report.statistics import PairedComparison, judged, mean_interval
 from edgewise.report.summary import by_seed, of_applications
 
@@ -62,27 +61,22 @@ def _names(axes: Axes, names: Sequence[str], side: str) -> None:
     if side == "x":
         turn = 30 if max(map(len, names)) * len(names) > 70 else 0
         axes.set_xticks(range(len(names)), names, rotation=turn, ha="right" if turn else "center")
-        texts = axes.get_xticklabels()
     else:
         axes.set_yticks(range(len(names)), names)
-        texts = axes.get_yticklabels()
-    for text in texts:
+    for text in axes.get_xticklabels() if side == "x" else axes.get_yticklabels():
         text.set_parse_math(False)
 
 
 def _window_shares(windows: pa.Table, policy: str, part: str, whole: str) -> tuple[Floats, Floats]:
     """Middle of each window in seconds (T,), and part / whole (N, T) with NaN where the whole is none."""
     rows = windows.filter(pc.equal(windows["policy"], policy)).to_pylist()
-    numbers = sorted({row["window"] for row in rows})
-    seeds = sorted({row["seed"] for row in rows})
-    column = {number: index for index, number in enumerate(numbers)}
-    line = {seed: index for index, seed in enumerate(seeds)}
-    middle = np.zeros(len(numbers))
-    share = np.full((len(seeds), len(numbers)), np.nan)
-    for row in rows:
-        middle[column[row["window"]]] = (row["start_s"] + row["end_s"]) / 2
-        if row[whole]:
-            share[line[row["seed"]], column[row["window"]]] = row[part] / row[whole]
+    _, column = np.unique([row["window"] for row in rows], return_inverse=True)
+    _, line = np.unique([row["seed"] for row in rows], return_inverse=True)
+    middle = np.zeros(column.max(initial=-1) + 1)
+    share = np.full((line.max(initial=-1) + 1, middle.size), np.nan)
+    for row, i, t in zip(rows, line, column, strict=True):
+        middle[t] = (row["start_s"] + row["end_s"]) / 2
+        share[i, t] = row[part] / row[whole] if row[whole] else np.nan
     return middle, share
 
 
@@ -195,7 +189,8 @@ def means(run: RecordedRun) -> Figure:
     """The first measure of each policy: mean over seeds and 95 % interval."""
     measure = run.work.measures[0]
     values = by_seed(run.summary, measure.key, run.policies)
-    figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(values)), _title(measure))
+    title = measure.heading[0].upper() + measure.heading[1:]
+    figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(values)), title)
     if not values:
         _empty(axes, "no run has a value")
         return figure
@@ -207,10 +202,6 @@ def means(run: RecordedRun) -> Figure:
     axes.set_xlabel(f"{measure.heading}, 95 % interval", fontsize=9, color=_INK)
     _list_down(axes, list(values))
     return figure
-
-
-def _title(measure: Measure) -> str:
-    return measure.heading[0].upper() + measure.heading[1:]
 
 
 def _list_down(axes: Axes, names: Sequence[str]) -> None:
@@ -254,23 +245,6 @@ def success_by_application(run: RecordedRun) -> Figure:
     return figure
 
 
-def _forest_row(axes: Axes, index: int, row: PairedComparison, label: str | None) -> None:
-    ends = None
-    if row.low is not None and row.high is not None:
-        ends = [[100 * (row.difference - row.low)], [100 * (row.high - row.difference)]]
-    axes.errorbar(
-        100 * row.difference,
-        index,
-        xerr=ends,
-        fmt=_VERDICT_MARKERS[row.verdict],
-        color=_VERDICT_COLOURS[row.verdict],
-        markersize=6,
-        capsize=3.5,
-        linewidth=1.6,
-        label=label,
-    )
-
-
 def forest(comparisons: Sequence[PairedComparison], labels: Sequence[str], title: str) -> Figure:
     """Forest plot: each difference with its interval on a line of its own.
 
@@ -292,20 +266,29 @@ def forest(comparisons: Sequence[PairedComparison], labels: Sequence[str], title
     axes.axvspan(low, high, color="#F0F0F0", zorder=0, label=f"within ±{high:g} {unit}: no win")
     axes.axvline(0.0, color="#888888", linewidth=1.0)
     for index, row in enumerate(comparisons):
+        ends = (
+            None
+            if row.low is None or row.high is None
+            else [[100 * (row.difference - row.low)], [100 * (row.high - row.difference)]]
+        )
         first = all(other.verdict != row.verdict for other in comparisons[:index])
-        _forest_row(axes, index, row, row.verdict if first else None)
+        axes.errorbar(
+            100 * row.difference,
+            index,
+            xerr=ends,
+            fmt=_VERDICT_MARKERS[row.verdict],
+            color=_VERDICT_COLOURS[row.verdict],
+            markersize=6,
+            capsize=3.5,
+            linewidth=1.6,
+            label=row.verdict if first else None,
+        )
     _names(axes, labels, "y")
     axes.set_ylim(len(comparisons) - 0.4, -0.6)
     axes.set_xlabel(f"difference ({unit}), 95 % interval", fontsize=9, color=_INK)
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     legend_below(axes, 5)
     return figure
-
-
-def paired_differences(comparisons: Sequence[PairedComparison], what: str = "success") -> Figure:
-    """Forest plot of the difference of a measure and its interval per pair."""
-    labels = [f"{row.policy} − {row.rival}" for row in comparisons]
-    return forest(comparisons, labels, f"Paired difference of {what}")
 
 
 def comparisons_of(run: RecordedRun, rival: str | None = None) -> list[PairedComparison]:
@@ -334,7 +317,9 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
         drawn["success-over-time"] = success_over_time(run)
     if run.kind == "streams":
         drawn["success-by-application"] = success_by_application(run)
-    return drawn | {"paired-differences": paired_differences(comparisons_of(run, rival), what)}
+    pairs = comparisons_of(run, rival)
+    labels = [f"{row.policy} − {row.rival}" for row in pairs]
+    return drawn | {"paired-differences": forest(pairs, labels, f"Paired difference of {what}")}
 
 
 def png(figure: Figure, target: Any) -> None:

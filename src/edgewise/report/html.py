@@ -86,17 +86,13 @@ def _policy_rows(run: RecordedRun) -> list[dict[str, Any]]:
 
 
 def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
-    rows = []
-    for application, parts in of_applications(run.summary).items():
-        cells = _intervals(parts, "success", run.policies)
-        rows.append({"application": application, "cells": [cells.get(policy) for policy in run.policies]})
-    return rows
-
-
-def _images(images: Mapping[str, bytes]) -> list[dict[str, str]]:
+    found = {
+        name: _intervals(parts, "success", run.policies)
+        for name, parts in of_applications(run.summary).items()
+    }
     return [
-        {"stem": stem, "caption": _CAPTIONS[stem], "data": base64.b64encode(image).decode("ascii")}
-        for stem, image in images.items()
+        {"application": name, "cells": [cells.get(policy) for policy in run.policies]}
+        for name, cells in found.items()
     ]
 
 
@@ -124,7 +120,10 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
             comparisons=figures.comparisons_of(run, rival),
             applications=_application_rows(run) if run.kind == "streams" else None,
             refusals=refusals(run.items) if run.kind == "streams" else None,
-            images=_images(figures.drawn(run, rival) if images is None else images),
+            images=[
+                {"stem": stem, "caption": _CAPTIONS[stem], "data": base64.b64encode(image).decode("ascii")}
+                for stem, image in (figures.drawn(run, rival) if images is None else images).items()
+            ],
         )
     )
 

@@ -19,7 +19,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,27 +129,23 @@ def _check_counts(table: pa.Table, order: str, what: str) -> None:
         )
 
 
-def _write_table(table: pa.Table, path: Path) -> None:
-    """Parquet of which every byte follows from the table: settings fixed, one thread, no times."""
-    pq.write_table(
-        table,
-        path,
-        version="2.6",
-        data_page_version="1.0",
-        compression="zstd",
-        compression_level=3,
-        use_dictionary=True,
-        write_statistics=True,
-        row_group_size=1 << 20,
-    )
-
-
 def _write_files(folder: Path, texts: Mapping[str, str], tables: Mapping[str, pa.Table]) -> None:
+    """Parquet of which every byte follows from the tables: settings fixed, one thread, no times."""
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     for name, table in tables.items():
-        _write_table(table, folder / name)
+        pq.write_table(
+            table,
+            folder / name,
+            version="2.6",
+            data_page_version="1.0",
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=True,
+            write_statistics=True,
+            row_group_size=1 << 20,
+        )
 
 
 def _json(value: object, what: str) -> str:
@@ -161,12 +157,9 @@ def _json(value: object, what: str) -> str:
 
 def _strangers(folder: Path) -> list[str]:
     """Entries of an old run folder that no part of edgewise wrote."""
-    entries: Iterable[Path] = folder.iterdir()
-    strange = [entry.name for entry in entries if entry.name not in (*_FILES, *_REPLACED)]
-    figures = folder / "figures"
-    if figures.is_dir():
-        strange += [f"figures/{entry.name}" for entry in figures.iterdir() if entry.suffix != ".png"]
-    return sorted(strange)
+    strange = [entry.name for entry in folder.iterdir() if entry.name not in (*_FILES, *_REPLACED)]
+    drawn = (folder / "figures").glob("*")
+    return sorted([*strange, *(f"figures/{entry.name}" for entry in drawn if entry.suffix != ".png")])
 
 
 def _put_in_place(written: Path, folder: Path) -> None:

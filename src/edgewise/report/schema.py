@@ -2,9 +2,8 @@
 
 A run has two tables. `items` has one row for each piece of work (a stream, a query of a split model, a
 pipeline, a job), `windows` one for each span of time; both begin with the seed and the policy. Every field
-carries its description as Arrow metadata, so the Parquet files explain themselves and the documentation is
-made from `describe`. `WORK` says of each kind of work what its columns are and by which measures its policies
-are judged.
+carries its description as Arrow metadata, so the Parquet files explain themselves. `WORK` says of each kind
+of work what its columns are and by which measures its policies are judged.
 """
 
 from __future__ import annotations
@@ -123,28 +122,11 @@ violation         float  cores in use beyond those that were left over, added up
 """
 
 
-class Column(NamedTuple):
-    """A column as the documentation shows it."""
-
-    name: str
-    type: str
-    nullable: bool
-    description: str
-
-
 def _schema(text: str) -> pa.Schema:
-    fields = []
-    for line in filter(None, text.splitlines()):
-        name, kind, description = line.split(maxsplit=2)
-        fields.append(
-            pa.field(
-                name,
-                _TYPES[kind.rstrip("?")],
-                nullable=kind.endswith("?"),
-                metadata={"description": description},
-            )
-        )
-    return pa.schema(fields)
+    return pa.schema(
+        pa.field(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), {"description": description})
+        for name, kind, description in (line.split(maxsplit=2) for line in text.splitlines() if line)
+    )
 
 
 class Measure(NamedTuple):
@@ -284,11 +266,3 @@ WORK = {
     ),
 }
 """By the kind of work, as a scenario names it."""
-
-
-def describe(schema: pa.Schema) -> list[Column]:
-    """Name, type, nullability and meaning of each column, in order."""
-    return [
-        Column(field.name, str(field.type), field.nullable, field.metadata[b"description"].decode())
-        for field in schema
-    ]

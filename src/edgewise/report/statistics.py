@@ -238,35 +238,21 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-@dataclass(frozen=True, slots=True)
-class _Paired:
-    difference: Interval
-    p: float | None
-    note: str
-
-
-def _paired(a: Floats, b: Floats, level: float) -> _Paired:
-    """Paired t-test: t = d̄ / (s_d / √n) with n - 1 degrees of freedom."""
+def _paired(a: Floats, b: Floats, level: float) -> tuple[Interval, float | None, str]:
+    """Paired t-test: t = d̄ / (s_d / √n) with n - 1 degrees of freedom; its p, and what to note."""
     d = a - b
     mean, n = float(d.mean()), int(d.size)
     if n == 1:
-        return _Paired(Interval(mean, None, None, 1), None, "one seed: no interval; run more seeds")
+        return Interval(mean, None, None, 1), None, "one seed: no interval; run more seeds"
     scale = max(float(np.abs(a).max()), float(np.abs(b).max()))
     error = _spread(d, scale)
     if error == 0.0:
         same = abs(mean) <= _ROUNDING * scale
         note = "the same in every seed" if same else "the difference is the same in every seed"
-        return _Paired(Interval(mean, mean, mean, n), 1.0 if same else 0.0, note)
+        return Interval(mean, mean, mean, n), 1.0 if same else 0.0, note
     half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * error
     p = 2.0 * float(special.stdtr(n - 1, -abs(mean) / error))
-    return _Paired(Interval(mean, mean - half, mean + half, n), p, "")
-
-
-def _as_ratio(test: _Paired) -> _Paired:
-    """From differences of logarithms to relative changes, exp(d) - 1."""
-    d = test.difference
-    ends = [None if end is None else float(np.expm1(end)) for end in (d.low, d.high)]
-    return replace(test, difference=Interval(float(np.expm1(d.mean)), ends[0], ends[1], d.n))
+    return Interval(mean, mean - half, mean + half, n), p, ""
 
 
 def _comparison(
@@ -275,11 +261,12 @@ def _comparison(
     level: float,
     rule: DifferenceRule,
 ) -> PairedComparison:
-    if rule.ratio:
-        test = _as_ratio(_paired(np.log(values[0]), np.log(values[1]), level))
+    if rule.ratio:  # from differences of logarithms to relative changes, exp(d) - 1
+        d, p, note = _paired(np.log(values[0]), np.log(values[1]), level)
+        ends = [None if end is None else float(np.expm1(end)) for end in (d.low, d.high)]
+        interval = Interval(float(np.expm1(d.mean)), ends[0], ends[1], d.n)
     else:
-        test = _paired(*values, level)
-    interval = test.difference
+        interval, p, note = _paired(*values, level)
     return PairedComparison(
         policy=names[0],
         rival=names[1],
@@ -289,10 +276,10 @@ def _comparison(
         difference=interval.mean,
         low=interval.low,
         high=interval.high,
-        p=test.p,
-        p_holm=test.p,
-        verdict=rule.verdict(interval, test.p),
-        note=test.note,
+        p=p,
+        p_holm=p,
+        verdict=rule.verdict(interval, p),
+        note=note,
         rule=rule,
     )
 

@@ -39,7 +39,7 @@ from edgewise.reproduce.claims import Claim
 
 def sha256(scenario: Scenario) -> str:
     """SHA-256 of the resolved scenario, as `sha256sum` of its `dump_scenario` gives it."""
-    return _digest(dump_scenario(scenario).encode())
+    return digest_of(dump_scenario(scenario))
 
 
 def read_frozen(folder: Path) -> dict[str, dict[str, str]]:
@@ -136,7 +136,7 @@ def _freeze(file: str, text: str, folder: Path) -> str:
             f"{_kind(file)} {name!r}: is frozen since {frozen[name]['date']} and stays as it is; for "
             "another one choose another `name` and freeze that"
         )
-    digest = _digest(text.encode())
+    digest = digest_of(text)
     entry = {"sha256": digest, "date": datetime.now(UTC).date().isoformat()}
     write_whole(folder / "frozen" / file, text, "frozen copy")
     listed = json.dumps(frozen | {name: entry}, indent=2, sort_keys=True) + "\n"
@@ -157,13 +157,13 @@ def _check(file: str, text: str, folder: Path, difference: Callable[[Path], str 
             f"{_kind(file)} {name!r}: is not frozen; run `edgewise freeze {name}` once, before tuning "
             "anything on it: claims need what was fixed beforehand"
         )
-    if _digest(text.encode()) == entry["sha256"]:
+    if digest_of(text) == entry["sha256"]:
         return entry["sha256"]
     try:
-        changed = _digest(copy.read_bytes()) != entry["sha256"]
+        changed = digest_of(copy.read_text(encoding="utf-8")) != entry["sha256"]
         where = f"{copy} was changed after it was frozen" if changed else difference(copy)
     except (OSError, ValueError, ScenarioError):
-        where = f"its SHA-256 is {_digest(text.encode())[:12]}…, and there is no readable copy in {copy}"
+        where = f"its SHA-256 is {digest_of(text)[:12]}…, and there is no readable copy in {copy}"
     if where is None:
         return entry["sha256"]
     raise ScenarioError(
@@ -176,8 +176,14 @@ def _kind(file: str) -> str:
     return "scenario" if file.endswith(".yaml") else "setting"
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def digest_of(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def knows_frozen(folder: Path) -> bool:
+    """Whether anything says what was frozen: a checkout does, and a folder of results."""
+    return checkout() is not None or (folder / "frozen.json").exists()
 
 
 def _first_difference(path: str, then: Any, now: Any) -> str | None:

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from edgewise import api
 from edgewise.errors import PolicyError
-from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange
 from edgewise.report.figures import forest
@@ -30,15 +29,18 @@ STEP = 0.2
 def scale_capacity(scenario: Scenario, factor: float) -> Scenario:
     """Workers that serve `factor` times the queries/s: capacity × factor, processing delay / factor."""
 
-    def faster(variant: Variant) -> Variant:
-        profile = replace(
-            variant.profile,
-            fixed_s=variant.profile.fixed_s / factor,
-            per_byte_s=variant.profile.per_byte_s / factor,
+    variants = tuple(
+        replace(
+            variant,
+            profile=replace(
+                variant.profile,
+                fixed_s=variant.profile.fixed_s / factor,
+                per_byte_s=variant.profile.per_byte_s / factor,
+            ),
+            capacity_qps=variant.capacity_qps * factor,
         )
-        return replace(variant, profile=profile, capacity_qps=variant.capacity_qps * factor)
-
-    variants = tuple(faster(variant) for variant in scenario.catalog.variants)
+        for variant in scenario.catalog.variants
+    )
     return replace(scenario, catalog=replace(scenario.catalog, variants=variants))
 
 

@@ -12,7 +12,6 @@ Claims are declared before anything runs, so that none can be dropped for its ou
 from __future__ import annotations
 
 import difflib
-import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +34,8 @@ from edgewise.reproduce.frozen import (
     check_setting,
     checkout,
     code,
+    digest_of,
+    knows_frozen,
     sha256,
 )
 from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
@@ -155,9 +156,8 @@ class Run:
             ScenarioError: it cannot be loaded, is not frozen, or differs from what was frozen.
         """
         scenario = load_scenario(name)
-        known = checkout() is not None or (self.results / "frozen.json").exists()
-        digest = check_frozen(scenario, self.results) if known else sha256(scenario)
-        self.scenarios[scenario.name] = digest
+        known = knows_frozen(self.results)
+        self.scenarios[scenario.name] = check_frozen(scenario, self.results) if known else sha256(scenario)
         return scenario
 
     def check_setting(self) -> None:
@@ -166,15 +166,9 @@ class Run:
         Raises:
             ScenarioError: it is not frozen, or differs from what was frozen.
         """
-        if self.what.setting is None:
-            return
-        text = self.what.setting()
-        known = checkout() is not None or (self.results / "frozen.json").exists()
-        self.scenarios[self.what.frozen_as] = (
-            check_setting(self.what.frozen_as, text, self.results)
-            if known
-            else hashlib.sha256(text.encode()).hexdigest()
-        )
+        if self.what.setting is not None:
+            name, text, known = self.what.frozen_as, self.what.setting(), knows_frozen(self.results)
+            self.scenarios[name] = check_setting(name, text, self.results) if known else digest_of(text)
 
     def claim(self, id: str, finding: Finding, criterion: Criterion) -> Claim:
         """Make a declared claim.
@@ -182,8 +176,16 @@ class Run:
         Raises:
             EdgewiseError: it was not declared, or is made twice.
         """
-        statement, paper = self._statement(id), f"{self.what.name}: {self.what.paper}"
-        return self._add(Claim.of(id, statement, self.what.method(id), paper, finding, criterion))
+        what = self.what
+        if id not in what.claims:
+            raise EdgewiseError(
+                f"claim {id!r}: {what.name} did not declare it; declared: {', '.join(what.claims)}"
+            )
+        if id in self.claims:
+            raise EdgewiseError(f"claim {id!r}: {what.name} made it twice; the first one counts")
+        paper = f"{what.name}: {what.paper}"
+        self.claims[id] = Claim.of(id, what.claims[id], what.method(id), paper, finding, criterion)
+        return self.claims[id]
 
     def rival(self, validation: Mapping[str, ArrayLike], seeds: Sequence[int]) -> str:
         """The best baseline on validation seeds.
@@ -226,19 +228,6 @@ class Run:
         if self.training is None and id in self.what.trained:
             return NEEDS_TRAINING
         return "left out of a quick run" if self.quick else "declared, and not measured"
-
-    def _statement(self, id: str) -> str:
-        if id not in self.what.claims:
-            raise EdgewiseError(
-                f"claim {id!r}: {self.what.name} did not declare it; declared: {', '.join(self.what.claims)}"
-            )
-        return self.what.claims[id]
-
-    def _add(self, claim: Claim) -> Claim:
-        if claim.id in self.claims:
-            raise EdgewiseError(f"claim {claim.id!r}: {self.what.name} made it twice; the first one counts")
-        self.claims[claim.id] = claim
-        return claim
 
 
 def carry_out(

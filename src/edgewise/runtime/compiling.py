@@ -135,16 +135,11 @@ def _mark(wanted: Wanted) -> Path:
     return Path(numba.config.CACHE_DIR) / "compiled" / f"{kind}.{quote(name, safe='')}"  # type: ignore[attr-defined]
 
 
-def _yield_to_others() -> None:
-    """Run at low priority: also where the kernel shares the processor out by sessions, not by processes."""
-    os.nice(NICE)
-    with suppress(OSError):  # other kernels have no such file
-        Path("/proc/self/autogroup").write_text(str(NICE))
-
-
 def main() -> int:
     """Be the child."""
-    _yield_to_others()
+    os.nice(NICE)
+    with suppress(OSError):  # the kernel may share the processor out by sessions; others have no such file
+        Path("/proc/self/autogroup").write_text(str(NICE))
     wanted, world, services = pickle.load(sys.stdin.buffer)  # written by `Child`
     for each in wanted:
         try:

@@ -95,7 +95,11 @@ def check_testbed(make: Callable[[Network], Testbed], limit_s: float) -> None:
     network = Network(NAMES, np.full(3, 1e9), np.full(3, 1e9), ends, width)
     bed = make(network)
     try:
-        _addresses(bed, network)
+        assert bed.network is network, "network: the one it was made of"
+        assert isinstance(bed.name, str) and bed.name, "name: text"
+        assert isinstance(bed.shapes, bool), "shapes: True or False"
+        assert all(0 < bed.port() < 65536 for _ in range(3)), "port: of TCP"
+        assert bed.link_bytes().shape == (len(LINKS), 2), "link_bytes: (L, 2)"
         _flows(bed)
         _traffic(bed, limit_s)
         bed.set_link(0, up=False)
@@ -107,15 +111,6 @@ def check_testbed(make: Callable[[Network], Testbed], limit_s: float) -> None:
         bed.close()
     again = make(network)  # what closed is gone, so another fits in its place
     again.close()
-
-
-def _addresses(bed: Testbed, network: Network) -> None:
-    assert bed.network is network, "network: the one it was made of"
-    assert isinstance(bed.name, str) and bed.name, "name: text"
-    assert isinstance(bed.shapes, bool), "shapes: True or False"
-    ports = [bed.port() for _ in range(3)]
-    assert all(0 < port < 65536 for port in ports), "port: of TCP"
-    assert bed.link_bytes().shape == (len(LINKS), 2), "link_bytes: (L, 2)"
 
 
 def _flows(bed: Testbed) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,14 +50,12 @@ def make_file(file: Path) -> bool:
     Returns:
         whether others had rights to it.
     """
-    try:
+    with suppress(FileExistsError):
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if not file.stat().st_mode & OTHERS:
-            return False
+    exposed = bool(file.stat().st_mode & OTHERS)
+    if exposed:
         file.chmod(0o600)
-        return True
-    return False
+    return exposed
 
 
 def open_file(file: Path, mode: str, **options: Any) -> IO[Any]:

@@ -24,6 +24,12 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH)
 HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+MESSAGES = {
+    DAMAGED: "is damaged ({error}); it is left as it is, and {help}",
+    FULL: "cannot be written ({error}); what it holds is safe: make room on its disk",
+    FORBIDDEN: "cannot be used ({error}); what it holds is safe: check its rights, or use another --state",
+    HELD: "is held by another program ({error}); what it holds is safe: end that program",
+}
 
 
 class StoreError(RunError):
@@ -140,22 +146,12 @@ def telling(file: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             raise
-        message = _message(file, error, code & 0xFF)
+        message = next((words for codes, words in MESSAGES.items() if code & 0xFF in codes), None)
         if message is None:
             raise
-        raise StoreError(f"state {file}: {message}", code & 0xFF in DAMAGED) from error
-
-
-def _message(file: Path, error: sqlite3.Error, code: int) -> str | None:
-    if code in DAMAGED:
-        return f"is damaged ({error}); it is left as it is, and {_help(file)}"
-    if code in FULL:
-        return f"cannot be written ({error}); what it holds is safe: make room on its disk"
-    if code in FORBIDDEN:
-        return f"cannot be used ({error}); what it holds is safe: check its rights, or use another --state"
-    if code in HELD:
-        return f"is held by another program ({error}); what it holds is safe: end that program"
-    return None
+        damaged = code & 0xFF in DAMAGED
+        message = message.format(error=error, help=_help(file) if damaged else "")
+        raise StoreError(f"state {file}: {message}", damaged) from error
 
 
 def _help(file: Path) -> str:

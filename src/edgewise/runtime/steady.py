@@ -10,14 +10,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Running, Store
 
 log = logging.getLogger("edgewise.store")
 TRY_S = 1.0
+T = TypeVar("T")
 
 
 class SteadyStore(Store):
@@ -57,10 +59,7 @@ class SteadyStore(Store):
     def get(self, name: str, default: Any = None) -> Any:
         """See `Store.get`."""
         if ("put", name) not in self._owed:
-            try:
-                self._settings[name] = super().get(name)
-            except StoreError as error:
-                self._note(error)
+            self._settings[name] = self._read(partial(super().get, name), self._settings.get(name))
         found = self._settings.get(name)
         return default if found is None else found
 
@@ -71,13 +70,14 @@ class SteadyStore(Store):
 
     def processes(self, kind: str | None = None) -> list[Running]:
         """See `Store.processes`."""
-        try:
-            rows = super().processes()
-        except StoreError as error:
-            self._note(error)
-            rows = self._rows
+        rows = self._read(super().processes, self._rows)
         done = {r.process.name: r for r in self._rows if ("started", r.process.name) in self._owed}
-        self._rows = [_as_known(row, done.get(row.process.name)) for row in rows]
+        self._rows = [  # with what is not written down yet
+            row
+            if (known := done.get(row.process.name)) is None
+            else replace(row, handle=known.handle, failures=known.failures, started_s=known.started_s)
+            for row in rows
+        ]
         return [row for row in self._rows if kind in (None, row.process.kind)]
 
     def started(self, name: str, handle: str | None, failures: int) -> None:
@@ -92,11 +92,7 @@ class SteadyStore(Store):
 
     def streams_open(self) -> int:
         """See `Store.streams_open`; 0 where that cannot be read."""
-        try:
-            return super().streams_open()
-        except StoreError as error:
-            self._note(error)
-            return 0
+        return self._read(super().streams_open, 0)
 
     def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """See `Store.close_stream`."""
@@ -107,11 +103,14 @@ class SteadyStore(Store):
 
     def retired(self) -> list[tuple[str, int, float | None]]:
         """See `Store.retired`; none where that cannot be read."""
+        return self._read(super().retired, [])
+
+    def _read(self, read: Callable[[], T], otherwise: T) -> T:
         try:
-            return super().retired()
+            return read()
         except StoreError as error:
             self._note(error)
-            return []
+            return otherwise
 
     def _do(self, key: tuple[str, Any], write: Callable[[], None]) -> None:
         """Write now, or later."""
@@ -128,10 +127,3 @@ class SteadyStore(Store):
         self._damaged |= error.damaged
         if error.damaged or not self.trouble:
             self.trouble = str(error)
-
-
-def _as_known(row: Running, done: Running | None) -> Running:
-    """A row, with what is not written down yet."""
-    if done is None:
-        return row
-    return replace(row, handle=done.handle, failures=done.failures, started_s=done.started_s)

@@ -250,9 +250,8 @@ def _check_header(names: Sequence[str], where: str) -> None:
     problems = [
         f"column {name!r} is missing; add it to the first line" for name in REQUIRED if name not in names
     ]
-    for name in names:
-        if name not in REQUIRED + OPTIONAL:
-            problems.append(f"unknown column {name!r}; {nearest(name, REQUIRED + OPTIONAL)}")
+    known = REQUIRED + OPTIONAL
+    problems += [f"unknown column {name!r}; {nearest(name, known)}" for name in names if name not in known]
     if problems:
         raise ScenarioError(listed(where, problems))
 

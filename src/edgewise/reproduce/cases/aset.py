@@ -32,7 +32,6 @@ from edgewise.report.figures import new_axes
 from edgewise.report.statistics import PairedComparison, compare
 from edgewise.reproduce.charts import chart
 from edgewise.reproduce.claims import (
-    Finding,
     at_least,
     at_most,
     better_by,
@@ -106,31 +105,23 @@ def _time_ticks(policy: Any, switch_s: list[float]) -> None:
     policy.tick = timed
 
 
-def _job(job: tuple[Scenario, str, int]) -> Figures:
-    return run_one(*job)
-
-
-class Runs:
+class Runs(ProcessPoolExecutor):
     """Runs of scenarios under policies, several at a time."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__(PROCESSES, mp_context=get_context("spawn"))
         self.seeds = tuple(seeds)
-        self._pool = ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"))
-
-    def __enter__(self) -> Runs:
-        return self
 
     def __exit__(self, *error: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self.shutdown(cancel_futures=True)
 
     def of(
         self, scenario: Scenario, names: Iterable[str], seeds: Sequence[int] | None = None
     ) -> dict[str, list[Figures]]:
         """Per policy the figures of each seed."""
-        names, seeds = tuple(names), self.seeds if seeds is None else seeds
-        jobs = [(scenario, name, seed) for name in names for seed in seeds]
-        found, count = list(self._pool.map(_job, jobs)), len(seeds)
-        return {name: found[k * count : (k + 1) * count] for k, name in enumerate(names)}
+        chosen = self.seeds if seeds is None else seeds
+        jobs = {name: [self.submit(run_one, scenario, name, seed) for seed in chosen] for name in names}
+        return {name: [job.result() for job in mine] for name, mine in jobs.items()}
 
     def chief(self, scenario: Scenario, rival: str) -> dict[str, list[Figures]]:
         """The rival and what is compared with it on every seed; others on a few, for figures."""
@@ -217,8 +208,7 @@ def aset(run: Run) -> None:
     with Runs(run.seeds) as runs:
         _full_edge(run, runs)
         if not run.quick:
-            _other_topologies(run, runs)
-            _changing_load(run, runs)
+            _elsewhere(run, runs)
             _rates(run, runs)
             _scarce(run, runs)
             _robustness(run, runs)
@@ -271,24 +261,20 @@ def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
     run.figure("a6-switch-time", drawn)
 
 
-def _other_topologies(run: Run, runs: Runs) -> None:
-    criteria = {"dc-cloud": within(-POINT, POINT), "co-dc-cloud": better_by(POINT)}
-    for (name, criterion), id in zip(criteria.items(), ("a2-dc-cloud", "a3-co-dc-cloud"), strict=True):
+def _elsewhere(run: Run, runs: Runs) -> None:
+    """Other topologies, and full-edge under changing load."""
+    ahead = better_by(POINT)
+    for id, name, topology, criterion in (
+        ("a2-dc-cloud", "dc-cloud", "dc-cloud", within(-POINT, POINT)),
+        ("a3-co-dc-cloud", "co-dc-cloud", "co-dc-cloud", ahead),
+        *((f"a5-{name.split('-')[-1]}", name, "full-edge", ahead) for name in PATTERNS),
+    ):
         run.step(name)
-        scenario, rival = run.scenario(name), rival_of(run, name)
-        found = runs.chief(scenario, rival)
+        scenario, rival = run.scenario(name), rival_of(run, topology)
+        found, steady = runs.chief(scenario, rival), name == topology
         run.claim(id, compared(against(found, "aset", rival)), criterion)
-        run.figure(id, over_time(found, scenario, None, f"{name}, λ = 60"))
-
-
-def _changing_load(run: Run, runs: Runs) -> None:
-    rival = rival_of(run, "full-edge")
-    for name in PATTERNS:
-        run.step(name)
-        scenario = run.scenario(name)
-        found = runs.chief(scenario, rival)
-        run.claim(f"a5-{name.split('-')[-1]}", compared(against(found, "aset", rival)), better_by(POINT))
-        run.figure(f"a5-{name}", over_time(found, scenario, None, name))
+        title = f"{name}, λ = 60" if steady else name
+        run.figure(id if steady else f"a5-{name}", over_time(found, scenario, None, title))
 
 
 def _rates(run: Run, runs: Runs) -> None:
@@ -354,9 +340,8 @@ def _plateau(run: Run) -> None:
             changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
             axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
     run.figure("a7-learning", drawn)
-    worst = max(changes, key=abs)
-    finding: Finding = exact(worst, "largest change of three topologies")
-    run.claim("a7-plateau", finding, within(-0.02, 0.02))
+    worst = exact(max(changes, key=abs), "largest change of three topologies")
+    run.claim("a7-plateau", worst, within(-0.02, 0.02))
 
 
 def by_application(found: Mapping[str, Sequence[Figures]]) -> Figure:

@@ -89,13 +89,6 @@ def not_allowed(message: str, *methods: str) -> Response:
     return response
 
 
-def safe_value(value: str) -> str:
-    """A header value that cannot end its line: other characters than Latin-1 text are percent-encoded."""
-    if value.isascii() and value.isprintable():
-        return value
-    return _UNSAFE.sub(lambda found: quote(found[0], safe=""), value)
-
-
 def write_response(response: Response, alive: bool, head_only: bool = False) -> list[bytes]:
     """The bytes of an answer in one or two pieces; `alive` False announces that the connection closes."""
     status, length = response.status, len(response.body)
@@ -131,8 +124,11 @@ def _check_name(text: str) -> None:
 
 def _head(first: str, headers: dict[str, str]) -> bytes:
     values = "".join(headers.values())
-    if not (values.isascii() and values.isprintable()):
-        headers = {name: safe_value(value) for name, value in headers.items()}
+    if not (values.isascii() and values.isprintable()):  # a value that could end its line is percent-encoded
+        headers = {
+            name: _UNSAFE.sub(lambda found: quote(found[0], safe=""), value)
+            for name, value in headers.items()
+        }
     lines = [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join((first, *lines, "\r\n")).encode("latin-1")
 

@@ -45,7 +45,7 @@ class AccessGuard:
         host = headers.get("host")
         if host is not None and not _is_ours(host, self.names):
             return failure(403, f"host: {host[:80]!r} is no name of this server; start it with --server-name")
-        if "origin" in headers and not _same(headers["origin"], host):
+        if "origin" in headers and headers["origin"].partition("://")[2] != host:
             return failure(403, "origin: requests of web pages are not answered")
         if path in OPEN_PATHS or (not self.clients and path.startswith(QUERIES)):
             return None
@@ -55,7 +55,9 @@ class AccessGuard:
         accepted = self.operators if admin else (*self.clients, *self.operators)
         if not accepted:
             return failure(403, "administration: is closed; start this with an operator's token")
-        if _shows(headers.get("authorization", ""), accepted):
+        shown = headers.get("authorization", "").encode()
+        # A comparison takes the same time wherever the two differ.
+        if any(hmac.compare_digest(shown, header) for header in _headers(accepted)):
             return None
         whose = "the operator's" if admin else "a valid"
         response = failure(401, f"authorization: {whose} bearer token is needed")
@@ -89,10 +91,8 @@ def bearer(token: str | None) -> dict[str, str]:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
     address = _address(host)
-    return address is not None and address.is_loopback
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def tls_server(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -144,21 +144,11 @@ def _is_ours(host: str, names: tuple[str, ...]) -> bool:
     return name in ("localhost", *names) or _address(name) is not None
 
 
-def _same(origin: str, host: str | None) -> bool:
-    return origin.partition("://")[2] == host
-
-
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
-
-
-def _shows(shown: str, tokens: tuple[str, ...]) -> bool:
-    """Whether one of the tokens is shown; a comparison takes the same time wherever the two differ."""
-    given = shown.encode()
-    return any(hmac.compare_digest(given, header) for header in _headers(tokens))
 
 
 @lru_cache(64)
