@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from edgewise import config
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.rules import RandomStation
 from edgewise.sim.slots.replicas import ReplicaWorlds

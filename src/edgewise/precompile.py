@@ -15,7 +15,7 @@ import numpy as np
 
 from edgewise import api, policies
 from edgewise.config import load_scenario
-from edgewise.core.orchestration import RequestPolicy, Requests
+from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.network import network_of

@@ -146,8 +146,6 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     found = not_run(scenario.spec, SIMULATED if work == "streams" else (work,), what)
     if work == "streams":
         found += beforehand(scenario)
-    if work == "services" and scenario.spec.services and scenario.spec.services.nodes_per_frame is not None:
-        found.append(f"{what} leaves out services.nodes_per_frame: every node may change in a frame")
     return found
 
 
@@ -207,7 +205,7 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
 
     given, made = simulated_services(scenario), [chosen[name]() for name in DECISIONS["services"]]
     drawn = given.draw(seeds)
-    worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, threads=None)
+    worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, None, given.spec.nodes_per_frame)
     outcome = simulate(worlds, *made)
     took_s = _decision_s(worlds, *made)
     counted = ("arrived", "in_time", "late", "dropped", "forwarded_bytes", "local_bytes", "image_bytes")

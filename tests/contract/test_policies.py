@@ -9,7 +9,7 @@ import pytest
 from edgewise import policies
 from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.dispatch.views import Decisions
-from edgewise.core.orchestration import AddReplica, hosts
+from edgewise.core.orchestrate import AddReplica, hosts
 from edgewise.errors import PolicyError
 from edgewise.testing import check_policy
 from edgewise.workloads.deferrable import PAPER, generate

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgewise.runtime.testbeds import LocalTestbed, NetnsTestbed, netns
+from edgewise.runtime.testbeds import LocalTestbed, netns
 from edgewise.testing import check_testbed
 
 WHY_NOT = netns.unavailable()
@@ -15,7 +15,7 @@ def test_the_local_test_bed_keeps_the_contract():
 @pytest.mark.live
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 def test_the_netns_test_bed_keeps_the_contract():
-    check_testbed(NetnsTestbed)
+    check_testbed(netns.NetnsTestbed)
 
 
 class Forgetful(LocalTestbed):

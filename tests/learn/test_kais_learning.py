@@ -12,7 +12,7 @@ import torch
 
 from edgewise import policies
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import (
+from edgewise.core.orchestrate import (
     HOLD,
     LAYER,
     MACHINE,

@@ -20,8 +20,8 @@ from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.session import PipelineSession
-from edgewise.runtime.testbeds import netns, open_backend
+from edgewise.runtime.pipelines.session import PipelineSession, open_backend
+from edgewise.runtime.testbeds import netns
 from edgewise.runtime.testbeds.shaping import Kernel, NodeState
 
 pytestmark = pytest.mark.live
@@ -165,7 +165,8 @@ def test_nothing_is_left_after_the_manager_was_killed(watch, tmp_path):
             import subprocess, sys, time
             import numpy as np
             from edgewise.model.network import Network
-            from edgewise.runtime.testbeds import Flow, open_backend
+            from edgewise.runtime.pipelines.session import open_backend
+            from edgewise.runtime.testbeds import Flow
             net = Network(("a", "b"), np.ones(2), np.ones(2), np.array([[0, 1]]), np.array([1e6]))
             bed = open_backend("netns", net)
             bed.apply([Flow(20001, 0, 1, (0,), 5e5)])

@@ -17,8 +17,7 @@ from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import MetaStore
-from edgewise.runtime.pipelines.session import PipelineSession
-from edgewise.runtime.testbeds import open_backend
+from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 
 pytestmark = pytest.mark.live
 LIMIT_S = 60.0

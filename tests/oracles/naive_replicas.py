@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from edgewise.core.keyed import Purpose, normal
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
 
 EPS = 1e-9

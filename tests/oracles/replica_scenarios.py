@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
 from edgewise.model.services import spread
 

@@ -8,7 +8,7 @@ from replica_scenarios import a_system, some_commands, some_requests
 
 from edgewise import policies
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.policies import cards
 from edgewise.policies.dispatch.requests.bound import hindsight_bound
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate

@@ -7,7 +7,7 @@ import pytest
 from naive_replicas import NaiveWorld
 from replica_scenarios import a_system, some_commands, some_requests, some_stations
 
-from edgewise.core.orchestration import hosts
+from edgewise.core.orchestrate import hosts
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds
 

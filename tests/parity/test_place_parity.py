@@ -14,7 +14,6 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines import session as live
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import MetaStore
-from edgewise.runtime.testbeds import open_backend
 from edgewise.sim import pipelines as simulated
 from edgewise.testing.driven import plain
 from edgewise.workloads.pipelines import pipelines_of
@@ -67,7 +66,9 @@ def test_events_of_a_simulation_give_a_test_bed_the_same_commands(name, monkeypa
     simulated.simulate_streaming(network, pipelines, policies.load("place", name), seed=3)
     log = Recorder.made.log
     assert StartPipeline in kinds(log) and (name != "joint" or MovePipeline in kinds(log))
-    with live.PipelineSession(open_backend("local", network), policies.load("place", name), 3) as session:
+    with live.PipelineSession(
+        live.open_backend("local", network), policies.load("place", name), 3
+    ) as session:
         assert replayed(session.core, log) == recorded(log)
 
 
@@ -99,7 +100,7 @@ def test_events_of_a_test_bed_with_measured_times_give_the_core_the_same_command
     meta = MetaStore(tmp_path / "streams.db")
     first, second = cameras(tmp_path, 2)
     with live.PipelineSession(
-        open_backend("local", network), policies.load("place", "joint"), 7, meta=meta
+        live.open_backend("local", network), policies.load("place", "joint"), 7, meta=meta
     ) as session:
         session.submit([first])
         until_s = time.monotonic() + 30.0

@@ -9,9 +9,9 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, new_view
+from edgewise.core.orchestrate import HOLD, new_view
+from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.services import services_of
 from edgewise.runtime.gateway.dispatching import Dispatching, Replica

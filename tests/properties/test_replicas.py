@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgewise import policies
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import context_mask, hosts
+from edgewise.core.orchestrate import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.policies.dispatch.requests import KernelDispatch
 from edgewise.sim.slots import replica_state as k

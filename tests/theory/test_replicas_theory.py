@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgewise import policies
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgewise import policies
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, ReplicaView, hosts
+from edgewise.core.orchestrate import HOLD, ReplicaView, hosts
 from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.settings import SETTINGS, TrainingSetting, setting
 from edgewise.model.orchestration import System

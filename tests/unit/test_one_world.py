@@ -6,7 +6,7 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.defer import view_of
-from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
@@ -21,7 +21,7 @@ from edgewise.workloads.services import simulated_services
 MINE = '''
 import numpy as np
 
-from edgewise.core.orchestration import AddReplica, hosts
+from edgewise.core.orchestrate import AddReplica, hosts
 
 class Turns:
     """Stations in turn: what it decides depends on how often it was asked."""

@@ -149,6 +149,24 @@ def test_replicas_hold_their_cores_for_life_where_the_scenario_says_so() -> None
         config.load_scenario("kais-demo", {**changes, "services.offered.service.cpu_cores": 300})
 
 
+@pytest.mark.parametrize("name", ["autoscaler", "gsp-ss", "marginal"])
+def test_policies_add_replicas_only_where_nodes_have_cores_for_them(name: str) -> None:
+    most = {"services.initial_share": 0.25, "services.offered.service.memory_bytes": "100MB"}
+    changes = {"services.cores_held": "life", "services.offered.service.cpu_cores": 40, **most}
+    system, worlds = _demo(changes)
+    policy = policies.load("orchestrate", name)
+    policy.reset(system, Key(0))
+    view, added = worlds.reset(), 0
+    view.busy[:, 1] = 30  # far more than there are cores for
+    view.arrived[:] = 1000
+    for _ in range(2):
+        commands = policy.decide(view).numbers()
+        valid = worlds.scale(commands)
+        assert valid[commands[:, :, 1] > 0].all(), "a replica is asked for where its cores are not free"
+        added += int((commands[:, :, 1] > 0).sum())
+    assert added > 0
+
+
 def _demo(changes: dict[str, object] | None = None) -> tuple[System, ReplicaWorlds]:
     short = {"services.frame_s": 25, "duration_s": 100}
     found = simulated_services(config.load_scenario("kais-demo", short | (changes or {})))

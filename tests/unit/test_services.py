@@ -9,7 +9,8 @@ import pytest
 from edgewise import policies
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, AddReplica, RemoveReplica
+from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestrate.core import EndReplica, KeepReplica, RequestsCounted, StartReplica
 from edgewise.errors import PolicyError, ProtocolError, ScenarioError
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.plan import SCENARIO, prepare
@@ -133,6 +134,17 @@ def controller(folder, made=None, ask=nobody, ends=lambda handle: False):
     return Replicas(store, ask, ends), store, services
 
 
+def carry_out(replicas, *commands):
+    """What came of commands, as the core says and as the store has it then."""
+    services = replicas.services
+    core = replicas.told(services)
+    core.handle(RequestsCounted(np.zeros(3, dtype=np.int64), 0.1, services.service_s, most=100))
+    found = core.carried_out(ReplicaCommands.of_worlds([commands]).numbers()[0])
+    replicas._obey(services, found)
+    core.validate()
+    return found
+
+
 def placed(replicas, services):
     """(N, S) replicas that are wanted."""
     table = np.zeros((len(services.nodes), len(services.names)), dtype=int)
@@ -162,18 +174,16 @@ def test_a_system_that_runs_keeps_its_policies_until_they_are_switched(tmp_path)
 def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(tmp_path):
     replicas, store, _ = controller(tmp_path)
     services = replicas.services
-    replicas.carry_out(
-        services,
-        [
-            AddReplica(0, 0),
-            AddReplica(0, 0),
-            AddReplica(0, 2),
-            AddReplica(0, 2),
-            AddReplica(9, 0),
-            AddReplica(-1, 0),
-            AddReplica(3, 8),
-            RemoveReplica(3, 0),
-        ],
+    carry_out(
+        replicas,
+        AddReplica(0, 0),
+        AddReplica(0, 0),
+        AddReplica(0, 2),
+        AddReplica(0, 2),
+        AddReplica(9, 0),
+        AddReplica(-1, 0),
+        AddReplica(3, 8),
+        RemoveReplica(3, 0),
     )
     assert placed(replicas, services)[0].tolist() == [2, 0, 1]  # 2 GB and 0.5 GB of 2.5 GB
     assert placed(replicas, services)[3].tolist() == [0, 0, 0]
@@ -181,25 +191,24 @@ def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(t
     assert free.memory_bytes == 0.0 and free.cpu_cores == 0.0
     ports = [r.process.port for r in store.processes()]
     assert len(set(ports)) == len(ports)
-    replicas.carry_out(
-        services, [RemoveReplica(0, 0), AddReplica(0, 1)]
-    )  # what goes holds its memory until its process has ended
+    # what goes holds its memory until its process has ended
+    carry_out(replicas, RemoveReplica(0, 0), AddReplica(0, 1))
     store.started("camera@west-0#1", "1:1", 0)
-    replicas.carry_out(services, [AddReplica(0, 1)])
+    carry_out(replicas, AddReplica(0, 1))
     assert placed(replicas, services)[0, CAMERA] == 1
 
 
 def test_memory_of_a_replica_that_goes_is_free_when_its_process_has_ended(tmp_path):
     replicas, store, _ = controller(tmp_path)
     services = replicas.services
-    replicas.carry_out(services, [AddReplica(0, 0), AddReplica(0, 2)])
+    carry_out(replicas, AddReplica(0, 0), AddReplica(0, 2))
     for running in store.processes("replica"):
         store.started(running.process.name, f"1:{running.process.port}", 0)
-    assert replicas.remove(services, 0, CAMERA)
-    assert not replicas.add(services, 0, PLATES)
+    assert carry_out(replicas, RemoveReplica(0, CAMERA))
+    assert not carry_out(replicas, AddReplica(0, PLATES))
     gone = next(r.process.name for r in store.processes("replica") if not r.process.wanted)
     store.started(gone, None, 0)
-    assert replicas.add(services, 0, PLATES)
+    assert carry_out(replicas, AddReplica(0, PLATES))
     asyncio.run(replicas.step(0.0))
     assert gone not in [r.process.name for r in store.processes("replica")]
     assert placed(replicas, services)[0].tolist() == [1, 1, 1]
@@ -208,10 +217,12 @@ def test_memory_of_a_replica_that_goes_is_free_when_its_process_has_ended(tmp_pa
 @pytest.mark.parametrize("told", [False, True])
 def test_adding_keeps_a_replica_that_is_to_go_unless_it_was_told_to_end(tmp_path, told):
     replicas, store, _ = controller(tmp_path, ends=lambda handle: told)
-    services = replicas.services
     store.started("camera@west-0#0", "1:1", 0)
-    assert replicas.remove(services, 0, CAMERA) and not replicas.remove(services, 0, CAMERA)
-    assert replicas.add(services, 0, CAMERA)
+    gone = carry_out(replicas, RemoveReplica(0, CAMERA), RemoveReplica(0, CAMERA))
+    assert gone == [EndReplica("camera@west-0#0")]
+    assert carry_out(replicas, AddReplica(0, CAMERA)) == [
+        StartReplica(0, CAMERA) if told else KeepReplica("camera@west-0#0")
+    ]
     assert names(store)[0] == ("camera@west-0#1" if told else "camera@west-0#0")
 
 
@@ -219,8 +230,17 @@ def test_nodes_per_frame_bounds_where_replicas_change(tmp_path):
     replicas, _, _ = controller(tmp_path, scenario(services__nodes_per_frame=1))
     services = replicas.services
     before = placed(replicas, services)
-    replicas.carry_out(services, [AddReplica(1, 0), AddReplica(3, 2), AddReplica(1, 2), AddReplica(3, 0)])
+    carry_out(replicas, AddReplica(1, 0), AddReplica(3, 2), AddReplica(1, 2), AddReplica(3, 0))
     assert (placed(replicas, services) - before).sum(axis=1).tolist() == [0, 2, 0, 0]
+
+
+def test_replicas_that_hold_cores_for_life_are_added_only_where_cores_are_free(tmp_path):
+    life = {"services.cores_held": "life", "clusters.0.nodes.0.resources.memory_bytes": "99GB"}
+    replicas, _, _ = controller(tmp_path, load_scenario("kais-live", life))
+    services = replicas.services
+    carry_out(replicas, *[AddReplica(0, CAMERA)] * 9)
+    assert placed(replicas, services)[0].tolist() == [1, 0, 1]  # a core and half a core, of 2
+    assert carry_out(replicas, AddReplica(0, PLATES), AddReplica(0, PLATES)) == [StartReplica(0, PLATES)]
 
 
 def report(**held):
@@ -246,13 +266,15 @@ def test_the_view_sums_what_gateways_say(tmp_path):
     services = replicas.services
     store.started("camera@west-0#0", "1:1", 0)
     asyncio.run(replicas.step(0.0))
-    view = replicas.view(services)
+    core = replicas.told(services)
+    replicas._count(services, core)
+    view = core.view(0.0)
     assert (view.busy[0, 1, CAMERA], view.waiting[0, 1, CAMERA], view.ready[0, 1, CAMERA]) == (1, 2, 1)
     assert view.waiting_s[0, 1, CAMERA] == pytest.approx(0.08)
     assert view.starting[0, 2, PLATES] == 1 and view.ready[0, 2, PLATES] == 0
     assert (view.busy[0, 0, CAMERA], view.waiting[0, 0, CAMERA]) == (1, 5)
     assert view.cloud_delay_s[0] == pytest.approx(0.2)
-    assert replicas._new_arrivals(services).tolist() == [9, 0, 0]
+    assert view.arrived[0].tolist() == [9, 0, 0]
     answers[0]["services"]["camera"]["arrived"] = 7
     answers[1]["services"]["camera"]["arrived"] = 1  # it was started anew
     asyncio.run(replicas.step(0.0))
@@ -296,7 +318,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     assert grown[:, CAMERA].sum() > 1
     asyncio.run(replicas.step(11.5 * frame_s))
     assert (placed(replicas, services) == grown).all()
-    replicas._policy.policy.decide = lambda view: 1 / 0
+    replicas._core.policy._policy.decide = lambda view: 1 / 0
     store.set_policy("orchestrate", "autoscaler")
 
     async def keep():
@@ -393,4 +415,4 @@ def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path)
     except PolicyError as error:
         assert "train" in str(error)
         return
-    assert len(policy.decide(replicas.view(services)).node) == 1
+    assert len(policy.decide(replicas.told(services).view(0.0)).node) == 1

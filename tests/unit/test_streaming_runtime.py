@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
-from edgewise.runtime.pipelines.wire import CHUNK, Meter, TokenBucket, accept, listen, receive, send
-from edgewise.runtime.testbeds import Flow, open_backend
-from edgewise.runtime.testbeds.base import nodes_on
+from edgewise.runtime.pipelines.session import open_backend
+from edgewise.runtime.pipelines.task import CHUNK, Meter, TokenBucket, accept, listen, receive, send
+from edgewise.runtime.testbeds import Flow, nodes_on
 from edgewise.runtime.testbeds.shaping import WIRE, NodeState, changes, device_commands
 from edgewise.workloads.task_code import decode, encode
 

@@ -126,8 +126,7 @@ def _measured(
     seconds: float,
 ) -> Sequence[PipelineRates]:
     """Run pipelines, or without any those that were left, and measure them."""
-    from edgewise.runtime.pipelines.session import PipelineSession
-    from edgewise.runtime.testbeds import open_backend
+    from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 
     with (
         err.status(f"{backend}: starting processes on {len(nodes.names)} nodes") as status,

@@ -14,7 +14,7 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.core.defer import CapacityView
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
 from edgewise.errors import EdgewiseError, PolicyError
 
 

@@ -22,7 +22,7 @@ from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.config import load_scenario
 from edgewise.core.defer import Objective
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, SlotResult, context_mask
+from edgewise.core.orchestrate import HOLD, SlotResult, context_mask
 from edgewise.core.place import NetworkView, PipelineArrays, free_of
 from edgewise.learn.joint import Game
 from edgewise.model.deferrable import DeferralPattern

@@ -7,7 +7,7 @@ Forbidden here: I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.build import expand
-from edgewise.model.catalog import Catalog
+from edgewise.model.catalog import Catalog, Resources
 from edgewise.model.grammar.services import PlainServiceSpec, ServiceSpec, ServicesSpec
 from edgewise.model.orchestration import System
 from edgewise.model.topology import Node, Topology
@@ -39,6 +39,7 @@ class Services:
         nodes: (N,) names.
         clusters: (N + 1,) index of each station's cluster in the topology.
         cloud: (S,) workers of each service in the cloud.
+        holds: (S,) what a replica holds while it lives.
         service_s: (S,) mean time on a replica, by the variant's profile at its largest payload.
         deadline_s: (S,) of requests that state none.
     """
@@ -49,6 +50,7 @@ class Services:
     nodes: tuple[str, ...]
     clusters: tuple[int, ...]
     cloud: tuple[tuple[str, ...], ...]
+    holds: tuple[Resources, ...]
     service_s: Floats
     deadline_s: Floats
 
@@ -80,9 +82,11 @@ def services_of(scenario: Scenario) -> Services | None:
     names = [cluster.name for cluster in topology.clusters]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
     in_cloud = {node.name for node in topology.nodes if node.cluster == spec.cloud}
+    system = system_of(spec, scenario.catalog, topology)
+    held = zip(system.replica_cpu_cores.tolist(), variants, strict=True)
     return Services(
         spec=spec,
-        system=system_of(spec, scenario.catalog, topology),
+        system=system,
         names=tuple(variant.name for variant in variants),
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(names.index(cluster) for cluster in [spec.cloud, *(node.cluster for node in nodes)]),
@@ -90,6 +94,7 @@ def services_of(scenario: Scenario) -> Services | None:
             tuple(w.name for w in topology.workers if w.variant == v.name and w.node in in_cloud)
             for v in variants
         ),
+        holds=tuple(replace(variant.resources, cpu_cores=c, storage_bytes=0.0) for c, variant in held),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
         deadline_s=np.array([service.deadline_s for service in offered]),
     )

@@ -29,7 +29,7 @@ from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestration import new_view
+from edgewise.core.orchestrate import new_view
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario

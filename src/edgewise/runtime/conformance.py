@@ -17,7 +17,7 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller.plan import STAND_IN, write_stand_in
 from edgewise.runtime.store import Process
-from edgewise.runtime.testbeds.base import Flow, Testbed
+from edgewise.runtime.testbeds import Flow, Testbed
 
 SETTINGS = {
     "model": "stand-in", "max_batch": 1, "batch_timeout_s": 0.0, "capacity_qps": 10.0, "profile": None,

@@ -20,7 +20,7 @@ from edgewise.testing.worlds import queue_scenario, small_world, some_streams
 if TYPE_CHECKING:
     from edgewise.model.network import Network
     from edgewise.runtime.backends import Backend
-    from edgewise.runtime.testbeds.base import Testbed as Testbed
+    from edgewise.runtime.testbeds import Testbed as Testbed
 
 __all__ = [
     "VirtualClock",

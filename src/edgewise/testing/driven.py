@@ -14,7 +14,7 @@ from edgewise.config import load_scenario
 from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestration import HOLD, Change, ReplicaCommands, Requests, hosts
+from edgewise.core.orchestrate import HOLD, Change, ReplicaCommands, Requests, hosts
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.network import network_of

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
-from edgewise.workloads.task_code import encode, task_functions
+from edgewise.workloads.task_code import encode, load_code, task_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,6 @@ def _in_process(
 
 def _child(folder: Path) -> None:
     """Run in the process of its own: limit it, then run and time the tasks in topological order."""
-    import importlib.util
     import statistics
     import time
 
@@ -148,15 +148,13 @@ def _child(folder: Path) -> None:
         os.sched_setaffinity(0, task["cores"])
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(max(len(task["cores"]), 1))
-    spec = importlib.util.spec_from_file_location("edgewise_user_pipeline", task["code"])
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_code(task["code"])
     frame = (folder / "frame").read_bytes()
     output: dict[str, object] = {}
     rows = []
-    for name in _order(task["downstream"]):
-        feeds = [output[other] for other, down in task["downstream"].items() if name in down]
+    before = {n: [o for o, down in task["downstream"].items() if n in down] for n in task["downstream"]}
+    for name in TopologicalSorter(before).static_order():
+        feeds = [output[other] for other in before[name]]
         given = frame if not feeds else feeds[0] if len(feeds) == 1 else feeds
         function = getattr(module, task["functions"][name])
         times = []
@@ -170,15 +168,6 @@ def _child(folder: Path) -> None:
         size = len(encode(result[1])) - 1  # without its kind
         rows.append((name, statistics.median(times[1:]), size))
     (folder / "result.json").write_text(json.dumps(rows))
-
-
-def _order(downstream: Mapping[str, list[str]]) -> list[str]:
-    done: list[str] = []
-    while len(done) < len(downstream):  # a checked pipeline has no cycle
-        for name in downstream:
-            if name not in done and all(o in done for o, down in downstream.items() if name in down):
-                done.append(name)
-    return done
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.services import TracedRequestsSpec
 from edgewise.workloads.batch_task import QUANTILES, BatchModel

@@ -14,7 +14,7 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.grammar.services import RequestsSpec, ServicesSpec, TracedRequestsSpec

@@ -13,16 +13,27 @@ Nothing that arrives is ever unpickled, so a frame cannot run code.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from edgewise.errors import ScenarioError
 from edgewise.model.problems import nearest
+
+
+def load_code(path: str) -> ModuleType:
+    """The module that a pipeline's file of Python makes; it is run."""
+    spec = importlib.util.spec_from_file_location("edgewise_user_pipeline", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def task_functions(path: str | Path) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.orchestration import HOLD, ReplicaView, SlotResult, context_mask, hosts
+from edgewise.core.orchestrate import HOLD, ReplicaView, SlotResult, context_mask, hosts
 from edgewise.learn.games import shared_reward
 from edgewise.learn.harness import descend
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers, write_half

@@ -22,7 +22,7 @@ import torch
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy
 from edgewise.learn.harness import Figures
 from edgewise.learn.orchestration.judged import Fixed, HalvesTrainer
 from edgewise.learn.orchestration.networks import Scorer, write_half

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.learn.harness import descend
 from edgewise.learn.orchestration.networks import (
     MASKED,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.orchestration import ReplicaPolicy, RequestPolicy
+from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy
 from edgewise.learn.harness import SEEDS_OF_A_RUN, Trainer, check_seed
 from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, TrainingSetting
 from edgewise.policies.orchestrate.autoscale import Autoscaler

@@ -22,7 +22,7 @@ import torch
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.errors import RunError
 from edgewise.learn.harness import Figures
 from edgewise.learn.orchestration import cmmac, gpg

@@ -170,7 +170,7 @@ class ServicesSpec(Spec):
     frame_s: Seconds = Field(default=25.0, description="Time between orchestrations, s.")
     nodes_per_frame: Count | None = Field(
         default=None,
-        description="Live: nodes on which replicas may change in a frame (KaiS's H); all by default.",
+        description="Nodes on which replicas may change in a frame (KaiS's H); all by default.",
     )
     initial_share: Share | None = Field(
         default=None,

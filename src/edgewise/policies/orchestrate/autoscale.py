@@ -17,9 +17,9 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import Orchestration, alive
+from edgewise.policies.orchestrate.base import Orchestration, alive, needs, room
 from edgewise.policies.registry import policy
 
 
@@ -48,14 +48,18 @@ class Autoscaler(Orchestration):
         self.system, self._past = world, []
 
     def decide(self, view: ReplicaView) -> ReplicaCommands:
-        """Commands towards the desired numbers, as far as memory and disk allow."""
+        """Commands towards the desired numbers, as far as cores and memory allow."""
         now = alive(view)
         current = now.sum(axis=1)
         want = self.desired(view, current)
         self._past = [*self._past, want][-self.stabilisation :]
         want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
+        free = room(self.system, view)
         return ReplicaCommands.of_worlds(
-            [self._commands(view, world, now[world].copy(), want[world]) for world in range(view.worlds)]
+            [
+                self._commands(view, world, now[world].copy(), want[world], free[world])
+                for world in range(view.worlds)
+            ]
         )
 
     def desired(self, view: ReplicaView, current: Ints) -> Ints:
@@ -68,31 +72,31 @@ class Autoscaler(Orchestration):
         return np.clip(want, self.least, self.most).astype(np.int64)
 
     def _commands(
-        self, view: ReplicaView, world: int, now: Ints, want: Ints
+        self, view: ReplicaView, world: int, now: Ints, want: Ints, free: Floats
     ) -> list[AddReplica | RemoveReplica]:
-        room = view.free_memory_bytes[world, self.system.first_machine[1] :].copy()
         commands: list[AddReplica | RemoveReplica] = []
+        held = needs(self.system)
         for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
             for _ in range(int(now[:, s].sum() - want[s])):
                 idle = (view.ready - view.busy)[world, 1:, s]
                 n = int(np.lexsort((-idle, -now[:, s]))[0])
                 now[n, s] -= 1
-                room[n] += self.system.service_memory_bytes[s] * (idle[n] > 0)
+                free[n] += held[s] * (idle[n] > 0)
                 commands.append(RemoveReplica(n, s))
             for _ in range(int(want[s] - now[:, s].sum())):
-                n = self._node_for(view, world, room, now[:, s], s)
+                n = self._node_for(view, world, free, now[:, s], s)
                 if n < 0:
                     break
                 now[n, s] += 1
-                room[n] -= self.system.service_memory_bytes[s]
+                free[n] -= held[s]
                 commands.append(AddReplica(n, s))
         return commands
 
-    def _node_for(self, view: ReplicaView, world: int, room: Floats, hosted: Ints, s: int) -> int:
-        """Fewest replicas of s, then image there, then largest free share; -1 when no node has memory."""
+    def _node_for(self, view: ReplicaView, world: int, free: Floats, hosted: Ints, s: int) -> int:
+        """Fewest replicas of s, then image there, then largest free share; -1 when none has room."""
         total = self.system.memory_bytes[self.system.first_machine[1] :]
-        nodes = np.flatnonzero(room >= self.system.service_memory_bytes[s])
+        nodes = np.flatnonzero((free >= needs(self.system)[s]).all(axis=1))
         if not nodes.size:
             return -1
         lacks = ~view.has_layer[world, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)
-        return int(nodes[np.lexsort((-room[nodes] / total[nodes], lacks, hosted[nodes]))[0]])
+        return int(nodes[np.lexsort((-free[nodes, 1] / total[nodes], lacks, hosted[nodes]))[0]])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from edgewise.arrays import Ints
+import numpy as np
+
+from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.registry import policy
 
@@ -24,6 +26,18 @@ def alive(view: ReplicaView) -> Ints:
     """(W, N, S) replicas that stay: ready or starting, and not to be removed."""
     counts: Ints = (view.ready + view.starting - view.removing)[:, 1:]
     return counts
+
+
+def needs(system: System) -> Floats:
+    """(S, 2) cores and memory that a replica holds while it lives; no cores where requests hold their own."""
+    return np.stack([system.replica_cpu_cores, system.service_memory_bytes], axis=1)
+
+
+def room(system: System, view: ReplicaView) -> Floats:
+    """(W, N, 2) cores and memory that are free on the nodes now."""
+    free = np.stack([view.free_cpu_cores, view.free_memory_bytes], axis=2)
+    found: Floats = np.maximum(free[:, system.first_machine[1] :], 0.0)
+    return found
 
 
 @policy("none")

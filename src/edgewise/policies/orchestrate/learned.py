@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import Card, Run

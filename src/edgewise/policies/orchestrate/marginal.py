@@ -25,7 +25,7 @@ from edgewise.arrays import Floats
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration
@@ -115,8 +115,8 @@ class MarginalValue(Orchestration):
         system, nodes, services = self.system, self.system.site_of.size, self.system.services
         there, total = np.zeros((nodes, services), dtype=np.int64), np.zeros(services, dtype=np.int64)
         planned = np.zeros((nodes, system.layer_bytes.size), dtype=np.bool_)
-        used, room = np.zeros(nodes), np.zeros(nodes)
-        return Draft(time_s, time_s, self._terms, there, total, used, room, planned)
+        used, room, cores = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes)
+        return Draft(time_s, time_s, self._terms, there, total, used, room, cores, planned)
 
     def _rate_qps(self, view: ReplicaView) -> Floats:
         """(W, S) arrivals per second: known beforehand and seen since."""
@@ -150,7 +150,8 @@ class Draft(NamedTuple):
         load, time_s: (S,) requests at once in the mean, and mean service times.
         terms: (8,) of `Terms`.
         there: (N, S) replicas that stay; total: (S,) of each service.
-        used: (N,) share of a node's cores in use; room: (N,) free bytes, -1 where none can be made.
+        used: (N,) share of a node's cores in use; room: (N,) free bytes, -1 where none can be made; cores:
+            (N,) that no replica holds.
         planned: (N, L) layers that will be pulled.
     """
 
@@ -161,6 +162,7 @@ class Draft(NamedTuple):
     total: Any
     used: Any
     room: Any
+    cores: Any
     planned: Any
 
 
@@ -176,7 +178,7 @@ def plan(system: System, view: ReplicaView, world: int, empty: Draft, commands: 
         if n < 0:
             break
         change = s + 1
-        if x.room[n] < system.service_memory_bytes[s]:
+        if lacks_room(system, x, n, s):
             other = least_worth(v, world, n, x)
             if other < 0 or worth(other, x, 0) > x.terms[7] * worth(s, x, 1):
                 x.room[n] = -1.0
@@ -197,7 +199,8 @@ def as_it_is(system: System, view: ReplicaView, world: int, x: Draft) -> None:
     for s in range(services):
         x.total[s] = 0
     for n in range(nodes):
-        x.room[n], x.used[n] = view.machine[world, first + n].free_memory_bytes, 0.0
+        machine = view.machine[world, first + n]
+        x.room[n], x.cores[n], x.used[n] = machine.free_memory_bytes, machine.free_cpu_cores, 0.0
         for i in range(system.layer_bytes.size):
             x.planned[n, i] = False
         for s in range(services):
@@ -217,12 +220,20 @@ def note(system: System, x: Draft, n: int, change: int) -> None:
     x.there[n, s] += sign
     x.total[s] += sign
     x.room[n] -= sign * system.service_memory_bytes[s]
+    x.cores[n] -= sign * system.replica_cpu_cores[s]
     if sign > 0:
         cores = system.service_cpu_cores[s] / system.cpu_cores[system.first_machine[1] + n]
         x.used[n] += min(1.0, x.load[s] / x.total[s]) * cores
         for i in range(system.layer_bytes.size):
             if system.needs_layer[s, i]:
                 x.planned[n, i] = True
+
+
+@inner
+def lacks_room(system: System, x: Draft, n: int, s: int) -> bool:
+    """Whether a replica has to go from node n before one of service s fits."""
+    cores = system.replica_cpu_cores[s]
+    return bool(x.room[n] < system.service_memory_bytes[s] or (cores > 0.0 and x.cores[n] < cores))
 
 
 @inner
@@ -263,9 +274,11 @@ def best_addition(system: System, view: ReplicaView, world: int, x: Draft, budge
         price = x.terms[3] * need / 1e9
         for n in range(x.used.size):
             score = value * max(0.0, 1.0 - x.terms[2] * x.used[n]) - price
-            if x.room[n] < need:
+            if lacks_room(system, x, n, s):
                 score -= 0.5 * value  # a replica has to go
             if score <= most or x.room[n] < 0.0 or need > system.memory_bytes[first + n]:
+                continue
+            if system.replica_cpu_cores[s] > system.cpu_cores[first + n]:
                 continue
             lack = lacking_bytes(system, view, world, n, s, x.planned)
             score -= x.terms[4] * lack / 1e9

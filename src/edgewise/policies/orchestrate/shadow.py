@@ -12,9 +12,9 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import Orchestration, alive
+from edgewise.policies.orchestrate.base import Orchestration, alive, needs
 from edgewise.policies.registry import policy
 
 
@@ -72,12 +72,12 @@ class GreedyShadow(Orchestration):
             now: (N, S) replicas that are there.
         """
         system, first = self.system, self.system.first_machine[1]
-        cores, memory = system.cpu_cores[first:].copy(), system.memory_bytes[first:] * 0.9
+        cores, left = system.cpu_cores[first:].copy(), self._room()
         unmet, placed = load * self._headroom, np.zeros_like(now)
         need = system.service_cpu_cores
         while True:
             gain = np.minimum(np.minimum(unmet, 1.0), np.maximum(cores[:, None], 0.0) / need)
-            gain = np.where(memory[:, None] >= system.service_memory_bytes, gain, 0.0)
+            gain = np.where((left[:, None] >= needs(system)).all(axis=2), gain, 0.0)
             score = gain + 0.05 * (placed < now) * (gain > 0)
             n, s = np.unravel_index(int(score.argmax()), score.shape)
             if not gain[n, s] > 1e-3:
@@ -85,22 +85,27 @@ class GreedyShadow(Orchestration):
             placed[n, s] += 1
             unmet[s] -= gain[n, s]
             cores[n] -= gain[n, s] * need[s]
-            memory[n] -= system.service_memory_bytes[s]
+            left[n] -= needs(system)[s]
+
+    def _room(self) -> Floats:
+        """(N, 2) cores of each node, and of its memory nine tenths: the rest is for what requests need."""
+        first = self.system.first_machine[1]
+        return np.stack([self.system.cpu_cores[first:], self.system.memory_bytes[first:] * 0.9], axis=1)
 
     def _towards(self, now: Ints, want: Ints) -> list[AddReplica | RemoveReplica]:
         """Additions, each with the removals on its node that make room; nothing else is removed."""
         commands: list[AddReplica | RemoveReplica] = []
-        size = self.system.service_memory_bytes
-        room = self.system.memory_bytes[self.system.first_machine[1] :] * 0.9 - now @ size
+        size = needs(self.system)
+        left = self._room() - now @ size
         lack, spare = np.maximum(want - now, 0), np.maximum(now - want, 0)
         for n, s in np.argwhere(lack > 0).tolist():
             for _ in range(int(lack[n, s])):
-                while room[n] < size[s] and spare[n].any():
-                    other = int((spare[n] * size).argmax())
+                while (left[n] < size[s]).any() and spare[n].any():
+                    other = int((spare[n] * size[:, 1]).argmax())
                     spare[n, other] -= 1
-                    room[n] += size[other]
+                    left[n] += size[other]
                     commands.append(RemoveReplica(n, other))
-                if room[n] >= size[s] and len(commands) < self._changes:
-                    room[n] -= size[s]
+                if (left[n] >= size[s]).all() and len(commands) < self._changes:
+                    left[n] -= size[s]
                     commands.append(AddReplica(n, s))
         return commands[: self._changes]

@@ -16,7 +16,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, ReplicaPolicy, ReplicaView, RequestPolicy, hosts
+from edgewise.core.orchestrate import HOLD, ReplicaPolicy, ReplicaView, RequestPolicy, hosts
 from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
     SCARCE,

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,27 @@ import numpy as np
 from edgewise import policies
 from edgewise.arrays import Ints
 from edgewise.config import load_scenario
-from edgewise.core.counting import LEAVING, READY, REMOVING, STARTING, count, known
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestration import AddReplica, RemoveReplica, ReplicaPolicy, ReplicaView, new_view
-from edgewise.model.catalog import Resources
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView
+from edgewise.core.orchestrate.core import (
+    CLOUD,
+    EndReplica,
+    FrameBegan,
+    KeepReplica,
+    NodeChanged,
+    OrchestrateCommand,
+    OrchestrateCore,
+    OrchestrateEvent,
+    ReplicaGone,
+    ReplicaSeen,
+    RequestsCounted,
+    StartReplica,
+    Watching,
+)
+from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
+from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
@@ -34,30 +48,32 @@ from edgewise.runtime.controller.rolling import SCENARIO, free_port
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import SaidOnce
-from edgewise.runtime.store import Running, Store
+from edgewise.runtime.store import SHADOWS, Running, Store
 
 log = logging.getLogger("edgewise.replicas")
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
 Ask = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
-Commands = list[AddReplica | RemoveReplica]
+DONE = {StartReplica: "replica added", KeepReplica: "replica kept", EndReplica: "replica removed"}
 PATIENCE_S = 5.0  # nothing but replicas waits for their policy
 
 
-@dataclass(slots=True)
-class _Chosen:
-    """A policy by its name, and once it was asked itself."""
+class _Named:
+    """A policy by its name, loaded when it is asked first: its guard knows of what is wrong with it."""
 
-    name: str
-    policy: ReplicaPolicy | None = None
-    guard: Guard = field(default_factory=lambda: Guard(Limited(PATIENCE_S)))
+    def __init__(self, name: str, system: System) -> None:
+        self.name, self._system = name, system
+        self._policy: ReplicaPolicy | None = None
 
-    def decide(self, services: Services, view: ReplicaView) -> Commands:
-        """Its commands for the one world of a view."""
-        if self.policy is None:
+    def reset(self, world: System, key: Key) -> None:
+        """It begins when it is loaded."""
+
+    def decide(self, view: ReplicaView) -> ReplicaCommands:
+        """What it says."""
+        if self._policy is None:
             loaded = batched(policies.load("orchestrate", self.name, live=True))
-            begin(loaded, services.system, Key(0))
-            self.policy = loaded
-        return self.policy.decide(view).of_world(0)
+            begin(loaded, self._system, Key(0))
+            self._policy = loaded
+        return self._policy.decide(view)
 
 
 class Replicas:
@@ -74,7 +90,7 @@ class Replicas:
         self._content = b""
         self._scenario: Scenario | None = None
         self._services: Services | None = None
-        self._policy: _Chosen | None = None
+        self._core: OrchestrateCore | None = None
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
         self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
         self._frame: int | None = None
@@ -92,7 +108,7 @@ class Replicas:
         if content != self._content:
             self._scenario = load_scenario(file) if content else None
             self._services = services_of(self._scenario) if self._scenario is not None else None
-            self._content, self._policy = content, None
+            self._content, self._core = content, None
         return self._services
 
     def in_use(self, name: str) -> bool:
@@ -126,52 +142,84 @@ class Replicas:
             self._frame = frame  # a controller that starts again does not repeat a frame
         if frame != self._frame and self._seen:
             self._frame = frame
-            self.carry_out(services, await self._commands(services))
+            core = self.told(services)
+            self._count(services, core)
+            began = FrameBegan(now_s - float(self.store.get("began_s", 0.0)))
+            self._obey(services, await asyncio.to_thread(core.handle, began))
+            if core.guard.new:
+                log.error(
+                    "replica policy failed", extra={"policy": core.policy.name, "why": core.guard.fault}
+                )
 
-    # the policy
+    # the core
 
     @property
     def fault(self) -> str:
         """Why the policy was not followed, and nothing came or went; "" when it was."""
-        return self._policy.guard.fault if self._policy is not None else ""
+        return self._core.guard.fault if self._core is not None else ""
 
     def use(self, name: str) -> None:
-        """Take a policy from the next frame on."""
-        self._policy = _Chosen(name)
+        """Take a policy from the next frame on, even if one of that name is in use."""
+        if self._core is not None:
+            self._core.policy, self._core.guard = _Named(name, self._core.system), Guard(Limited(PATIENCE_S))
 
-    async def _commands(self, services: Services) -> Commands:
-        """What the policy that the store names says; nothing comes or goes where it fails."""
-        view = self.view(services)
-        view.arrived[0] = self._new_arrivals(services)
+    def told(self, services: Services) -> OrchestrateCore:
+        """The core, which knows of all replicas and nodes as they are now, and asks the policies in use."""
+        core, system = self._core, services.system
         name = self.store.policy("orchestrate") or services.spec.orchestrate
-        if self._policy is None or self._policy.name != name:
-            self._policy = _Chosen(name)
-        chosen, guard = self._policy, self._policy.guard
-        found = await asyncio.to_thread(
-            guard.ask, lambda: chosen.decide(services, view), list[AddReplica | RemoveReplica]
-        )
-        if guard.new:
-            log.error("replica policy failed", extra={"policy": name, "why": guard.fault})
-        return found
+        if core is None:
+            most = services.spec.nodes_per_frame
+            core = self._core = OrchestrateCore(
+                system, services.holds, _Named(name, system), Guard(Limited(PATIENCE_S)), most
+            )
+        if core.policy.name != name:
+            core.policy, core.guard = _Named(name, system), Guard(Limited(PATIENCE_S))
+        watching = self.store.policy("orchestrate", SHADOWS) or None
+        if watching != (core.watching and core.watching.policy.name):
+            core.watching = watching and Watching(_Named(watching, system), Guard(Limited(PATIENCE_S)))
+        for event in self._news(services, core):
+            core.handle(event)
+        return core
 
-    def view(self, services: Services) -> ReplicaView:
-        """What the policy sees: counts of all gateways together."""
-        system, seen = services.system, list((self._seen or {}).values())
-        view = new_view(system, 1, np.zeros(1, dtype=np.uint64))
-        view.clock_s[:] = time.time() - float(self.store.get("began_s", 0.0))
-        if seen:
-            view.cloud_delay_s[:] = np.mean([each["cloud_delay_s"] for each in seen])
-        rows = [
-            (0, s, self._held(name), READY if self._is_up(name) else LEAVING)
-            for s, names in enumerate(services.cloud)
-            for name in names
-        ]
+    def _news(self, services: Services, core: OrchestrateCore) -> Iterator[OrchestrateEvent]:
+        """What the core does not know yet."""
+        assert self._scenario is not None
+        rows = self.store.processes()
+        others = ledger_of(self._scenario, [r for r in rows if r.process.kind != "replica"])
+        for n, node in enumerate(services.nodes):
+            yield NodeChanged(n, others.free(node))
+        seen = {replica.replica: replica for replica in self._replicas(services)}
+        yield from (replica for name, replica in seen.items() if core.replicas.get(name) != replica)
+        yield from (ReplicaGone(name) for name in list(core.replicas) if name not in seen)
+
+    def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
+        """All there are, workers in the cloud included."""
+        for s, names in enumerate(services.cloud):
+            for name in names:
+                up = self._is_up(name)
+                yield ReplicaSeen(name, CLOUD, s, up, up, up, held=self._held(name))
         for running in self._rows(services):
             place = services.place(running.process.settings)
             assert place is not None  # `_rows` leaves out the others
-            rows.append((place[0] + 1, place[1], self._held(running.process.name), self._state(running)))
-        count(system, view, known(rows), services.service_s)
-        return view
+            yield self._known(running, *place)
+
+    def _known(self, running: Running, n: int, s: int) -> ReplicaSeen:
+        name, handle = running.process.name, running.handle
+        started = handle is not None
+        return ReplicaSeen(
+            name, n, s, running.process.wanted, started, started and self._is_up(name),
+            started and self._ends(str(handle)), self._held(name),
+        )  # fmt: skip
+
+    def _count(self, services: Services, core: OrchestrateCore) -> None:
+        """Tell the core what gateways counted since the last frame."""
+        wanted = sum(running.process.wanted for running in self.store.processes())
+        delay_s = float(np.mean([each["cloud_delay_s"] for each in (self._seen or {}).values()]))
+        core.handle(
+            RequestsCounted(
+                self._new_arrivals(services), delay_s, services.service_s, MOST_PROCESSES - wanted
+            )
+        )
 
     def _new_arrivals(self, services: Services) -> Ints:
         """(S,) requests that came since the last frame, of all gateways."""
@@ -187,54 +235,28 @@ class Replicas:
 
     # its commands
 
-    def carry_out(self, services: Services, commands: Commands) -> None:
-        """Add and remove replicas, in order; what is not possible is left out."""
-        most, nodes = services.spec.nodes_per_frame or len(services.nodes), set[int]()
+    def _obey(self, services: Services, commands: Sequence[OrchestrateCommand]) -> None:
+        """Want what is to come, and no longer what is to go."""
         for command in commands:
-            n, s = command
-            if not 0 <= n < len(services.nodes) or not 0 <= s < len(services.names):
-                continue
-            act = self.add if isinstance(command, AddReplica) else self.remove
-            if (n in nodes or len(nodes) < most) and act(services, n, s):
-                nodes.add(n)
+            match command:
+                case StartReplica(n, s):
+                    name = self._start(services, n, s)
+                case KeepReplica(name) | EndReplica(name):
+                    self.store.set_wanted(name, isinstance(command, KeepReplica))
+            log.info(DONE[type(command)], extra={"who": name})
 
-    def add(self, services: Services, n: int, s: int) -> bool:
-        """Keep a replica that was to go, or want one more where memory allows; False if nothing is done."""
-        for running in self._rows(services, n, s):
-            handle = running.handle
-            if not running.process.wanted and handle is not None and not self._ends(handle):
-                self.store.set_wanted(running.process.name, True)
-                log.info("replica kept", extra={"who": running.process.name})
-                return True
-        assert self._scenario is not None
-        rows, need_bytes = self.store.processes(), float(services.system.service_memory_bytes[s])
-        room = ledger_of(self._scenario, rows).fits(services.nodes[n], Resources(memory_bytes=need_bytes))
-        if not room or sum(r.process.wanted for r in rows) >= MOST_PROCESSES:
-            return False
+    def _start(self, services: Services, n: int, s: int) -> str:
+        taken = {running.process.name for running in self.store.processes()}
         template = self.store.get("services")[services.names[s]]
-        made = replica(services, n, s, {r.process.name for r in rows}, template, free_port())
+        made = replica(services, n, s, taken, template, free_port())
         self.store.add(made)
-        log.info("replica added", extra={"who": made.name})
-        return True
-
-    def remove(self, services: Services, n: int, s: int) -> bool:
-        """Want one replica less: an idle one, else the one with least to do; False where there is none."""
-        wanted = [r for r in self._rows(services, n, s) if r.process.wanted]
-        if not wanted:
-            return False
-        names = [running.process.name for running in reversed(wanted)]
-        least = min(names, key=lambda name: (self._held(name), not self._is_up(name)))
-        self.store.set_wanted(least, False)
-        log.info("replica removed", extra={"who": least})
-        return True
+        return made.name
 
     # what is known
 
-    def _rows(self, services: Services, n: int | None = None, s: int | None = None) -> list[Running]:
-        """Replicas of these services, or those of one service on one node."""
-        rows = self.store.processes("replica")
-        places = [(running, services.place(running.process.settings)) for running in rows]
-        return [running for running, place in places if place == (n, s) or (n is None and place)]
+    def _rows(self, services: Services) -> list[Running]:
+        """Replicas of these services."""
+        return [r for r in self.store.processes("replica") if services.place(r.process.settings)]
 
     def _held(self, name: str) -> int:
         views = [seen["replicas"].get(name) for seen in (self._seen or {}).values()]
@@ -243,19 +265,12 @@ class Replicas:
     def _is_up(self, name: str) -> bool:
         return any(seen["replicas"].get(name, {}).get("up", False) for seen in (self._seen or {}).values())
 
-    def _state(self, running: Running) -> int:
-        up = running.handle is not None and self._is_up(running.process.name)
-        if running.process.wanted:
-            return READY if up else STARTING
-        return REMOVING if up and not self._ends(str(running.handle)) else LEAVING
-
     def describe(self, running: Running) -> dict[str, Any]:
         """Service, node, state and requests of a replica."""
-        settings = running.process.settings
-        held = self._held(running.process.name)
+        settings, seen = running.process.settings, self._known(running, 0, 0)
         return {
-            "service": settings["service"], "node": settings["node"], "held": held,
-            "state": STATES[self._state(running)],
+            "service": settings["service"], "node": settings["node"], "held": seen.held,
+            "state": STATES[seen.state],
         }  # fmt: skip
 
     def faults(self) -> dict[str, str | None]:
@@ -286,4 +301,16 @@ class Replicas:
             found.append({"service": name, "nodes": nodes, "requests": sums})
         return {
             "services": found,
+            "shadow": self._shadow(),
         }
+
+    def _shadow(self) -> dict[str, Any] | None:
+        """What a second policy would have done; None where none watches."""
+        watching = self._core.watching if self._core is not None else None
+        if watching is None:
+            return None
+        return {
+            "policy": watching.policy.name, "frames": watching.frames, "same": watching.same,
+            "last": [[DONE[type(command)], *command] for command in watching.last],
+            "fault": watching.guard.fault or None,
+        }  # fmt: skip

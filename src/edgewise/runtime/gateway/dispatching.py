@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Ints
-from edgewise.core.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
 from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestration import HOLD, RequestPolicy, new_view
+from edgewise.core.orchestrate import HOLD, RequestPolicy, new_view
+from edgewise.core.orchestrate.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
 from edgewise.errors import ProtocolError
 from edgewise.model.services import Services
 

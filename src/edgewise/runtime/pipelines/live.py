@@ -1,17 +1,27 @@
-"""A pipeline that can run, one that runs, and what it and its flows do beside what was planned."""
+"""A pipeline that can run, its processes, and what it and its flows do beside what was planned."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgewise.core.place import Placement
-from edgewise.errors import ScenarioError
+from edgewise.errors import RunError, ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.pipelines import Pipeline
-from edgewise.runtime.pipelines.process import StartedTask
+from edgewise.runtime.pipelines.task import LOST, PERIOD_S, TaskSetting
+from edgewise.runtime.testbeds import Testbed
 from edgewise.workloads.pipeline_profiler import functions_of
+
+SOURCE = "source"  # in names of flows: the process that sends frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,103 @@ def live_pipeline(pipeline: Pipeline, spec: PipelineSpec) -> LivePipeline:
     return LivePipeline(pipeline, str(Path(spec.code or "").resolve()), functions, frames)
 
 
-SOURCE = "source"  # name of the process that sends frames
+class StartedTask:
+    """One process of `edgewise.runtime.pipelines.task`.
+
+    Args:
+        backend, node: where it runs.
+        label: for messages.
+        setting: what it is told first.
+    Attributes:
+        latest: its newest report, however old; empty before the first.
+    """
+
+    def __init__(self, backend: Testbed, node: int, label: str, setting: TaskSetting) -> None:
+        self.label = label
+        command = backend.command(node, [sys.executable, "-m", "edgewise.runtime.pipelines.task"])
+        self._popen = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.latest: dict[str, float] = {}
+        self._error: str | None = None
+        self._ready = threading.Event()
+        self._fresh = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.tell(json.dumps(setting))
+
+    def tell(self, line: str) -> None:
+        """A line on its standard input."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended; `report` says why
+            self._popen.stdin.write(line + "\n")
+            self._popen.stdin.flush()
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Until it listens.
+
+        Raises:
+            RunError: it failed, or takes too long.
+        """
+        if not self._ready.wait(timeout_s):
+            raise RunError(f"{self.label}: did not start within {timeout_s:g} s; load less at import")
+        self.check()
+
+    def report(self) -> dict[str, float]:
+        """Its newest report, not older than a few periods: frames, busy_s, at_s and bytes by port.
+
+        Raises:
+            RunError: it failed, or no longer says anything.
+        """
+        self._fresh.clear()
+        if not self._fresh.wait(20 * PERIOD_S):
+            self.check()
+            raise RunError(f"{self.label}: says nothing any more; the machine may be too busy")
+        self.check()
+        return self.latest
+
+    @property
+    def culprit(self) -> bool:
+        """Whether it failed by itself, not because a neighbour did."""
+        return self._error is not None and not self._error.startswith(LOST)
+
+    def stop(self) -> None:
+        """End it, by closing its input and then by force."""
+        with contextlib.suppress(OSError):
+            if self._popen.stdin is not None:
+                self._popen.stdin.close()
+        try:
+            self._popen.wait(0.5)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+
+    def check(self) -> None:
+        """Raise RunError when it has failed."""
+        if self._error is not None:
+            raise RunError(f"{self.label}: {self._error}")
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if "error" in said:
+                self._error = said["error"]
+            elif "at_s" in said:
+                flat = {"at_s": said["at_s"], "frames": said["frames"], "busy_s": said["busy_s"]}
+                self.latest = flat | said["bytes"]
+            self._ready.set()
+            self._fresh.set()
+        if self._error is None:
+            self._error = f"ended with status {_status(self._popen)}"
+        self._ready.set()
+        self._fresh.set()
+
+
+def _status(popen: subprocess.Popen[str]) -> int:
+    until_s = time.monotonic() + 1.0
+    while popen.poll() is None and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return -1 if popen.returncode is None else popen.returncode
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +232,7 @@ def rates_of(
         return after[task].get(what, 0.0) - before[task].get(what, 0.0)
 
     def rate(task: str, what: str) -> float:
-        return gained(task, what) / max(gained(task, "at_s"), 1e-9)
+        return gained(task, what) / max(gained(task, "at_s"), PERIOD_S)
 
     last = [name for i, name in enumerate(order) if i not in p.pipeline.tail]
     flows = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,11 +20,11 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.place import free_of
 from edgewise.errors import RunError
 from edgewise.model.network import Network
-from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.live import LivePipeline, RunningPipeline, rates_of
+from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.sqlite import Database, StoreError
 
 if TYPE_CHECKING:
-    from edgewise.runtime.pipelines.live import RunningPipeline
     from edgewise.runtime.pipelines.session import PipelineSession
 
 SCHEMA = """
@@ -262,25 +262,26 @@ class Monitor:
         self, pipelines: list[tuple[int, RunningPipeline]]
     ) -> tuple[list[TaskStatus], list[FlowStatus], Floats]:
         """Tasks and flows, and (N,) how many tasks of each node worked on average since the last look."""
-        busy = np.zeros(len(self._session.core.network.names))
+        network, now_s = self._session.core.network, time.time()
+        busy = np.zeros(len(network.names))
         tasks, flows, seen = [], [], {}
         for number, pipeline in pipelines:
-            gained = {}
-            for i, name in enumerate(pipeline.live.pipeline.graph.order()):
-                now = pipeline.processes[name].latest
-                before = self._seen.get((number, name), {})
-                if not before or now.get("frames", 0.0) < before["frames"]:  # started anew
-                    before = dict.fromkeys(now, 0.0) | {"at_s": now.get("at_s", 0.0)}
-                gained[name] = {what: now[what] - before.get(what, 0.0) for what in now}
+            before = {}
+            for name, node in zip(pipeline.live.pipeline.graph.order(), pipeline.placed.node, strict=True):
+                now = seen[number, name] = pipeline.processes[name].latest
+                before[name] = self._seen.get((number, name), {})
+                if now.get("frames", 0.0) < before[name].get("frames", 0.0) or not before[name]:
+                    before[name] = {"at_s": now.get("at_s", 0.0)}  # started anew
                 if not now:
                     continue
-                seen[number, name] = now
-                node = int(pipeline.placed.node[i])
-                busy[node] += gained[name]["busy_s"] / max(gained[name]["at_s"], WATCH_S / 4)
+                gained = {what: now[what] - before[name].get(what, 0.0) for what in ("busy_s", "at_s")}
+                busy[node] += gained["busy_s"] / max(gained["at_s"], PERIOD_S)
                 mean_s = now["busy_s"] / max(now["frames"], 1.0)
-                where = self._session.core.network.names[node]
-                tasks.append(TaskStatus(number, name, where, int(now["frames"]), mean_s, time.time()))
-            flows += list(_flows(number, pipeline, gained, self._session))
+                tasks.append(TaskStatus(number, name, network.names[node], int(now["frames"]), mean_s, now_s))
+            after = {name: seen[number, name] for name in before}
+            for flow in rates_of(pipeline, network.names, 0.0, before, after).flows:
+                way = ", ".join("-".join(network.names[n] for n in network.ends[link]) for link in flow.path)
+                flows.append(FlowStatus(number, flow.edge, way, flow.allowed_bps, flow.measured_bps, now_s))
         self._seen = seen
         return tasks, flows, busy
 
@@ -289,7 +290,7 @@ class Monitor:
         now_s, carried = time.monotonic(), self._session.backend.link_bytes().sum(axis=1)
         before_s, before = self._carried or (now_s, carried)
         self._carried = now_s, carried
-        return np.asarray(8.0 * (carried - before) / max(now_s - before_s, WATCH_S / 4))
+        return np.asarray(8.0 * (carried - before) / max(now_s - before_s, PERIOD_S))
 
     def _nodes(self, pipelines: list[tuple[int, RunningPipeline]], busy: Floats) -> list[NodeStatus]:
         network = self._session.core.network
@@ -310,17 +311,3 @@ def link_status(session: PipelineSession, link: int, rate_bps: float) -> LinkSta
     one, other = (network.names[node] for node in network.ends[link])
     whole_bps = float(session.backend.network.bandwidth_bps[link])
     return LinkStatus(one, other, whole_bps, bool(network.bandwidth_bps[link] > 0), rate_bps, time.time())
-
-
-def _flows(
-    number: int, pipeline: RunningPipeline, gained: dict[str, dict[str, float]], session: PipelineSession
-) -> Iterator[FlowStatus]:
-    order, placed = pipeline.live.pipeline.graph.order(), pipeline.placed
-    names, ends = session.core.network.names, session.core.network.ends
-    for e, (u, v) in enumerate(zip(placed.tail_node, placed.head_node, strict=True)):
-        if u == v:
-            continue
-        got = gained[order[placed.pipeline.head[e]]]
-        bits = 8.0 * got.get(str(pipeline.ports[e]), 0.0) / max(got.get("at_s", 0.0), WATCH_S / 4)
-        way = ", ".join("-".join(names[node] for node in ends[link]) for link in placed.path(e))
-        yield FlowStatus(number, pipeline.edge(e), way, float(placed.bandwidth_bps[e]), bits, time.time())

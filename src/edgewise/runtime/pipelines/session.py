@@ -10,9 +10,10 @@ takes the work of tasks as it was measured instead of as it was profiled.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from secrets import token_urlsafe
 
 import numpy as np
@@ -35,22 +36,38 @@ from edgewise.core.place.core import (
     TaskMeasured,
 )
 from edgewise.errors import RunError, ScenarioError
+from edgewise.model.network import Network
+from edgewise.model.problems import nearest
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.pipelines.live import (
     LivePipeline,
     PipelineRates,
     RunningPipeline,
+    StartedTask,
     process_key,
     rates_of,
 )
 from edgewise.runtime.pipelines.meta import ENDED, RUNNING, WAITING, MetaStore, Monitor, link_status
-from edgewise.runtime.pipelines.process import StartedTask
 from edgewise.runtime.pipelines.task import PERIOD_S, FlowTarget, TaskSetting
-from edgewise.runtime.testbeds.base import Flow, LocalTestbed, Testbed
+from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
+from edgewise.runtime.testbeds.netns import NetnsTestbed
 
 READY_S = 60.0  # a task must have loaded its code within
 PATIENCE_S = 30.0  # with a policy; kernels may have to be compiled first
+BACKENDS: dict[str, Callable[[Network], Testbed]] = {"netns": NetnsTestbed, "local": LocalTestbed}
 log = logging.getLogger("edgewise.pipelines")
+
+
+def open_backend(name: str, network: Network) -> Testbed:
+    """Nodes and links of `network` on a backend, ready to run processes.
+
+    Raises:
+        ScenarioError: no such backend.
+        RunError: it cannot work here; the message says what is missing.
+    """
+    if name not in BACKENDS:
+        raise ScenarioError(f"backend {name!r}: is not known; {nearest(name, BACKENDS)}")
+    return BACKENDS[name](network)
 
 
 class PipelineSession:
@@ -274,7 +291,7 @@ class PipelineSession:
         }
         for pipeline in self.running.values():
             for process in pipeline.processes.values():
-                process.tell_json(rates)
+                process.tell(json.dumps(rates))
 
     def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
         """The processes of a pipeline and of its source, which is task -1."""

@@ -4,15 +4,20 @@ A thread reads each input and a thread writes each output, each with room for on
 computation overlap and a full flow stops the task. Standard input brings a line with the `TaskSetting`, then
 "go", then new rates; its end ends the process. Standard output takes a line of JSON about every
 quarter of a second: frames, time of the function, bytes of each flow.
+
+Frames go over sockets with four bytes of length before the payload, and small buffers, so that a slow reader
+is felt. Where nothing else holds a flow to its rate, its sender does.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import hmac
 import itertools
 import json
 import os
 import queue
+import socket
+import struct
 import sys
 import threading
 import time
@@ -20,12 +25,152 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from edgewise.runtime.pipelines.wire import Meter, TokenBucket, accept, connect, listen, receive, send
-from edgewise.workloads.task_code import NOTHING, decode, encode
+from edgewise.workloads.task_code import NOTHING, decode, encode, load_code
 
 PERIOD_S = 0.25
 CATCH_UP_S = 0.05  # by which a task may make up for a processor that was not free at once
 LOST = "lost its neighbour"  # what those say whose neighbour failed
+HEADER = struct.Struct("!I")
+LARGEST = 1 << 30  # bytes of a frame
+BUFFER = 32768  # of sockets; the kernel doubles it
+CHUNK = 8192
+GREETING_S = 5.0  # a stranger may say nothing for so long
+BURST_S = 0.1  # of tokens; at least one chunk. A sender that had to wait for a processor catches up
+
+
+class TokenBucket:
+    """Paces a sender where nothing else shapes the flow; `set_rate` may come from another thread.
+
+    Args:
+        rate_bps: bits per second; infinite: no pacing; 0: nothing passes.
+    """
+
+    def __init__(self, rate_bps: float) -> None:
+        self._changed = threading.Condition()
+        self._rate_bps, self._tokens, self._at_s = rate_bps, 0.0, time.monotonic()
+
+    def set_rate(self, rate_bps: float) -> None:
+        """A new rate from now on."""
+        with self._changed:
+            self._refill()
+            self._rate_bps = rate_bps
+            self._changed.notify_all()
+
+    def take(self, bits: float) -> None:
+        """Wait until so many bits may pass."""
+        with self._changed:
+            while True:
+                self._refill()
+                if self._tokens >= bits:
+                    self._tokens -= bits
+                    return
+                missing = bits - self._tokens
+                self._changed.wait(missing / self._rate_bps if self._rate_bps > 0 else None)
+
+    def _refill(self) -> None:
+        now_s = time.monotonic()
+        most = max(8.0 * CHUNK, self._rate_bps * BURST_S)
+        self._tokens = min(most, self._tokens + self._rate_bps * (now_s - self._at_s))
+        self._at_s = now_s
+
+
+class Meter:
+    """Payload bytes of one flow so far, and how long its sender was held up."""
+
+    def __init__(self) -> None:
+        self.count_bytes = 0
+        self.held_s = 0.0
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A listening socket whose connections have small buffers."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+    sock.bind((address, port))
+    sock.listen(1)
+    return sock
+
+
+def connect(source: str, address: str, port: int, timeout_s: float = 10.0) -> socket.socket:
+    """A connection from one address to another, tried until it stands.
+
+    Raises:
+        OSError: it does not stand in time.
+    """
+    until_s = time.monotonic() + timeout_s
+    while True:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sock.bind((source, 0))
+            sock.settimeout(timeout_s)
+            sock.connect((address, port))
+            sock.settimeout(None)
+            return sock
+        except OSError:
+            sock.close()
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(0.05)
+
+
+def accept(listener: socket.socket, secret: bytes) -> socket.socket:
+    """The connection of our own sender; whoever does not know the secret is hung up on."""
+    while True:
+        sock, _ = listener.accept()
+        sock.settimeout(GREETING_S)
+        try:
+            shown = _exactly(sock, len(secret), Meter())
+        except OSError:
+            shown = None
+        if shown is not None and hmac.compare_digest(shown, secret):
+            sock.settimeout(None)
+            return sock
+        sock.close()
+
+
+def send(sock: socket.socket, payload: bytes, meter: Meter, bucket: TokenBucket | None = None) -> None:
+    """Send one frame; returns when the socket has taken all of it."""
+    data = memoryview(HEADER.pack(len(payload)) + payload)
+    began_s = time.monotonic()
+    if bucket is None:
+        sock.sendall(data)
+    else:
+        for at in range(0, len(data), CHUNK):
+            chunk = data[at : at + CHUNK]
+            bucket.take(8.0 * len(chunk))
+            sock.sendall(chunk)
+    meter.held_s += time.monotonic() - began_s
+    meter.count_bytes += len(payload)
+
+
+def receive(sock: socket.socket, meter: Meter) -> bytes | None:
+    """One frame; None when the other side has closed.
+
+    Raises:
+        ValueError: the length is absurd, so the sender is none of ours.
+    """
+    head = _exactly(sock, HEADER.size, Meter())
+    if head is None:
+        return None
+    (size,) = HEADER.unpack(head)
+    if size > LARGEST:
+        raise ValueError(f"a frame of {size} bytes; the most is {LARGEST}")
+    return _exactly(sock, size, meter)
+
+
+def _exactly(sock: socket.socket, size: int, meter: Meter) -> bytes | None:
+    data = bytearray(size)
+    view, have = memoryview(data), 0
+    while have < size:
+        got = sock.recv_into(view[have:], min(size - have, 65536))
+        if got == 0:
+            return None
+        have += got
+        meter.count_bytes += got
+    return bytes(data)
 
 
 class FlowTarget(TypedDict):
@@ -76,7 +221,8 @@ class TaskProcess:
     def run(self) -> None:
         """Listen, say so, wait for "go", connect, and work."""
         listeners = [listen(self.setting["address"], port) for port in self.setting["inputs"]]
-        function = None if self.setting["function"] is None else _load(self.setting)
+        code, name = self.setting["code"], self.setting["function"]
+        function = None if code is None or name is None else getattr(load_code(code), name)
         self._say({"ready": True})
         if sys.stdin.readline().strip() != "go":
             return
@@ -164,16 +310,6 @@ def _thread(run: Callable[..., None], *args: Any) -> None:
             _fail(f"{type(error).__name__}: {error}")
 
     threading.Thread(target=guarded, daemon=True).start()
-
-
-def _load(setting: TaskSetting) -> Callable[[Any], Any]:
-    assert setting["code"] is not None and setting["function"] is not None
-    spec = importlib.util.spec_from_file_location("edgewise_user_pipeline", setting["code"])
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    loaded: Callable[[Any], Any] = getattr(module, setting["function"])
-    return loaded
 
 
 def _call(function: Callable[[Any], Any], inputs: Sequence[Any]) -> bytes:

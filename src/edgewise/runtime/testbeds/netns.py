@@ -13,14 +13,13 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from heapq import heappop, heappush
 
 import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.network import Network
-from edgewise.runtime.testbeds.base import Flow, nodes_on
+from edgewise.runtime.testbeds import Flow, nodes_on
 from edgewise.runtime.testbeds.shaping import Kernel, NodeState, changes, device_commands, run
 
 PREFIX = "edgewise-"
@@ -79,7 +78,7 @@ def _remove(namespace: str) -> None:
 
 
 class NetnsTestbed:
-    """Nodes and links of a network as namespaces and veth pairs; see `Backend`.
+    """Nodes and links of a network as namespaces and veth pairs; see `Testbed`.
 
     Raises:
         RunError: no root, no iproute2, or the kernel lacks something; the message says what.
@@ -199,31 +198,21 @@ class NetnsTestbed:
             wanted[node].add_shape(flow.port, source, target, device, flow.rate_bps)
 
     def _default_routes(self) -> None:
-        for node, space in enumerate(self._spaces):
-            first = self._first_links(node)
-            commands = []
-            for other, link in first.items():
-                end = 1 - self.network.ends[link].tolist().index(node)
-                via = _link_address(link, end)
-                commands.append(f"route replace {self.address(other)}/32 via {via} dev l{link}")
-            Kernel(space).write(commands, [])
+        """What is no flow goes the way of the fewest links that are up."""
+        import networkx as nx  # type: ignore[import-untyped]  # slow to import
 
-    def _first_links(self, node: int) -> dict[int, int]:
-        """Link by which the shortest path to every reachable node leaves; the lowest when equal."""
-        ends = self.network.ends.tolist()
-        heap: list[tuple[int, int, int]] = [(0, -1, node)]
-        first: dict[int, int] = {}
-        while heap:
-            hops, leaves, at = heappop(heap)
-            if at in first:
-                continue
-            first[at] = leaves
-            for link in self._links(at):
-                if link not in self._down:
-                    to = ends[link][1 - ends[link].index(at)]
-                    heappush(heap, (hops + 1, link if at == node else leaves, to))
-        del first[node]
-        return first
+        up = nx.Graph()
+        for link, (one, other) in enumerate(self.network.ends.tolist()):
+            if link not in self._down:
+                up.add_edge(one, other, link=link)
+        for node in up:
+            commands = []
+            for other, way in nx.single_source_shortest_path(up, node).items():
+                if other != node:
+                    link = up.edges[node, way[1]]["link"]
+                    via = _link_address(link, self.network.ends[link].tolist().index(way[1]))
+                    commands.append(f"route replace {self.address(other)}/32 via {via} dev l{link}")
+            Kernel(self._spaces[node]).write(commands, [])
 
 
 def _link_address(link: int, end: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgewise.core.compiled import inner
+from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, removal
 from edgewise.model.orchestration import System
 from edgewise.sim.slots.replica_kernels import hold_replica
 from edgewise.sim.slots.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
@@ -23,9 +24,10 @@ def scale_one(system: System, x: ReplicaBatch, world: int, node: int, change: in
 def remove(system: System, x: ReplicaBatch, world: int, k: int, service: int) -> bool:
     """Delete an idle replica, or mark that one goes when it is idle."""
     replicas = x.seen.replicas[world, k, service]
-    if replicas.ready + replicas.starting <= replicas.removing:
+    what = removal(replicas.ready, replicas.busy, replicas.starting, replicas.removing)
+    if what == NOTHING:
         return False
-    if replicas.ready > replicas.busy:
+    if what == AT_ONCE:
         replicas.ready -= 1
         hold_replica(system, x.seen.machine[world, system.first_machine[k]], service, -1.0)
     else:
@@ -41,7 +43,7 @@ def add(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot:
         x.truth.station[world, k],
         x.seen.replicas[world, k, service],
     )
-    if replicas.removing > 0:
+    if keeps(replicas.removing):
         replicas.removing -= 1
         return True
     machine, cores = x.seen.machine[world, m], system.replica_cpu_cores[service]

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.orchestrate import ReplicaView
+from edgewise.core.orchestrate.counting import may_change
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import at_sites
 from edgewise.policies.dispatch.requests.rules import by_rule, rule_at_sites, weights_at_sites
@@ -179,10 +180,11 @@ def _passing(rule: Callable[..., int]) -> Callable[..., None]:
 
 @kernel(allocates=False)
 def scale_all(
-    system: System, seen: ReplicaView, truth: Truth, commands: Ints, slot: int, valid: Bools
+    system: System, seen: ReplicaView, truth: Truth, commands: Ints, slot: int, most: int, valid: Bools
 ) -> None:
-    """(W, K, 2) commands in order; (W, K) `valid` receives which were carried out."""
+    """(W, K, 2) commands in order, on at most so many nodes; (W, K) `valid` says which were carried out."""
     p, x = held(system), held(ReplicaBatch(seen, truth))
     for world in range(commands.shape[0]):
         for i in range(commands.shape[1]):
-            valid[world, i] = scale_one(p, x, world, commands[world, i, 0], commands[world, i, 1], slot)
+            if may_change(commands[world], valid[world], i, most):
+                valid[world, i] = scale_one(p, x, world, commands[world, i, 0], commands[world, i, 1], slot)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestration import Records, ReplicaView, Requests, new_view, records
+from edgewise.core.orchestrate import Records, ReplicaView, Requests, new_view, records
 from edgewise.model.orchestration import System
 
 # Where a request stands.

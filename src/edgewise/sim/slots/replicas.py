@@ -25,7 +25,7 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import numba
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestration import (
+from edgewise.core.orchestrate import (
     ReplicaPolicy,
     ReplicaView,
     RequestPolicy,
@@ -94,6 +94,7 @@ class ReplicaWorlds:
         slots: how many; a multiple of `system.frame_slots`.
         seeds: (W,) key of each world's own draws (delays, service times).
         threads: how many `run` uses; None for all that numba has.
+        nodes_per_frame: most nodes that change in a frame; None: all.
     Raises:
         ScenarioError: requests break a rule (order, range, sign), or slots is no multiple of a frame.
     """
@@ -105,10 +106,12 @@ class ReplicaWorlds:
         slots: int,
         seeds: Sequence[int],
         threads: int | None = 1,
+        nodes_per_frame: int | None = None,
     ) -> None:
         if slots <= 0 or slots % system.frame_slots:
             raise ScenarioError(f"slots is {slots}; use a multiple of frame_slots, {system.frame_slots}")
         self.system, self.slots = system, slots
+        self._most_nodes = system.nodes if nodes_per_frame is None else nodes_per_frame
         self._threads = threads or numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         self.reset(requests, seeds)
 
@@ -155,7 +158,8 @@ class ReplicaWorlds:
         if commands.ndim != 3 or commands.shape[0] != len(self._seeds) or commands.shape[2] != 2:
             raise PolicyError(f"commands must be of shape ({len(self._seeds)}, C, 2), got {commands.shape}")
         valid = np.zeros(commands.shape[:2], dtype=np.bool_)
-        scale_all(self.system, *self.state, np.ascontiguousarray(commands, dtype=np.int64), self.slot, valid)
+        commands = np.ascontiguousarray(commands, dtype=np.int64)
+        scale_all(self.system, *self.state, commands, self.slot, self._most_nodes, valid)
         return valid
 
     def step(self, stations: Ints) -> SlotResult:

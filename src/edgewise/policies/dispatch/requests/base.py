@@ -16,7 +16,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, ReplicaView
+from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 
 

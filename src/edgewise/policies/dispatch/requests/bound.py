@@ -26,7 +26,7 @@ from scipy.sparse import coo_matrix
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Purpose, normal
-from edgewise.core.orchestration import Requests
+from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Floats32, Ints
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, fill_draws, fill_rows
 
@@ -169,9 +169,11 @@ def node_state(system: System, view: ReplicaView) -> Floats32:
 
 
 def changes_possible(system: System, view: ReplicaView) -> Bools:
-    """(W, N, 2S + 1) which l = -S … S would change something: a replica to remove, or memory to add one."""
+    """(W, N, 2S + 1) which l = -S … S would change something: a replica to remove, or room to add one."""
     alive = view.ready[:, 1:] + view.starting[:, 1:] > view.removing[:, 1:]
+    cores = np.maximum(view.free_cpu_cores[:, -system.nodes :, None], 0.0)
     fits = view.free_memory_bytes[:, -system.nodes :, None] >= system.service_memory_bytes
+    fits &= cores >= system.replica_cpu_cores
     none = np.ones((*alive.shape[:2], 1), dtype=bool)
     return np.concatenate([alive[:, :, ::-1], none, fits], axis=2)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import argsort, inner, kernel
-from edgewise.core.orchestration import HOLD, ReplicaView
+from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import RequestDispatch
 from edgewise.policies.dispatch.requests.rules import hosted, travel_s

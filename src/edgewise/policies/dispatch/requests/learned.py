@@ -13,7 +13,7 @@ import numpy as np
 
 from edgewise.arrays import Floats32, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, ReplicaView, context_mask, hosts
+from edgewise.core.orchestrate import HOLD, ReplicaView, context_mask, hosts
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import Card, Run

@@ -13,7 +13,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.core.orchestration import HOLD, ReplicaView
+from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import KernelDispatch

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestration import HOLD, ReplicaView, Requests, hosts
+from edgewise.core.orchestrate import HOLD, ReplicaView, Requests, hosts
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import RequestDispatch
 from edgewise.policies.dispatch.requests.features import draws

@@ -15,7 +15,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.core.orchestration import HOLD, ReplicaView
+from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 
 POLICY = int(Purpose.POLICY)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.orchestration import ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.model.orchestration import System
 
 # What a replica is doing. One that is removed serves what it has; one that leaves only holds its memory.
@@ -93,3 +93,44 @@ def _share_cloud(system: System, view: ReplicaView) -> None:
     for m in range(first):
         view.machine[0, m].free_cpu_cores = system.cpu_cores[m] * max(1.0 - cores, 0.0)
         view.machine[0, m].free_memory_bytes = system.memory_bytes[m] * max(1.0 - memory, 0.0)
+
+
+# What a command does, from the counts of its service on its node; simulation and live ask the same.
+NOTHING, AT_ONCE, LATER = range(3)
+
+
+@kernel
+def removal(ready: int, busy: int, starting: int, removing: int) -> int:
+    """Removing a replica: AT_ONCE where one is idle, LATER where one that works or starts has to go after.
+
+    NOTHING: none is left that is not to go already.
+    """
+    if ready + starting <= removing:
+        return NOTHING
+    return AT_ONCE if ready > busy else LATER
+
+
+@kernel
+def keeps(removing: int) -> bool:
+    """Adding a replica: whether one that is to go is kept, so that nothing has to start."""
+    return removing > 0
+
+
+@kernel
+def may_change(commands: Ints, done: Bools, at: int, most: int) -> bool:
+    """Whether a frame may change the node of a command: at most so many nodes change.
+
+    Args:
+        commands: (C, 2) as `ReplicaCommands.numbers`, of one world.
+        done: (C,) which of those before `at` were carried out.
+    """
+    changed = 0
+    for i in range(at):
+        if done[i]:
+            if commands[i, 0] == commands[at, 0]:
+                return True
+            again = False
+            for j in range(i):
+                again = again or (done[j] and commands[j, 0] == commands[i, 0])
+            changed += int(not again)
+    return changed < most

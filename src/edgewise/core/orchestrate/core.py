@@ -1,0 +1,305 @@
+"""`OrchestrateCore`: what is known of replicas and nodes goes in, which come and go comes out.
+
+The live controller drives it; the engine of many worlds carries commands out by the same rules, on counts
+(`counting`). A replica that is to go gets no more requests and holds its part until its process has ended;
+until then, adding one of its service keeps it. No node is ever overbooked. Forbidden here: clocks, I/O,
+threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Floats, Ints
+from edgewise.core.guard import Guard
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView, new_view
+from edgewise.core.orchestrate.counting import (
+    AT_ONCE,
+    LEAVING,
+    NOTHING,
+    READY,
+    REMOVING,
+    STARTING,
+    count,
+    keeps,
+    known,
+    may_change,
+    removal,
+)
+from edgewise.model.catalog import Resources
+from edgewise.model.orchestration import System
+from edgewise.model.topology import Node
+
+CLOUD = -1  # in place of a node: a worker of the cloud, which no command touches
+
+
+class ReplicaSeen(NamedTuple):
+    """A replica as it is now; it is new, or something about it has changed.
+
+    Attributes:
+        replica: its name.
+        node: or `CLOUD`.
+        wanted: False: it gets no more requests, and is to go.
+        started: it has a process.
+        up: it answers.
+        ending: its process was told to end, so that it cannot be kept.
+        held: requests that it has or will get.
+    """
+
+    replica: str
+    node: int
+    service: int
+    wanted: bool = True
+    started: bool = True
+    up: bool = False
+    ending: bool = False
+    held: int = 0
+
+    @property
+    def stays(self) -> bool:
+        """Whether it serves, will serve, or could be kept."""
+        return self.wanted or (self.started and not self.ending)
+
+    @property
+    def state(self) -> int:
+        """One of those that `counting` knows."""
+        if self.wanted:
+            return READY if self.started and self.up else STARTING
+        return REMOVING if self.stays and self.up else LEAVING
+
+
+class ReplicaGone(NamedTuple):
+    """A replica's process has ended, and it holds nothing."""
+
+    replica: str
+
+
+class NodeChanged(NamedTuple):
+    """What other work leaves to replicas on a node; nothing: it is down."""
+
+    node: int
+    left: Resources
+
+
+class RequestsCounted(NamedTuple):
+    """What was counted since the last frame.
+
+    Attributes:
+        arrived: (S,) requests that arrived.
+        cloud_delay_s: measured delay to the cloud.
+        service_s: (S,) mean time of a request on a replica.
+        most: replicas that may be added.
+    """
+
+    arrived: Ints
+    cloud_delay_s: float
+    service_s: Floats
+    most: int
+
+
+class FrameBegan(NamedTuple):
+    """All that happened up to now was told, and replicas may change."""
+
+    time_s: float
+
+
+class StartReplica(NamedTuple):
+    """One more replica of a service on a node."""
+
+    node: int
+    service: int
+
+
+class KeepReplica(NamedTuple):
+    """A replica that was to go stays, by its name."""
+
+    replica: str
+
+
+class EndReplica(NamedTuple):
+    """A replica gets no more requests and ends when it has none, by its name."""
+
+    replica: str
+
+
+OrchestrateEvent = ReplicaSeen | ReplicaGone | NodeChanged | RequestsCounted | FrameBegan
+OrchestrateCommand = StartReplica | KeepReplica | EndReplica
+
+
+class Watching:
+    """A second policy that is asked what the first is asked, and never followed.
+
+    Attributes:
+        frames, same: how often it was asked, and would have done the same.
+        last: what it would have done in the last frame.
+    """
+
+    def __init__(self, policy: ReplicaPolicy, guard: Guard) -> None:
+        self.policy, self.guard = policy, guard
+        self.frames = self.same = 0
+        self.last: list[OrchestrateCommand] = []
+
+
+class OrchestrateCore:
+    """Decides which replicas come and go, by a policy that has begun.
+
+    Args:
+        system: services and stations.
+        holds: (S,) what a replica holds while it lives.
+        policy: sees many worlds, of which there is one (`core.one_world.batched`).
+        guard: asks it; nothing comes or goes without an answer.
+        nodes_per_frame: most nodes that change in a frame; None: all.
+        at_once: whether the process of an idle replica ends as soon as it is told to, as in simulation.
+    Attributes:
+        replicas: by name, oldest first, those of the cloud included.
+        watching: a policy in shadow, if any.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        holds: Sequence[Resources],
+        policy: ReplicaPolicy,
+        guard: Guard | None = None,
+        nodes_per_frame: int | None = None,
+        at_once: bool = False,
+    ) -> None:
+        self.system, self.holds, self.at_once = system, tuple(holds), at_once
+        self.nodes_per_frame = system.nodes if nodes_per_frame is None else nodes_per_frame
+        self.policy, self.guard = policy, guard or Guard()
+        self.watching: Watching | None = None
+        self.replicas: dict[str, ReplicaSeen] = {}
+        self._nodes = [Node(str(n), "", Resources()) for n in range(system.nodes)]
+        self._counted = RequestsCounted(
+            np.zeros(system.services, dtype=np.int64),
+            float(system.delay_s[:, 0].mean()),
+            np.ones(system.services),
+            0,
+        )
+
+    def handle(self, event: OrchestrateEvent) -> list[OrchestrateCommand]:
+        """Take an event in; what is to be done, in order. Whoever does it says so by `ReplicaSeen`."""
+        match event:
+            case ReplicaSeen():
+                self.replicas[event.replica] = event
+            case ReplicaGone():
+                self.replicas.pop(event.replica, None)
+            case NodeChanged():
+                self._nodes[event.node] = Node(str(event.node), "", event.left)
+            case RequestsCounted():
+                self._counted = event
+            case FrameBegan():
+                return self._frame(event.time_s)
+        return []
+
+    def _frame(self, time_s: float) -> list[OrchestrateCommand]:
+        commands = self.carried_out(self._asked(self.policy, self.guard, time_s))
+        if (watching := self.watching) is not None:
+            watching.last = self.carried_out(self._asked(watching.policy, watching.guard, time_s))
+            watching.frames += 1
+            watching.same += watching.last == commands
+        return commands
+
+    def _asked(self, policy: ReplicaPolicy, guard: Guard, time_s: float) -> Ints:
+        none = np.zeros((0, 2), dtype=np.int64)
+        view = self.view(time_s)
+        return guard.ask(lambda: _numbers(policy.decide(view)), lambda: none)
+
+    def view(self, time_s: float) -> ReplicaView:
+        """What a policy sees: of one world."""
+        view = new_view(self.system, 1, np.zeros(1, dtype=np.uint64))
+        view.clock_s[:], view.cloud_delay_s[:] = time_s, self._counted.cloud_delay_s
+        view.arrived[0] = self._counted.arrived
+        rows = [(r.node + 1, r.service, r.held, r.state) for r in self.replicas.values()]
+        count(self.system, view, known(rows), self._counted.service_s)
+        return view
+
+    def carried_out(self, numbers: Ints) -> list[OrchestrateCommand]:
+        """What commands come to, in order; what is not possible is left out.
+
+        Args:
+            numbers: (C, 2) as `ReplicaCommands.numbers`.
+        """
+        draft = _Draft(self)
+        done = np.zeros(len(numbers), dtype=np.bool_)
+        for i, (n, change) in enumerate(numbers.tolist()):
+            s = abs(change) - 1
+            if change and 0 <= n < self.system.nodes and s < self.system.services:
+                act = draft.add if change > 0 else draft.remove
+                done[i] = may_change(numbers, done, i, self.nodes_per_frame) and act(n, s)
+        return draft.commands
+
+    def ledger(self) -> NodeLedger:
+        """What replicas hold of what other work leaves; where one lacks room, all there is."""
+        ledger = NodeLedger(self._nodes)
+        for replica in self.replicas.values():
+            if replica.node != CLOUD and (replica.wanted or replica.started):
+                node = str(replica.node)
+                needs = zip(self.holds[replica.service].as_tuple(), ledger.free(node).as_tuple(), strict=True)
+                ledger.reserve(Reservation(replica.replica, node, Resources(*map(min, needs))))
+        return ledger
+
+    def validate(self) -> None:
+        """Check that replicas are of nodes and services there are, and that no node is overbooked."""
+        for name, replica in self.replicas.items():
+            assert name == replica.replica, f"{name} is known as {replica.replica}"
+            assert CLOUD <= replica.node < self.system.nodes, f"{name} is on no node"
+            assert 0 <= replica.service < self.system.services, f"{name} is of no service"
+        self.ledger().validate()
+
+
+def _numbers(commands: ReplicaCommands) -> Ints:
+    return np.ascontiguousarray(commands.numbers()[0])
+
+
+class _Draft:
+    """Replicas as they are while commands are carried out."""
+
+    def __init__(self, core: OrchestrateCore) -> None:
+        self.core, self.replicas, self.ledger = core, dict(core.replicas), core.ledger()
+        self.commands: list[OrchestrateCommand] = []
+        self.added = 0
+
+    def add(self, n: int, s: int) -> bool:
+        """Keep a replica that was to go, or start one where there is room; False if nothing is done."""
+        to_go = [r for r in self._at(n, s) if not r.wanted]
+        if keeps(len(to_go)):
+            self.replicas[to_go[0].replica] = to_go[0]._replace(wanted=True)
+            self.commands.append(KeepReplica(to_go[0].replica))
+            return True
+        if self.added >= self.core._counted.most or not self.ledger.fits(str(n), self.core.holds[s]):
+            return False
+        name = f"new {self.added}"  # until whoever starts it names it
+        self.added += 1
+        self.ledger.reserve(Reservation(name, str(n), self.core.holds[s]))
+        self.replicas[name] = ReplicaSeen(name, n, s, started=False)
+        self.commands.append(StartReplica(n, s))
+        return True
+
+    def remove(self, n: int, s: int) -> bool:
+        """Let an idle replica go, else the one with least to do; False where there is none."""
+        here = self._at(n, s)
+        up = [r for r in here if r.up]
+        busy, to_go = sum(r.held > 0 for r in up), sum(not r.wanted for r in here)
+        what = removal(len(up), busy, len(here) - len(up), to_go)
+        if what == NOTHING:
+            return False
+        wanted = reversed([r for r in here if r.wanted])
+        gone = min(wanted, key=lambda r: (r.held, not r.up))
+        if gone.replica not in self.core.replicas:  # of this frame
+            self.commands.remove(StartReplica(n, s))
+        else:
+            self.commands.append(EndReplica(gone.replica))
+        if not gone.started or (what == AT_ONCE and self.core.at_once):
+            self.ledger.release(gone.replica)
+            del self.replicas[gone.replica]
+        else:
+            self.replicas[gone.replica] = gone._replace(wanted=False)
+        return True
+
+    def _at(self, n: int, s: int) -> list[ReplicaSeen]:
+        return [r for r in self.replicas.values() if (r.node, r.service) == (n, s) and r.stays]

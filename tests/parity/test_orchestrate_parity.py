@@ -1,0 +1,185 @@
+"""Replicas come and go by one rule: in the core, in the engine of many worlds, and in the live controller."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.keyed import Key
+from edgewise.core.orchestrate.core import (
+    EndReplica,
+    FrameBegan,
+    KeepReplica,
+    NodeChanged,
+    OrchestrateCore,
+    ReplicaSeen,
+    RequestsCounted,
+    StartReplica,
+)
+from edgewise.model.catalog import Resources
+from edgewise.model.services import services_of
+from edgewise.runtime.controller import replicas as controlling
+from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.store import SHADOWS
+from edgewise.sim.slots.replicas import ReplicaWorlds
+from edgewise.workloads.services import simulated_services
+
+
+class Told:
+    """Says what it is given."""
+
+    name = "told"
+
+    def __init__(self):
+        self.commands = []
+
+    def decide(self, view):
+        return ReplicaNumbers(np.array([self.commands]).reshape(1, -1, 2))
+
+
+class ReplicaNumbers:
+    """Commands as numbers, impossible ones too."""
+
+    def __init__(self, numbers):
+        self._numbers = numbers
+
+    def numbers(self):
+        return self._numbers
+
+
+def core_of_world(system, view, nodes_per_frame):
+    """A core that knows of the one world of a view what there is to know."""
+    held = zip(system.replica_cpu_cores.tolist(), system.service_memory_bytes.tolist(), strict=True)
+    core = OrchestrateCore(system, [Resources(*each) for each in held], Told(), None, nodes_per_frame, True)
+    first = system.first_machine[1]
+    for n in range(system.nodes):
+        left = Resources(float(system.cpu_cores[first + n]), float(system.memory_bytes[first + n]))
+        core.handle(NodeChanged(n, left))
+        for s in range(system.services):
+            cell = view.replicas[0, n + 1, s]
+            working = [1] * cell.busy + [0] * (cell.ready - cell.busy)
+            rows = [(True, held) for held in working] + [(False, 0)] * cell.starting
+            for i, (up, held_) in enumerate(
+                rows
+            ):  # marks count for those that work, then for those that start
+                name = f"{n}-{s}-{i}"
+                core.handle(ReplicaSeen(name, n, s, i >= cell.removing, True, up, False, held_))
+    core.handle(RequestsCounted(np.zeros(system.services, np.int64), 0.1, np.ones(system.services), 10_000))
+    return core
+
+
+def alive(view):
+    return (view.ready + view.starting - view.removing)[0, 1:]
+
+
+@pytest.mark.parametrize(("held", "most"), [("request", None), ("life", None), ("life", 2)])
+def test_a_world_of_the_engine_carries_commands_out_as_the_core_does(held, most):
+    changes = {"services.cores_held": held, "services.offered.service.cpu_cores": 40, "services.frame_s": 5}
+    found = simulated_services(load_scenario("kais-demo", {**changes, "duration_s": 200}))
+    system = found.system._replace(start_delay_s=7.0)  # longer than a frame
+    worlds = ReplicaWorlds(system, found.draw(range(1)), found.slots, range(1), 1, most)
+    dispatch, draws = policies.load("dispatch", "greedy", "requests"), np.random.default_rng(0)
+    dispatch.reset(system, Key(0))
+    done = {StartReplica: 0, KeepReplica: 0, EndReplica: 0}
+    refused = 0
+    while not worlds.done:
+        if worlds.frame_begins:
+            numbers = np.stack([draws.integers(-1, 4, 12), draws.integers(-4, 5, 12)], axis=1)
+            numbers[draws.random(12) < 0.1] = (99, 1)
+            core, before = core_of_world(system, worlds.view, most), alive(worlds.view)
+            core.policy.commands = numbers
+            commands = core.handle(FrameBegan(0.0))
+            assert core.guard.fault == ""
+            core.validate()
+            valid = worlds.scale(numbers[None])[0]
+            carried = numbers[valid]
+            after = before.copy()
+            for command in commands:
+                done[type(command)] += 1
+                if isinstance(command, StartReplica):
+                    n, s = command
+                else:
+                    n, s = core.replicas[command.replica][1:3]
+                after[n, s] += -1 if isinstance(command, EndReplica) else 1
+            assert np.array_equal(after, alive(worlds.view))
+            refused += int((~valid & (numbers[:, 1] != 0)).sum())
+            if not undone(carried):
+                kinds = [-1 if isinstance(command, EndReplica) else 1 for command in commands]
+                assert kinds == np.sign(carried[:, 1]).tolist()
+        worlds.step(dispatch.decide(worlds.view))
+    assert min(done.values()) > 2 and refused > 10, (done, refused)
+
+
+def undone(carried):
+    """Whether a replica was added and removed in one frame: the core says nothing of it."""
+    added = {(n, change) for n, change in carried.tolist() if change > 0}
+    return any((n, -change) in added for n, change in carried.tolist() if change < 0)
+
+
+QUICK = """
+from edgewise.policies.orchestrate.autoscale import Autoscaler
+
+class Quick(Autoscaler):
+    def __init__(self):
+        super().__init__(stabilisation=1)
+"""
+
+
+class Recording(OrchestrateCore):
+    """Notes what goes in and what comes out."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.log = []
+
+    def handle(self, event):
+        commands = super().handle(event)
+        self.log.append((event, commands))
+        return commands
+
+
+def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(controlling, "OrchestrateCore", Recording)
+    (tmp_path / "quick.py").write_text(QUICK)
+    quick = f"{tmp_path / 'quick.py'}:Quick"
+    scenario = load_scenario("kais-live", {"services.orchestrate": quick})
+    store, services = prepare(tmp_path, scenario), services_of(scenario)
+    store.set_policy("orchestrate", "none", SHADOWS)
+    load, draws = {}, np.random.default_rng(4)
+
+    async def ask(method, path):
+        rows = [(name, s) for s, names in enumerate(services.cloud) for name in names]
+        rows += [(r.process.name, services.place(r.process.settings)[1]) for r in store.processes("replica")]
+        replicas = {name: {"up": True, "wanted": True, "held": load.get(s, 0)} for name, s in rows}
+        counted = {name: {"arrived": 10 * load.get(s, 0)} for s, name in enumerate(services.names)}
+        answer = {"cloud_delay_s": 0.1, "services": counted, "replicas": replicas}
+        return [{"gateway": "gateway-0", "answer": answer}]
+
+    live = controlling.Replicas(store, ask, lambda handle: False)
+    for frame in range(40):
+        load.update({s: int(draws.integers(0, 3)) for s in range(3)})
+        for number, running in enumerate(store.processes("replica")):
+            if running.handle is None:
+                store.started(running.process.name, f"{frame}:{number}", 0)
+            elif not running.process.wanted and draws.random() < 0.4:
+                store.started(running.process.name, None, 0)
+        asyncio.run(live.step(frame * services.spec.frame_s + 0.001))
+    log = live._core.log
+    assert {type(command) for _, commands in log for command in commands} == {
+        StartReplica,
+        KeepReplica,
+        EndReplica,
+    }
+    watched = live.report()["shadow"]
+    quiet = sum(isinstance(event, FrameBegan) and not commands for event, commands in log)
+    assert (watched["policy"], watched["frames"], watched["same"], watched["last"]) == ("none", 39, quiet, [])
+
+    policy = policies.load("orchestrate", quick)
+    policy.reset(services.system, Key(0))
+    most = scenario.spec.services.nodes_per_frame
+    again = OrchestrateCore(services.system, services.holds, policy, None, most)
+    for event, commands in log:
+        assert again.handle(event) == commands
+        again.validate()
