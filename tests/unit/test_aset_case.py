@@ -1,5 +1,7 @@
 """The reproduction of ASET, whole, on a small world."""
 
+from concurrent.futures import Future
+
 import numpy as np
 import pytest
 
@@ -13,10 +15,12 @@ class Here(aset.Runs):
     """Runs in this process."""
 
     def __init__(self, seeds):
-        self.seeds, self._pool = tuple(seeds), self
+        self.seeds = tuple(seeds)
 
-    def map(self, function, jobs):
-        return [function(job) for job in jobs]
+    def submit(self, function, *given):
+        done = Future()
+        done.set_result(function(*given))
+        return done
 
     def __exit__(self, *error):
         pass
