@@ -22,9 +22,8 @@ from edgewise.config import load_scenario as load_scenario
 from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
-from edgewise.report.links import LinkLoad, crowded, with_links
 from edgewise.report.schema import WORK, Measure
-from edgewise.report.summary import by_seed, summary_of
+from edgewise.report.summary import LinkLoad, by_seed, crowded, summary_of, with_links
 from edgewise.runs import Policy as Policy
 
 if TYPE_CHECKING:

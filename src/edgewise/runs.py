@@ -20,8 +20,8 @@ from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.graphs import server_groups
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.report.links import beforehand
 from edgewise.report.schema import WORK
+from edgewise.report.summary import beforehand
 
 if TYPE_CHECKING:
     from edgewise.sim.slots.replicas import ReplicaWorlds

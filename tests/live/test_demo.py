@@ -10,8 +10,8 @@ from command_line import edgewise
 from rich.console import Console
 
 from edgewise.errors import EdgewiseError
+from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import InferRequest
-from edgewise.runtime.starving import numbers_of, watched
 from edgewise.runtime.worker.onnx_model import OnnxModel
 
 pytestmark = pytest.mark.live
@@ -94,7 +94,7 @@ def test_the_exit_status_says_whether_live_and_simulation_agree(tmp_path, monkey
 
 def test_who_is_starved_meanwhile_is_said_by_the_same_watch():
     async def run():
-        async with watched(numbers_of([])) as seen:
+        async with watched([]) as seen:
             await asyncio.sleep(0)
             time.sleep(0.3)  # holds the event loop up
             await asyncio.sleep(0.03)

@@ -19,7 +19,7 @@ def page(collector):
 
 @given(amounts)
 def test_tally_is_a_prometheus_histogram(noted):
-    tally = ThreadHistogram("delay_seconds", "Delays.", DELAYS_S, "who", ["a", "b"])
+    tally = ThreadHistogram("delay_seconds", "Delays.", DELAYS_S, "who", ["a", "b"], None)
     theirs = Histogram("delay_seconds", "Delays.", ["who"], buckets=DELAYS_S, registry=None)
     children = [theirs.labels(name) for name in "ab"]
     for amount, which in noted:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import edgewise as ew
 from edgewise import cli
 from edgewise.model.topology import WayTable
-from edgewise.report import links
+from edgewise.report import summary as links
 from edgewise.report.schema import STREAMS
 
 
@@ -65,7 +65,7 @@ def test_streams_that_fit_say_nothing(scenario):
     wide = narrow(scenario, 1e15)
     result = ew.simulate(wide, "least-impedance", seeds=[0])
     assert links.crowded(wide, result.items) == [] and links.beforehand(wide) == []
-    assert links.warning(result.summary()) == [] and result.summary()[0][links.KEY] == []
+    assert links.warning(result.summary()) == [] and result.summary()[0][links.LINKS_OVER] == []
     assert links.crowded(wide, pa.Table.from_pylist([], schema=STREAMS)) == []
 
 
@@ -96,6 +96,6 @@ def test_the_warning_comes_first_and_is_in_summary_and_report(scenario, tmp_path
         text = done.output
         assert text.startswith("note: site ")  # known before the run
         assert text.index("would carry over 100 %") < text.index("success %")
-        (entry, *_) = json.loads((folder / "summary.json").read_text())[0][links.KEY]
+        (entry, *_) = json.loads((folder / "summary.json").read_text())[0][links.LINKS_OVER]
         assert entry["link"] in text and entry["peak"] > 1.0
         assert "would carry over 100 %" in (folder / "report.html").read_text()

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from edgewise.runtime.metrics import page
-from edgewise.runtime.starving import CpuTotals, Lag, look, starved
+from edgewise.runtime.metrics import CpuTotals, Lag, look, page, starved
 
 CALM = CpuTotals(0.0, 0.0, 0.0, 0.0)
 

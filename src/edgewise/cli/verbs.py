@@ -20,7 +20,8 @@ from edgewise.cli.output import show as show_table
 from edgewise.cli.plans import print_plan
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
-from edgewise.report import links, records
+from edgewise.report import records
+from edgewise.report import summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.reproduce import seeds as splits
 
@@ -244,7 +245,7 @@ def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as
     summary = result.summary()
     rows = () if comparison is None else comparison.rows
     result.save(folder)
-    note(links.warning(summary))
+    note(summaries.warning(summary))
     for policy, faults in result.faults.items():
         why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
         what = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"

@@ -33,9 +33,9 @@ from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
 from edgewise.runtime.controller.job_starts import POLICY
 from edgewise.runtime.controller.plan import Emulation, prepare
+from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask, operator, store_of
-from edgewise.runtime.starving import numbers_of, watched
 from edgewise.sim.simulate import Simulation
 
 KINDS = ("ok", "failed", "rejected")
@@ -66,13 +66,6 @@ def explain(out: Console, costs: world.RunTimes, factor: float, streams: Sequenc
         f"Rates and capacities are [bold]× {factor:.2f}[/bold] so that this machine carries them: "
         f"{rate:.0f} queries/s when all streams are open."
     )
-
-
-def one_line(policy: str, seen: Sequence[StreamSeen]) -> str:
-    """One policy's result as text."""
-    bound = sum(s.worker is not None for s in seen)
-    counts = ", ".join(f"{_total(seen, kind)} {kind}" for kind in KINDS)
-    return f"{policy}: {bound} of {len(seen)} streams bound; queries: {counts}"
 
 
 def streams_shown(
@@ -121,8 +114,8 @@ def compare(
         within = max(gaps) <= tolerance
         fine = fine and (within or real.policy in busy)
         cells = [f"{100 * getattr(real, k):.1f} | {100 * getattr(model, k):.1f}" for k in KINDS]
-        verdict = "[green]within[/green]" if within else "[red]beyond[/red]"
-        verdict = "[yellow]not judged[/yellow]" if real.policy in busy else verdict
+        judged = "[green]within[/green]" if within else "[red]beyond[/red]"
+        verdict = "[yellow]not judged[/yellow]" if real.policy in busy else judged
         table.add_row(
             real.policy,
             f"{real.queries} | {model.queries}",
@@ -214,7 +207,11 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     live = [_shares(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
     fine = compare(out, live, simulated, TOLERANCE, busy)
-    _save(folder, live, simulated)
+    with (folder / "shares.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["policy", "source", "queries", *KINDS])
+        for source, shares in (("measured", live), ("simulated", simulated)):
+            rows.writerows([s.policy, source, s.queries, s.ok, s.failed, s.rejected] for s in shares)
     figure(live, simulated, folder / "measured-and-simulated.png")
     out.print(f"figure and table: [bold]{folder}[/bold]")
     return fine
@@ -225,17 +222,17 @@ async def _measure(
 ) -> tuple[dict[str, list[StreamSeen]], dict[str, str]]:
     """Play the streams once for each policy; what was seen, and where the machine was too busy, why."""
     store = store_of(state)
-    admin, fronts = operator(store), [r.process for r in store.processes("gateway")]
+    admin, front = operator(store), store.processes("gateway")[0].process
     names = [r.process.name for r in store.processes() if r.process.kind == "worker"]
-    gateways = {site: http.Client.of_url(fronts[0].url) for site in range(2)}
+    gateways = {site: http.Client.of_url(front.url) for site in range(2)}
     await _ready(admin, gateways)
     queries = {s.id: encode_request(InferRequest({"x": world.query(s)[1]})) for s in streams}
-    results, busy, numbers = {}, {}, numbers_of(store.processes())
+    results, busy, running = {}, {}, store.processes()
     store.close()
     for name in POLICIES:
         await _switch(admin, name)
         traffic = Traffic(streams, gateways, ("site-0", "site-1"), lambda s: queries[s.id], seed)
-        async with watched(numbers) as seen:
+        async with watched(running) as seen:
             playing = asyncio.create_task(traffic.play())
             await _show(playing, traffic, name, names, out)
             results[name] = await playing
@@ -282,9 +279,10 @@ async def _show(
     """Show the streams on the terminal until they end; a line at the end where there is no terminal."""
     began_s = time.monotonic()
     if not out.is_terminal:
-        await playing
-        out.print(one_line(policy, traffic.seen))
-        return
+        seen = await playing
+        bound = sum(s.worker is not None for s in seen)
+        counts = ", ".join(f"{_total(seen, kind)} {kind}" for kind in KINDS)
+        return out.print(f"{policy}: {bound} of {len(seen)} streams bound; queries: {counts}")
     with Live(console=out, refresh_per_second=4) as view:
         while not playing.done():
             view.update(streams_shown(policy, traffic.seen, workers, time.monotonic() - began_s))
@@ -315,11 +313,3 @@ def _answers(seen: Sequence[StreamSeen]) -> Table:
             what = "no text" if box is None else f"text at x {box[0]}…{box[2]}, y {box[1]}…{box[3]}"
         table.add_row(s.stream.application, world.query(s.stream)[0], s.worker or "", what)
     return table
-
-
-def _save(folder: Path, live: Sequence[PolicyShares], simulated: Sequence[PolicyShares]) -> None:
-    with (folder / "shares.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["policy", "source", "queries", "ok", "failed", "rejected"])
-        for source, shares in (("measured", live), ("simulated", simulated)):
-            rows.writerows([s.policy, source, s.queries, s.ok, s.failed, s.rejected] for s in shares)

@@ -14,10 +14,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from edgewise.report import figures
-from edgewise.report.links import warning
 from edgewise.report.records import RecordedRun, write_whole
 from edgewise.report.statistics import Interval, mean_interval
-from edgewise.report.summary import by_seed, of_applications, refusals
+from edgewise.report.summary import by_seed, of_applications, refusals, warning
 
 _CAPTIONS = {
     "outcome-shares": "Shares of all, mean over seeds. The whisker is the 95 % interval of success.",

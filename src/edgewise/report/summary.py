@@ -4,18 +4,26 @@ Three weightings of success, because they answer different questions:
 query-weighted (how many queries succeed), stream-weighted (how well the typical stream
 fares) and application-balanced (how well the typical application fares, however few
 queries it sends).
+
+And what a run's streams would put on its links, which the simulator gives to every stream as a whole.
+A link carries the declared rate times the size of every stream that is bound over it. Beyond 100 % of its
+bandwidth the simulated delays there are too short. A stream counts with its last worker from opening to
+closing, and a link with the bandwidth that it has at the beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Ints
+from edgewise.core.world import link_arrays
+from edgewise.model.scenario import Scenario
 from edgewise.report.schema import WORK
 
 _SPAN = ("seed", "policy", "window", "start_s", "end_s")
@@ -172,3 +180,130 @@ def of_applications(summary: Sequence[dict[str, Any]]) -> dict[str, list[dict[st
                 {**part, "policy": row["policy"], "seed": row["seed"]}
             )
     return dict(sorted(found.items()))
+
+
+LINKS_OVER = "links_over_100"
+SHOWN = 5  # lines of a warning
+
+
+class LinkLoad(NamedTuple):
+    """Load of a link over 100 %, as shares of its bandwidth.
+
+    Attributes:
+        link: "site → cluster".
+        policy, seed: of the run.
+        mean: over the whole run.
+        peak: most at any time.
+    """
+
+    link: str
+    policy: str
+    seed: int
+    bandwidth_bps: float
+    mean: float
+    peak: float
+
+
+def crowded(scenario: Scenario, streams: pa.Table) -> list[LinkLoad]:
+    """Links that the streams of a run fill over 100 % at some time, the fullest first.
+
+    Args:
+        streams: records in schema.STREAMS.
+    """
+    bound = streams.filter(pc.is_valid(streams["cluster"]))
+    if bound.num_rows == 0:
+        return []
+    names = ("policy", "seed", "site", "cluster")
+    codes, values = zip(*(_coded(bound[name]) for name in names), strict=True)
+    key: Ints = np.asarray(np.ravel_multi_index(codes, [len(value) for value in values]))
+    load_bps = 8.0 * bound["rate_qps"].to_numpy() * bound["size_bytes"].to_numpy()
+    open_s, close_s = bound["open_s"].to_numpy(), bound["close_s"].to_numpy()
+    first, peak_bps = _peaks(key, load_bps, open_s, close_s)
+    sums = np.bincount(key, load_bps * (close_s - open_s), minlength=int(key.max()) + 1)
+    found, bandwidth_bps, sites, clusters = [], *_bandwidths(scenario)
+    for at, most in zip(first.tolist(), peak_bps.tolist(), strict=True):
+        where = np.unravel_index(at, [len(value) for value in values])
+        policy, seed, site, cluster = (value[i] for value, i in zip(values, where, strict=True))
+        bps = float(bandwidth_bps[sites[site], clusters[cluster]])
+        if most > bps:
+            mean = float(sums[at]) / scenario.duration_s / bps
+            found.append(LinkLoad(f"{site} → {cluster}", policy, seed, bps, mean, most / bps))
+    return sorted(found, key=lambda load: (-load.peak, load[:3]))
+
+
+def _bandwidths(scenario: Scenario) -> tuple[Floats, dict[str, int], dict[str, int]]:
+    """(S, C) bandwidths, and the rows and columns of sites and clusters."""
+    sites, clusters = ([place.name for place in places] for places in
+                       (scenario.topology.sites, scenario.topology.clusters))  # fmt: skip
+    _, _, bandwidth_bps = link_arrays(scenario.topology, tuple(clusters))
+    rows, columns = ({name: i for i, name in enumerate(names)} for names in (sites, clusters))
+    return bandwidth_bps, rows, columns
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
+    coded = column.combine_chunks().dictionary_encode()
+    return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
+
+
+def _peaks(
+    key: Ints, load_bps: NDArray[Any], open_s: NDArray[Any], close_s: NDArray[Any]
+) -> tuple[Ints, NDArray[Any]]:
+    """Each key, ascending, and the largest sum of the loads that are open at once."""
+    keys, times = np.concatenate([key, key]), np.concatenate([close_s, open_s])
+    changes = np.concatenate([-load_bps, load_bps])
+    order = np.lexsort((changes > 0, times, keys))  # at equal times, streams close first
+    level = np.cumsum(changes[order])
+    start = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    before = np.where(start > 0, level[start - 1], 0.0)  # next to nothing: rounding
+    return keys[order][start], np.maximum.reduceat(level, start) - before
+
+
+def with_links(rows: Sequence[dict[str, Any]], loads: Iterable[LinkLoad]) -> list[dict[str, Any]]:
+    """Summary rows that list the links over 100 % of their policy and seed."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for load in loads:
+        entry = {name: getattr(load, name) for name in ("link", "bandwidth_bps", "mean", "peak")}
+        found.setdefault((load.policy, load.seed), []).append(entry)
+    return [row | {LINKS_OVER: found.get((row["policy"], row["seed"]), [])} for row in rows]
+
+
+def warning(summary: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sentences that name the links over 100 %, the fullest first; empty when every stream fits."""
+    worst: dict[str, tuple[dict[str, Any], str]] = {}
+    for row in summary:
+        for entry in row.get(LINKS_OVER, ()):
+            if entry["link"] not in worst or entry["peak"] > worst[entry["link"]][0]["peak"]:
+                worst[entry["link"]] = (entry, row["policy"])
+    if not worst:
+        return []
+    fullest = sorted(worst.values(), key=lambda found: -found[0]["peak"])
+    lines = [
+        f"{len(worst)} links would carry over 100 %; here every stream has each link to itself, "
+        "so delays over these are too short:"
+    ]
+    lines += [
+        f"{entry['link']}, {entry['bandwidth_bps'] / 1e6:.6g} Mbit/s: under {policy} "
+        f"{100 * entry['mean']:.0f} % in the mean, {100 * entry['peak']:.0f} % at most"
+        for entry, policy in fullest[:SHOWN]
+    ]
+    return lines + ([f"and {len(worst) - SHOWN} more, see summary.json"] if len(worst) > SHOWN else [])
+
+
+def beforehand(scenario: Scenario) -> list[str]:
+    """What no policy can change: sites whose clients send more, on average, than all their links carry."""
+    apps = scenario.streams.applications
+    weights = np.array([app.weight for app in apps])
+    bits = [8.0 * np.mean(app.rate_qps) * app.size_bytes * np.mean(app.length_s) for app in apps]
+    most_per_s = (
+        max(rate for start, rate in scenario.streams.arrivals.steps if start < scenario.duration_s) / 60.0
+    )
+    demand_bps = most_per_s * float(np.dot(weights, bits) / weights.sum())
+    bandwidth_bps, sites, _ = _bandwidths(scenario)
+    carried = zip(sites, bandwidth_bps.sum(axis=1).tolist(), strict=True)
+    over = [(site, bps) for site, bps in carried if demand_bps > bps]
+    lines = [
+        f"site {site}: its clients send {demand_bps / 1e6:.4g} Mbit/s in the mean when most come, "
+        f"all its links together carry {bps / 1e6:.6g}"
+        for site, bps in over[:SHOWN]
+    ]
+    return lines + ([f"and {len(over) - SHOWN} more sites"] if len(over) > SHOWN else [])

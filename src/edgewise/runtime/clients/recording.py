@@ -18,8 +18,9 @@ from edgewise.model.work import Stream
 from edgewise.runtime import http, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, zeros
 from edgewise.runtime.controller.plan import SCENARIO
+from edgewise.runtime.metrics import watched
 from edgewise.runtime.reaching import client_to, store_of
-from edgewise.runtime.starving import numbers_of, watched
+from edgewise.runtime.store import Running
 from edgewise.workloads import read_streams_csv
 
 TRACE = "streams.csv"
@@ -167,20 +168,24 @@ def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[StreamSeen], st
         raise RunError(f"site {missing[0]!r}: the system that is up has only {', '.join(here)}")
     chosen = [of_site.get(name, fronts[0]) for name in sites]
     clients = {site: client_to(front, store, store.get("token")) for site, front in enumerate(chosen)}
-    numbers = numbers_of(store.processes())
+    running = store.processes()
     store.close()
     try:
-        return asyncio.run(_play(streams, clients, sites, numbers, seed))
+        return asyncio.run(_play(streams, clients, sites, running, seed))
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"replay: {error}") from error
 
 
 async def _play(
-    streams: list[Stream], clients: dict[int, http.Client], sites: list[str], numbers: list[int], seed: int
+    streams: list[Stream],
+    clients: dict[int, http.Client],
+    sites: list[str],
+    running: list[Running],
+    seed: int,
 ) -> tuple[list[StreamSeen], str | None]:
     queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
     traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed)
-    async with watched(numbers) as machine:
+    async with watched(running) as machine:
         seen = await traffic.play()
     for client in clients.values():
         client.close()

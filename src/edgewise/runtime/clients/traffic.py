@@ -18,11 +18,11 @@ from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import SCENARIO
+from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.headers import DEADLINE, STREAM
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.protocol.tensors import DTYPES
 from edgewise.runtime.reaching import client_to, store_of
-from edgewise.runtime.starving import numbers_of, watched
 
 FREE_SIZE = 64  # of a free dimension, where nobody says a size
 GONE_S = 2.0  # nobody waits longer for an answer that is late
@@ -236,11 +236,11 @@ def load(
     if deadline_s is None:
         deadline_s = _own_deadline_s(state, service)
     clients = [client_to(front, store, store.get("token")) for front in chosen]
-    numbers = numbers_of(store.processes())
+    running = store.processes()
     store.close()
 
     async def watch() -> Loaded:
-        async with watched(numbers) as seen:
+        async with watched(running) as seen:
             loaded = await _load(clients, service, rate_qps, seconds, deadline_s, seed)
         loaded.busy = seen.busy
         return loaded
