@@ -15,8 +15,7 @@ from split_models import branching, real_ensemble
 
 from edgewise.errors import PolicyError, ProfileError, ScenarioError
 from edgewise.policies.split import contract
-from edgewise.profiling.cut import cut
-from edgewise.profiling.dags import task_graph
+from edgewise.profiling.dags import cut, task_graph
 from edgewise.runtime import http
 from edgewise.runtime.clients.split_trial import (
     TASK,

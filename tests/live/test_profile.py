@@ -17,7 +17,7 @@ from onnx import TensorProto, helper  # noqa: E402
 
 from edgewise import config  # noqa: E402
 from edgewise.errors import ProfileError  # noqa: E402
-from edgewise.profiling import memory  # noqa: E402
+from edgewise.profiling import network as memory  # noqa: E402
 from edgewise.profiling.measure import measure  # noqa: E402
 from edgewise.profiling.network import OnnxNetwork  # noqa: E402
 

@@ -17,8 +17,10 @@ from edgewise import config  # noqa: E402
 from edgewise.cli.catalog import origin  # noqa: E402
 from edgewise.errors import ProfileError, ScenarioError  # noqa: E402
 from edgewise.model.catalog import Profile  # noqa: E402
-from edgewise.profiling import entries, graphs, inputs, machine, operators, queueing  # noqa: E402
-from edgewise.profiling.fit import MeasuredPoint, fit_profile  # noqa: E402
+from edgewise.profiling import entries, graphs, law, operators  # noqa: E402
+from edgewise.profiling import measure as machine  # noqa: E402
+from edgewise.profiling import network as inputs  # noqa: E402
+from edgewise.profiling.law import MeasuredPoint, fit_profile  # noqa: E402
 from edgewise.profiling.measure import LoadTest, Measurement  # noqa: E402
 
 
@@ -42,9 +44,9 @@ def test_graphs_have_the_published_size(network):
 def test_costs_grow_with_batch_and_area(network):
     name, model, costs = network
     side = graphs.PUBLISHED[name].side // 32 * 32
-    small = operators.macs(model, {"picture": (1, 3, side, side)})
-    assert operators.macs(model, {"picture": (3, 3, side, side)}) == pytest.approx(3 * small)
-    twice = operators.macs(model, {"picture": (1, 3, 2 * side, 2 * side)})
+    small = operators.costs(model, {"picture": (1, 3, side, side)}).macs
+    assert operators.costs(model, {"picture": (3, 3, side, side)}).macs == pytest.approx(3 * small)
+    twice = operators.costs(model, {"picture": (1, 3, 2 * side, 2 * side)}).macs
     assert twice == pytest.approx(4 * small, rel=0.05)
     assert costs.tensor_bytes["picture"] == 3 * graphs.PUBLISHED[name].side ** 2 * 4
 
@@ -159,31 +161,31 @@ def test_fit_never_goes_negative_and_says_when_the_law_fails():
 
 def test_queue_by_hand():
     arrivals = np.array([0.0, 0.1, 0.2, 5.0])
-    clock = queueing.ProfileClock(Profile(1.0, batch_slope=0.5), 1.0)
-    np.testing.assert_allclose(queueing.sojourns(arrivals, 2, clock), [1.0, 2.4, 2.3, 1.0])
-    one = queueing.sojourns(arrivals, 1, queueing.ProfileClock(Profile(1.0), 1.0))
+    clock = law.ProfileClock(Profile(1.0, batch_slope=0.5), 1.0)
+    np.testing.assert_allclose(law.sojourns(arrivals, 2, clock), [1.0, 2.4, 2.3, 1.0])
+    one = law.sojourns(arrivals, 1, law.ProfileClock(Profile(1.0), 1.0))
     np.testing.assert_allclose(one, [1.0, 1.9, 2.8, 1.0])
 
 
 def test_hopeless_rates_stop_early():
-    arrivals = queueing.poisson_arrivals(10.0, 100.0, seed=0)
-    stayed = queueing.sojourns(arrivals, 1, queueing.ProfileClock(Profile(1.0), 1.0), hopeless_s=5.0)
+    arrivals = law.poisson_arrivals(10.0, 100.0, seed=0)
+    stayed = law.sojourns(arrivals, 1, law.ProfileClock(Profile(1.0), 1.0), hopeless_s=5.0)
     assert np.isinf(stayed[-1]) and np.isfinite(stayed[0])
 
 
 def test_mean_sojourn_is_that_of_m_d_1():
     """Pollaczek and Khinchine: D + rho D / (2 (1 - rho))."""
-    arrivals = queueing.poisson_arrivals(0.6, 100_000.0, seed=1)
-    stayed = queueing.sojourns(arrivals, 1, queueing.ProfileClock(Profile(1.0), 1.0))
+    arrivals = law.poisson_arrivals(0.6, 100_000.0, seed=1)
+    stayed = law.sojourns(arrivals, 1, law.ProfileClock(Profile(1.0), 1.0))
     assert arrivals.size == pytest.approx(60_000, rel=0.02)
     assert stayed.mean() == pytest.approx(1 + 0.6 / (2 * 0.4), rel=0.03)
 
 
 def test_predicted_rate_lies_below_saturation_and_grows_with_batching():
-    single = queueing.predicted_rate_qps(Profile(0.01), 1.0, 1, queries=5000)
-    batched = queueing.predicted_rate_qps(Profile(0.01, batch_slope=0.2), 1.0, 8, queries=5000)
+    single = law.predicted_rate_qps(Profile(0.01), 1.0, 1, queries=5000)
+    batched = law.predicted_rate_qps(Profile(0.01, batch_slope=0.2), 1.0, 8, queries=5000)
     assert 0.5 * 100 < single < 0.9 * 100
-    assert 2 * single < batched < queueing.saturation_qps(Profile(0.01, batch_slope=0.2), 1.0, 8)
+    assert 2 * single < batched < law.saturation_qps(Profile(0.01, batch_slope=0.2), 1.0, 8)
 
 
 def test_capacity_is_lowered_by_what_the_trial_fell_short():
@@ -292,7 +294,7 @@ def test_shipped_catalog_says_where_its_figures_are_from():
     assert {origin(v.profile.source) for v in catalog.variants} == {"measured", "scaled"}
     for variant in catalog.variants:
         assert origin(variant.profile.source) != "measured" or variant.resources.cpu_cores <= 2
-        most = queueing.saturation_qps(variant.profile, variant.largest_bytes, variant.max_batch)
+        most = law.saturation_qps(variant.profile, variant.largest_bytes, variant.max_batch)
         assert 0.4 * most < variant.capacity_qps < most
     for name, published in graphs.PUBLISHED.items():
         assert catalog.model(name.rpartition("-")[0]).accuracy == published.ap50

@@ -1,29 +1,33 @@
-"""The reference detectors as ONNX graphs, layer by layer from their publications.
+"""The reference detectors and GPT-2 as ONNX graphs, layer by layer from their publications.
 
-Weights are random: a network's delay depends on the shapes of its tensors, not on the values in
+Weights of detectors are random: a network's delay depends on the shapes of its tensors, not on the values in
 them. Boxes are therefore meaningless; do not use these graphs to detect anything. Batch
 normalisation is folded into the convolutions, as inference runtimes do. Decoding of boxes and
 non-maximum suppression are left out, so a profile covers the network alone.
 
-Batch and picture size are free axes of every graph: all three networks are fully convolutional.
+Batch and picture size are free axes of every detector: all three are fully convolutional.
+
+GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the small model: 12 layers
+of 12 heads, width 768) has one branch per attention head. Exports usually compute all heads in one operator;
+here each head has operators of its own, so that heads can run on different servers. Its weights are
+constants: costs and sizes depend on shapes alone.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edgewise.errors import ProfileError
 
-OPSET = 17
 IR_VERSION = 9
 COCO_CLASSES = 80
 SSD_CLASSES = 91  # ids of COCO run to 90; 0 is the background
@@ -51,26 +55,27 @@ class Published:
 
 
 class GraphBuilder:
-    """Collects nodes and random weights; each method adds a layer and returns its output's name."""
+    """Collects operators and constants; each method adds a layer and returns its output's name."""
 
-    def __init__(self, name: str, rng: np.random.Generator) -> None:
-        self.name = name
-        self._rng = rng
+    def __init__(self, name: str, seeded: np.random.Generator | None = None) -> None:
+        self._name, self._rng = name, seeded or np.random.default_rng(0)
         self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[onnx.TensorProto] = []
+        self._constants: list[onnx.TensorProto] = []
         self._channels = {"picture": 3}
 
-    def add(self, kind: str, inputs: list[str], channels: int, **attributes: Any) -> str:
-        """One operator."""
-        output = f"{kind.lower()}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        self._channels[output] = channels
-        return output
+    def add(
+        self, kind: str, inputs: Sequence[str], channels: int = 0, name: str = "", **attributes: Any
+    ) -> str:
+        """One operator; `channels` of its output, where it is a picture."""
+        name = name or f"{kind.lower()}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        self._channels[name] = channels
+        return name
 
-    def constant(self, name: str, values: NDArray[np.generic]) -> str:
+    def constant(self, name: str, values: object, numbered: bool = True) -> str:
         """A tensor stored in the file."""
-        name = f"{name}_{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(values, name))
+        name = f"{name}_{len(self._constants)}" if numbered else name
+        self._constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def conv(
@@ -102,8 +107,8 @@ class GraphBuilder:
 
     def pool(self, x: str, stride: int = 2) -> str:
         """2 x 2 max pooling."""
-        attributes = {"kernel_shape": [2, 2], "strides": [stride, stride], "auto_pad": "SAME_UPPER"}
-        return self.add("MaxPool", [x], self._channels[x], **attributes)
+        sides: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [stride, stride]}
+        return self.add("MaxPool", [x], self._channels[x], auto_pad="SAME_UPPER", **sides)
 
     def plus(self, a: str, b: str) -> str:
         """Element by element sum."""
@@ -129,21 +134,41 @@ class GraphBuilder:
         shape = self.constant("shape", np.array([0, -1, width], np.int64))
         return self.add("Reshape", [last, shape], width)
 
-    def finish(self, outputs: dict[str, str], shape: list[str | int]) -> onnx.ModelProto:
-        """The model, checked; `outputs` maps a public name to a layer's output."""
-        for public, inner in outputs.items():
-            self._nodes.append(helper.make_node("Identity", [inner], [public], name=public))
-        graph = helper.make_graph(
-            self._nodes,
-            self.name,
-            [helper.make_tensor_value_info("picture", TensorProto.FLOAT, ["n", 3, "height", "width"])],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in outputs],
-            self._weights,
+    def weight(self, name: str, *shape: int) -> str:
+        """A weight that takes no room in the file."""
+        value = numpy_helper.from_array(np.array([0.01], np.float32))
+        shapes = [self.constant(f"{name}.shape", np.array(shape), numbered=False)]
+        return self.add("ConstantOfShape", shapes, name=name, value=value)
+
+    def linear(self, name: str, x: str, width: int, out: int) -> str:
+        """A dense layer with bias."""
+        product = self.add("MatMul", [x, self.weight(f"{name}.weight", width, out)], name=f"{name}.product")
+        return self.add("Add", [product, self.weight(f"{name}.bias", out)], name=name)
+
+    def norm(self, name: str, x: str, width: int) -> str:
+        """Layer normalisation."""
+        scales = [self.weight(f"{name}.{part}", width) for part in ("scale", "shift")]
+        return self.add("LayerNormalization", [x, *scales], name=name)
+
+    def finish(
+        self, given: onnx.ValueInfoProto, outputs: Sequence[onnx.ValueInfoProto], opset: int
+    ) -> onnx.ModelProto:
+        """The model, checked."""
+        graph = helper.make_graph(self._nodes, self._name, [given], outputs, self._constants)
+        opsets = [helper.make_opsetid("", opset)]
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgewise"
         )
-        opset = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="edgewise")
         onnx.checker.check_model(model)
         return model
+
+    def detector(self, outputs: dict[str, str], shape: list[str | int]) -> onnx.ModelProto:
+        """The model on a picture; `outputs` maps a public name to a layer's output."""
+        for public, inner in outputs.items():
+            self.add("Identity", [inner], name=public)
+        picture = helper.make_tensor_value_info("picture", TensorProto.FLOAT, ["n", 3, "height", "width"])
+        found = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in outputs]
+        return self.finish(picture, found, opset=17)
 
 
 def mobilenet_ssd(rng: np.random.Generator) -> onnx.ModelProto:
@@ -172,7 +197,7 @@ def mobilenet_ssd(rng: np.random.Generator) -> onnx.ModelProto:
         scores.append(graph.rows(graph.conv(scale, anchors * SSD_CLASSES, 1, act=""), SSD_CLASSES))
     all_scores = graph.add("Sigmoid", [graph.add("Concat", scores, SSD_CLASSES, axis=1)], SSD_CLASSES)
     outputs = {"boxes": graph.add("Concat", boxes, 4, axis=1), "scores": all_scores}
-    return graph.finish(outputs, ["n", "boxes", "values"])
+    return graph.detector(outputs, ["n", "boxes", "values"])
 
 
 def tiny_yolov2(rng: np.random.Generator) -> onnx.ModelProto:
@@ -184,7 +209,7 @@ def tiny_yolov2(rng: np.random.Generator) -> onnx.ModelProto:
     x = graph.pool(graph.conv(x, 512, 3), stride=1)
     x = graph.conv(graph.conv(x, 1024, 3), 512, 3)
     x = graph.conv(x, YOLO2_ANCHORS * (COCO_CLASSES + 5), 1, act="")
-    return graph.finish({"grid": x}, ["n", "values", "rows", "columns"])
+    return graph.detector({"grid": x}, ["n", "values", "rows", "columns"])
 
 
 def yolov3(rng: np.random.Generator) -> onnx.ModelProto:
@@ -210,7 +235,7 @@ def yolov3(rng: np.random.Generator) -> onnx.ModelProto:
         x = graph.conv(x, channels, 1)
         values = YOLO_ANCHORS_PER_SCALE * (COCO_CLASSES + 5)
         outputs[name] = graph.conv(graph.conv(x, channels * 2, 3), values, 1, act="")
-    return graph.finish(outputs, ["n", "values", "rows", "columns"])
+    return graph.detector(outputs, ["n", "values", "rows", "columns"])
 
 
 BUILDERS: dict[str, Callable[[np.random.Generator], onnx.ModelProto]] = {
@@ -265,3 +290,47 @@ def write(name: str, folder: Path, seed: int = 0) -> Path:
             f"{file}: cannot be written: {reason}; set EDGEWISE_CACHE to a folder with room"
         ) from None
     return file
+
+
+VOCABULARY = 50_257
+
+
+def gpt2(tokens: int = 128, layers: int = 12, heads: int = 12, width: int = 768) -> onnx.ModelProto:
+    """The network that reads `tokens` tokens and gives the scores of the next one.
+
+    Raises:
+        ValueError: the heads do not divide the width.
+    """
+    if width % heads:
+        raise ValueError(f"width {width} is not a multiple of {heads} heads")
+    net = GraphBuilder("gpt2")
+    net.constant("future", np.triu(np.full((tokens, tokens), -1e9, np.float32), 1), numbered=False)
+    net.constant("scale", np.float32(1 / math.sqrt(width // heads)), numbered=False)
+    words = net.add("Gather", [net.weight("words.table", VOCABULARY, width), "ids"], name="words")
+    x = net.add("Add", [words, net.weight("positions", tokens, width)], name="embedding")
+    for layer in range(layers):
+        name = f"layer{layer}"
+        seen = net.norm(f"{name}.norm1", x, width)
+        parts = [_head(net, f"{name}.head{h}", seen, width, width // heads) for h in range(heads)]
+        joined = net.add("Concat", parts, name=f"{name}.concat", axis=-1)
+        x = net.add("Add", [x, net.linear(f"{name}.mix", joined, width, width)], name=f"{name}.attended")
+        wide = net.linear(f"{name}.wide", net.norm(f"{name}.norm2", x, width), width, 4 * width)
+        narrow = net.linear(f"{name}.narrow", net.add("Gelu", [wide], name=f"{name}.gelu"), 4 * width, width)
+        x = net.add("Add", [x, narrow], name=name)
+    places = [net.norm("norm", x, width), net.constant("place", tokens - 1, numbered=False)]
+    last = net.add("Gather", places, name="last", axis=0)
+    net.add("MatMul", [last, net.weight("scores.weight", width, VOCABULARY)], name="scores")
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [tokens])
+    return net.finish(ids, [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [VOCABULARY])], 20)
+
+
+def _head(net: GraphBuilder, name: str, x: str, width: int, size: int) -> str:
+    query, key, value = (net.linear(f"{name}.{part}", x, width, size) for part in ("query", "key", "value"))
+    match = net.add(
+        "MatMul", [query, net.add("Transpose", [key], name=f"{name}.turned")], name=f"{name}.match"
+    )
+    scaled = net.add("Mul", [match, "scale"], name=f"{name}.scaled")
+    share = net.add(
+        "Softmax", [net.add("Add", [scaled, "future"], name=f"{name}.masked")], name=f"{name}.share"
+    )
+    return net.add("MatMul", [share, value], name=name)

@@ -1,21 +1,29 @@
-"""Measure a network on this machine: delays, memory, and the rate that it sustains."""
+"""Measure a network on this machine: delays, memory, and the rate that it sustains; and who else uses it."""
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 
 from edgewise.arrays import Floats
 from edgewise.errors import ProfileError
 from edgewise.model.catalog import Profile
-from edgewise.profiling import machine, memory, queueing
-from edgewise.profiling.fit import Fit, MeasuredPoint, fit_profile
-from edgewise.profiling.network import OnnxNetwork
+from edgewise.profiling import law
+from edgewise.profiling.law import Fit, MeasuredPoint, fit_profile
+from edgewise.profiling.network import OnnxNetwork, peak_bytes
 
+CPUINFO = Path("/proc/cpuinfo")
+STAT = Path("/proc/stat")
+IDLE = slice(3, 5)  # columns of /proc/stat: idle, waiting for disks
+USED = slice(0, 8)  # without guests, which are counted as user time already
 WARM_UP = 2
 LEAST_RUNS = 5
 MOST_RUNS = 500
@@ -95,22 +103,22 @@ def measure(
         ProfileError: the network cannot be loaded or run.
     """
     network = OnnxNetwork(file, threads, sizes, axes, seed)
-    others = machine.Others()
+    others = Others()
     cells, notes = _cells(network, batches)
     progress(0.0, "delays")
     points = _delays(
         network, cells, seconds * DELAY_SHARE, lambda done: progress(DELAY_SHARE * done, "delays")
     )
-    fit = fit_profile(points, machine.source(threads))
+    fit = fit_profile(points, source(threads))
     side, max_batch = cells[-1]
     progress(DELAY_SHARE, "memory")
-    peak = memory.peak_bytes(file, threads, max_batch, side, sizes, axes or {})
+    peak = peak_bytes(file, threads, max_batch, side, sizes, axes or {})
     largest = network.inputs.payload_bytes(side)
     budget = seconds * (1 - DELAY_SHARE)
-    trial = budget / queueing.STEPS
+    trial = budget / law.STEPS
     load = _load(
         network, fit.profile, side, max_batch, trial, seed,
-        lambda step: progress(DELAY_SHARE + (1 - DELAY_SHARE) * step / queueing.STEPS, "load"),
+        lambda step: progress(DELAY_SHARE + (1 - DELAY_SHARE) * step / law.STEPS, "load"),
     )  # fmt: skip
     if not fit.holds:
         notes.append(f"the linear law is off by up to {fit.max_error:.0%}; measure the batches you will use")
@@ -211,23 +219,58 @@ def _load(
 ) -> LoadTest:
     """Search the highest rate in real time, then with the profile under the same arrivals."""
     size = network.inputs.payload_bytes(side)
-    bound = queueing.bound_s(profile, size, max_batch)
-    most = queueing.saturation_qps(profile, size, max_batch)
+    bound = law.bound_s(profile, size, max_batch)
     steps = 0
 
     def real(rate_qps: float) -> Floats:
         nonlocal steps
         steps += 1
         progress(steps)
-        arrivals = queueing.poisson_arrivals(rate_qps, seconds, seed)
-        return queueing.sojourns(arrivals, max_batch, RealClock(network, side), queueing.HOPELESS * bound)
+        arrivals = law.poisson_arrivals(rate_qps, seconds, seed)
+        return law.sojourns(arrivals, max_batch, RealClock(network, side), law.HOPELESS * bound)
 
-    def virtual(rate_qps: float) -> Floats:
-        arrivals = queueing.poisson_arrivals(rate_qps, seconds, seed)
-        clock = queueing.ProfileClock(profile, size)
-        return queueing.sojourns(arrivals, max_batch, clock, queueing.HOPELESS * bound)
-
-    measured = queueing.highest_rate_qps(real, most, bound)
-    predicted = queueing.highest_rate_qps(virtual, most, bound)
-    long_run = queueing.predicted_rate_qps(profile, size, max_batch)
+    measured = law.highest_rate_qps(real, law.saturation_qps(profile, size, max_batch), bound)
+    predicted = law.predicted_rate_qps(profile, size, max_batch, 0, seed, law.STEPS, seconds)
+    long_run = law.predicted_rate_qps(profile, size, max_batch)
     return LoadTest(measured, predicted, long_run, bound, int(measured * seconds))
+
+
+def source(threads: int) -> str:
+    """Where and when: "measured on <processor>, N threads, onnxruntime X, date"."""
+    plural = "thread" if threads == 1 else "threads"
+    today = datetime.now(UTC).date().isoformat()
+    return f"measured on {processor()}, {threads} {plural}, onnxruntime {onnxruntime.__version__}, {today}"
+
+
+def processor() -> str:
+    """Name of this machine's processor."""
+    names = [line.partition(":")[2].strip() for line in _lines(CPUINFO) if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+class Others:
+    """Cores that other processes use from now on; a disturbed measurement is worth little."""
+
+    def __init__(self) -> None:
+        self._started_s, self._began = time.perf_counter(), _others_s()
+
+    def cores(self) -> float:
+        """Mean number of cores used by others since the start; 0 where /proc does not say."""
+        spent_s = time.perf_counter() - self._started_s
+        return max(_others_s() - self._began, 0.0) / spent_s if spent_s > 0 else 0.0
+
+
+def _others_s() -> float:
+    """Processor time used on this machine, less that of this process and its children, in s."""
+    totals = next((line.split()[1:] for line in _lines(STAT) if line.startswith("cpu ")), [])
+    ticks = [int(text) for text in totals]
+    mine = os.times()
+    own_s = mine.user + mine.system + mine.children_user + mine.children_system
+    return (sum(ticks[USED]) - sum(ticks[IDLE])) / os.sysconf("SC_CLK_TCK") - own_s if ticks else 0.0
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []

@@ -122,11 +122,6 @@ def read(file: Path) -> onnx.ModelProto:
     return model
 
 
-def macs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> float:
-    """Multiply-accumulates of one run; `shapes` as for `costs`."""
-    return costs(model, shapes).macs
-
-
 def costs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> Costs:
     """What every operator costs when the inputs have these shapes.
 

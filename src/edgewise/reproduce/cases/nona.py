@@ -20,7 +20,7 @@ from edgewise.policies.split import QueryClass, SplitProgram, blind, build_progr
 from edgewise.policies.split.free import mean_work_s
 from edgewise.policies.split.policy import split_policy
 from edgewise.profiling.dags import light_file, task_graph
-from edgewise.profiling.gpt2 import gpt2
+from edgewise.profiling.graphs import gpt2
 from edgewise.reproduce.cases.nona_figures import link_figure, load_figure
 from edgewise.reproduce.claims import at_least, at_most, exact, measured, within
 from edgewise.reproduce.frozen import setting_text

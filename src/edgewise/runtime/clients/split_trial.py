@@ -28,7 +28,7 @@ from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.errors import ProfileError, ProtocolError, RunError
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.policies.split import Contraction, split_policy
-from edgewise.profiling.cut import cut
+from edgewise.profiling.dags import cut
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.gateway.split import program_of

@@ -34,7 +34,7 @@ from edgewise.runtime.worker.worker import LiveWorker
 if TYPE_CHECKING:
     import onnx
 
-    from edgewise.profiling.cut import Piece
+    from edgewise.profiling.dags import Piece
 
 SUFFIX, WHOLE, ABOUT = ".split", "whole.onnx", "split.json"
 MAX_QUEUE = 256
