@@ -20,7 +20,7 @@ from edgewise.model.build import build_catalog
 from edgewise.model.catalog import Catalog
 from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
-from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsSpec
+from edgewise.model.grammar.services import ApplicationSpec, ApplicationsSpec
 from edgewise.model.library import Backbone, Library
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario, set_paths

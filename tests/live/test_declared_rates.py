@@ -144,7 +144,7 @@ def test_429_says_over_a_raw_socket_when_the_next_query_may_come(model):
 
 def test_over_grpc_it_is_resource_exhausted_and_says_when_too(model):
     grpc = pytest.importorskip("grpc")
-    from edgewise.runtime.protocol.grpc_messages import MESSAGES, SERVICE
+    from edgewise.runtime.protocol.grpc_server import MESSAGES, SERVICE
 
     triton = pytest.importorskip("tritonclient.grpc")
 

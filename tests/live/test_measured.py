@@ -12,11 +12,10 @@ from live_system import dense_file, dense_world
 from edgewise import policies
 from edgewise.core.sojourns import Sojourns
 from edgewise.runtime import http
-from edgewise.runtime.gateway.forwarding import Upstream
+from edgewise.runtime.gateway.forwarding import Upstream, Ways
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.worker.emulation import Ways
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live

@@ -18,8 +18,7 @@ from edgewise.runtime.later import Later
 from edgewise.runtime.process import Following
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store
-from edgewise.runtime.worker.reservations import Reservations
-from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
 
 pytestmark = pytest.mark.live
 

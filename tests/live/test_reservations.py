@@ -17,8 +17,7 @@ from edgewise.core.grants import Grants
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.worker.reservations import Reservations
-from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
 from edgewise.testing import VirtualClock
 
 pytestmark = pytest.mark.live

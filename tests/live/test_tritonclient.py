@@ -129,7 +129,7 @@ def test_grpc_typed_contents_and_streaming(running):
 
 
 def test_our_messages_have_the_numbers_that_others_use():
-    from edgewise.runtime.protocol.grpc_messages import MESSAGES
+    from edgewise.runtime.protocol.grpc_server import MESSAGES
 
     known = {
         **model_config_pb2.DESCRIPTOR.message_types_by_name, **service_pb2.DESCRIPTOR.message_types_by_name

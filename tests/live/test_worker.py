@@ -16,7 +16,7 @@ from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.worker import batching
 from edgewise.runtime.worker.batching import Batcher, Line
-from edgewise.runtime.worker.emulation import SlowModel
+from edgewise.runtime.worker.onnx_model import SlowModel
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 pytestmark = pytest.mark.live

@@ -20,7 +20,7 @@ from edgewise.model.grammar.places import (
     WorkerSpec,
 )
 from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
-from edgewise.model.grammar.streams import ApplicationSpec
+from edgewise.model.grammar.services import ApplicationSpec
 from edgewise.model.problems import nearest
 from edgewise.model.topology import (
     Change,

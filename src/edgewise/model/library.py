@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.places import CatalogSpec, CatalogUseSpec, ModelSpec, VariantSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
-from edgewise.model.grammar.streams import ApplicationSpec, ApplicationsUseSpec
+from edgewise.model.grammar.services import ApplicationSpec, ApplicationsUseSpec
 
 Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)
 

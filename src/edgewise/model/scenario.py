@@ -28,12 +28,12 @@ from edgewise.model.catalog import Catalog
 from edgewise.model.deferrable import Jobs, build_jobs
 from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
-from edgewise.model.grammar.streams import ApplicationSpec, ArrivalsSpec
+from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
 from edgewise.model.graphs import SplitModel, build_graphs
 from edgewise.model.library import Library, resolve
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import explain, listed, nearest, shown
-from edgewise.model.services_check import check_services
+from edgewise.model.services import check_services
 from edgewise.model.topologies import generate
 from edgewise.model.topology import Change, Topology
 

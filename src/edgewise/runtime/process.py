@@ -35,6 +35,7 @@ from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session, StreamRules
@@ -46,11 +47,9 @@ from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
-from edgewise.runtime.worker.emulation import SlowModel, Ways
-from edgewise.runtime.worker.onnx_model import OnnxModel
+from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.pieces import PieceWorker, read_split
-from edgewise.runtime.worker.reservations import Reservations
-from edgewise.runtime.worker.worker import LiveWorker
+from edgewise.runtime.worker.worker import LiveWorker, Reservations
 
 log = logging.getLogger("edgewise.process")
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)

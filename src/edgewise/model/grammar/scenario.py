@@ -22,8 +22,7 @@ from edgewise.model.grammar.places import (
     SiteSpec,
     WorkerSpec,
 )
-from edgewise.model.grammar.services import ServicesSpec
-from edgewise.model.grammar.streams import StreamsSpec
+from edgewise.model.grammar.services import ServicesSpec, StreamsSpec
 from edgewise.model.values import (
     BitsPerSecond,
     Name,

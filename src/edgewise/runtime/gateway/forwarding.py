@@ -13,9 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
 from msgspec import Raw
 
 from edgewise.core.dispatch.views import REASONS, Violation
+from edgewise.core.keyed import Purpose, normal_pair_of
 from edgewise.core.sojourns import DELAY_BINS, Sojourns
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
@@ -311,3 +313,40 @@ def reported(answer: http.Response, worker: str, variant: str) -> http.Response:
     if answer.status == 200:
         write_parameters(answer, {"edgewise_worker": worker, "edgewise_variant": variant})
     return answer
+
+
+@dataclass(slots=True)
+class Ways:
+    """Emulated delays between access sites and clusters, drawn as in simulation.
+
+    there = δ + max(N(d, σ), 0) + ζ/u,  back = δ + max(N(d, σ), 0)
+
+    Args:
+        world: δ, d, σ and u of each site and cluster.
+        seed: keys the draws, one pair for each (stream, query number).
+        client_s: time that clients here take themselves; deducted from the ways.
+
+    Real time between a gateway and its workers counts as part of the emulated ways.
+    """
+
+    world: World
+    seed: int = 0
+    client_s: float = 0.0
+
+    def delays_s(
+        self, site: int, cluster: int, size_bytes: float, stream: int, number: int
+    ) -> tuple[float, float]:
+        """Delay of a query there, and of its answer back."""
+        world = self.world
+        mean_s, deviation_s = world.delay_s[site, cluster], world.deviation_s[site, cluster]
+        up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), stream, number)
+        rate_bps = min(world.uplink_bps[site], world.bandwidth_bps[site, cluster])
+        access_s = world.access_delay_s[site]
+        there_s = access_s + max(mean_s + deviation_s * up, 0.0) + size_bytes * 8.0 / rate_bps
+        return float(there_s), float(access_s + max(mean_s + deviation_s * down, 0.0))
+
+
+async def pass_time(delay_s: float) -> None:
+    """Wait, where there is anything to wait for."""
+    if delay_s > 0.0:
+        await asyncio.sleep(delay_s)

@@ -36,7 +36,9 @@ from edgewise.runtime.gateway.forwarding import (
     LiveQuery,
     Patience,
     Upstream,
+    Ways,
     forward,
+    pass_time,
     reported,
     took_s,
     watch,
@@ -51,7 +53,6 @@ from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.headers import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.protocol.openapi import answer_about
 from edgewise.runtime.tracing import OFF, Tracing
-from edgewise.runtime.worker.emulation import Ways, pass_time
 
 __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")

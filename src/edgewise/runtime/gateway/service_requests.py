@@ -23,7 +23,9 @@ from edgewise.runtime.gateway.forwarding import (
     LiveQuery,
     Patience,
     Upstream,
+    Ways,
     forward,
+    pass_time,
     reported,
     took_s,
 )
@@ -32,7 +34,6 @@ from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.store import Running
 from edgewise.runtime.tracing import OFF, Tracing
-from edgewise.runtime.worker.emulation import Ways, pass_time
 
 NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room

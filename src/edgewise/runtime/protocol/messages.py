@@ -37,6 +37,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "join",
 ]
 
 JSON_LENGTH = "inference-header-content-length"
@@ -138,7 +139,7 @@ def encode_request(request: InferRequest, json_inputs: Collection[str] = ()) -> 
         wanted = {name: request.wants_binary(name) for name in request.outputs}
         head["outputs"] = [{"name": n, "parameters": {"binary_data": b}} for n, b in wanted.items()]
     head["parameters"] = {**request.parameters, "binary_data_output": request.binary}
-    return _join(head, blobs)
+    return join(head, blobs)
 
 
 def decode_request(headers: Mapping[str, str], body: bytes, max_elements: int = MAX_ELEMENTS) -> InferRequest:
@@ -177,7 +178,7 @@ def encode_response(
     if response.parameters:
         head["parameters"] = response.parameters
     head["outputs"] = tensors
-    return _join(head, blobs)
+    return join(head, blobs)
 
 
 def decode_response(
@@ -195,7 +196,12 @@ def decode_response(
     )
 
 
-def _join(head: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, str], bytes]:
+def join(head: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a JSON head and the binary tensors that it describes.
+
+    Raises:
+        ProtocolError: the head has no JSON form.
+    """
     try:
         text = _ENCODER.encode(head)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A network in ONNX Runtime: loaded from an allowed folder, described, checked, run."""
+"""A network in ONNX Runtime: loaded from an allowed folder, described, checked, run; slow where asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from edgewise.core.keyed import Purpose, normal_of
 from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.model.catalog import Profile
 from edgewise.runtime.protocol.messages import DTYPES, NAMES, InferRequest, InferResponse
 from edgewise.runtime.protocol.tensors import Array
 
@@ -196,3 +198,39 @@ def _decoded(value: Any) -> str:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
         raise ProtocolError("inputs: the model takes text, and an element is no UTF-8") from None
+
+
+class SlowModel(OnnxModel):
+    """Runs the real network, then waits until its profile's processing delay has passed.
+
+    t = (D_0 + d ζ) (1 + s (b - 1)) max(1 + σ N, 0)
+
+    for a batch of b queries with payload ζ: the same as in simulation. A network that takes longer
+    than t here takes what it takes; `late` counts those batches.
+
+    Args:
+        profile: D_0, d, s and σ.
+        seed, entity: key the draws, one for each batch.
+    """
+
+    clock = staticmethod(time.perf_counter)  # it sleeps
+
+    def __init__(
+        self, name: str, file: Path, folder: Path | None, profile: Profile, seed: int = 0, entity: int = 0
+    ) -> None:
+        super().__init__(name, file, folder)
+        self.profile, self.late = profile, 0
+        self._seed, self._entity, self._batches = seed, entity, 0
+
+    def run_batch(self, requests: Sequence[InferRequest]) -> list[InferResponse | ProtocolError]:
+        """See `OnnxModel.run_batch`."""
+        started_s = time.perf_counter()
+        answers = super().run_batch(requests)
+        size = max(sum(array.nbytes for array in request.inputs.values()) for request in requests)
+        noise = normal_of(np.uint64(self._seed), int(Purpose.SERVICE), self._entity, self._batches)
+        self._batches += 1
+        mean_s = self.profile.delay_s(size, len(requests))
+        left_s = mean_s * max(1.0 + self.profile.deviation * noise, 0.0) - (time.perf_counter() - started_s)
+        self.late += left_s < 0
+        time.sleep(max(left_s, 0.0))
+        return answers
