@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,3 +11,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Records: TypeAlias = "np.recarray[Any, np.dtype[np.record]]"  # fields by attribute, or as arrays by name
+
+
+def records(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> Records:
+    """Zeros whose fields can be read and written by attribute, in kernels and in Python."""
+    return np.zeros(shape, dtype=np.dtype((np.record, dtype))).view(np.recarray)

@@ -15,7 +15,9 @@ import numpy as np
 
 from edgewise import api, policies
 from edgewise.config import load_scenario
+from edgewise.core import ledger
 from edgewise.core.orchestrate import RequestPolicy, Requests
+from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.network import network_of
@@ -96,7 +98,11 @@ def dispatch(name: str) -> None:
 
 
 def scale(name: str) -> None:
-    """A replica policy."""
+    """A replica policy, and what carries its commands out live."""
+    if (services := services_of(load_scenario("kais-live"))) is not None:
+        OrchestrateCore(services.system, services.holds, policies.load("orchestrate", "none")).carried_out(
+            np.array([[0, 1], [0, -1]])
+        )
     _replicas(policies.load("dispatch", "greedy", "requests"), name)
 
 
@@ -154,7 +160,8 @@ def placement(name: str) -> None:
 
 
 def deferral(name: str) -> None:
-    """A policy of deferrable jobs."""
+    """A policy of deferrable jobs, and the ledger that live jobs reserve in."""
+    ledger.warm()
     deferring.simulate(
         generate(replace(PAPER, slots=24, jobs_per_slot=4.0), range(1)), policies.load("defer", name)
     )

@@ -1,8 +1,9 @@
-"""The node ledger: who reserved what on which node.
+"""The node ledger: who holds what of which node, and the rules of it, on arrays of many worlds.
 
-Workers, replicas, streaming tasks and deferrable jobs all reserve here; what is left over
-(OSDEC's C_t) is derived, never stored apart. A reservation of higher priority may push out
-preemptible ones of lower priority, and the caller is told which.
+Workers, replicas and deferrable jobs all hold of nodes; what is left over (OSDEC's C_t) is read off, never
+kept apart. Work of higher priority may push out preemptible work of lower priority, and who asks for it is
+told whom. The rules are kernels on the rows of one world; `NodeLedger` gives names to the rows of one.
+Indices are stable: what goes leaves a hole, which is filled by what comes next.
 """
 
 from __future__ import annotations
@@ -12,12 +13,147 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Ints, Records, records
+from edgewise.core.compiled import inner, kernel
 from edgewise.errors import CapacityError
 from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.topology import Node
 
 TOLERANCE = 1e-9  # relative; sums of floats may miss a full node by rounding
+HOLE, ROWS_AT_FIRST = -1, 16
+_EACH = (len(KINDS),)
+NODE = np.dtype([("total", "f8", _EACH), ("reserved", "f8", _EACH)])
+HOLD = np.dtype(
+    [("node", "i8"), ("need", "f8", _EACH), ("priority", "i8"), ("preemptible", "i8"), ("number", "i8")]
+)
+"""A row of `holds`, (B, H) of B worlds: `node` is `HOLE` where nobody is; a larger `number` came later."""
+
+
+@kernel(allocates=False)
+def has_room(need: float, free: float, total: float) -> bool:
+    """Whether so much of one resource is free, up to rounding; for every kind of work and every engine."""
+    return free >= need - TOLERANCE * max(total, 1.0)
+
+
+@kernel(allocates=False)
+def fits(nodes: Records, world: int, node: int, need: Floats, freed: Floats) -> bool:
+    """Whether (K,) `need` is free on a node, or is once (K,) `freed` is given back there."""
+    row = nodes[world, node]
+    for kind in range(need.size):
+        free = row.total[kind] - row.reserved[kind] + freed[kind]
+        if not has_room(need[kind], free, row.total[kind]):
+            return False
+    return True
+
+
+@inner
+def goes_before(hold: Records, other: Records) -> bool:
+    """Whether a hold is pushed out before another: lowest priority first, then the newest."""
+    if hold.priority != other.priority:
+        return bool(hold.priority < other.priority)
+    return bool(hold.number > other.number)
+
+
+@inner
+def next_victim(holds: Records, world: int, node: int, priority: int, victims: Ints, count: int) -> int:
+    """The hold that is pushed out after `count` victims, or -1."""
+    found = -1
+    for h in range(holds.shape[1]):
+        hold = holds[world, h]
+        if hold.node != node or hold.preemptible == 0 or hold.priority >= priority:
+            continue
+        if count > 0 and not goes_before(holds[world, victims[count - 1]], hold):
+            continue  # one of them already
+        if found < 0 or goes_before(hold, holds[world, found]):
+            found = h
+    return found
+
+
+@inner
+def find_victims(
+    nodes: Records, holds: Records, world: int, new: int, need: Floats, freed: Floats, victims: Ints
+) -> int:
+    """Fill in as few holds as have to go before a new one fits; how many, or -1 where it does not even so.
+
+    Args:
+        new: its row, not reserved yet. need: (K,) of it.
+        freed: (K,) for the kernel's own use.
+        victims: (H,) receives rows, lowest priority and newest first.
+    """
+    count, node = 0, holds[world, new].node
+    freed[:] = 0.0
+    while not fits(nodes, world, node, need, freed):
+        h = next_victim(holds, world, node, holds[world, new].priority, victims, count)
+        if h < 0:
+            return -1
+        victims[count] = h
+        count += 1
+        for kind in range(freed.size):
+            freed[kind] += holds[world, h].need[kind]
+    kept = count
+    for i in range(count - 2, -1, -1):  # spare, highest priority first, who turns out not to be needed
+        h = victims[i]
+        for kind in range(freed.size):
+            freed[kind] -= holds[world, h].need[kind]
+        if fits(nodes, world, node, need, freed):
+            victims[i] = HOLE
+            kept -= 1
+        else:
+            for kind in range(freed.size):
+                freed[kind] += holds[world, h].need[kind]
+    at = 0
+    for i in range(count):
+        if victims[i] != HOLE:
+            victims[at] = victims[i]
+            at += 1
+    return kept
+
+
+@inner
+def sum_up(nodes: Records, holds: Records, world: int, node: int) -> None:
+    """What a node's holds add up to: summed anew at every change, so that roundings do not pile up."""
+    row = nodes[world, node]
+    row.reserved[:] = 0.0
+    for h in range(holds.shape[1]):
+        if holds[world, h].node == node:
+            for kind in range(row.reserved.size):
+                row.reserved[kind] += holds[world, h].need[kind]
+
+
+@kernel(allocates=False)
+def reserve(
+    nodes: Records, holds: Records, world: int, new: int, need: Floats, freed: Floats, victims: Ints
+) -> int:
+    """Let a new hold count in place of those that have to go for it, see `find_victims`, or take it back."""
+    node, count = holds[world, new].node, find_victims(nodes, holds, world, new, need, freed, victims)
+    if count < 0:
+        holds[world, new].node = HOLE
+        return count
+    for i in range(count):
+        holds[world, victims[i]].node = HOLE
+    sum_up(nodes, holds, world, node)
+    return count
+
+
+@kernel(allocates=False)
+def release(nodes: Records, holds: Records, world: int, gone: int) -> None:
+    """Leave a hole, and give back what was held there."""
+    node = holds[world, gone].node
+    holds[world, gone].node = HOLE
+    sum_up(nodes, holds, world, node)
+
+
+@kernel(allocates=False)
+def leave_over(holds: Records, world: int, priority: int, left: Floats) -> None:
+    """Leave of (N, K) totals what is not held by work of at least a priority, or that cannot be preempted."""
+    for h in range(holds.shape[1]):
+        hold = holds[world, h]
+        if hold.node != HOLE and (hold.priority >= priority or hold.preemptible == 0):
+            for kind in range(left.shape[1]):
+                left[hold.node, kind] -= hold.need[kind]
+    for n in range(left.shape[0]):
+        for kind in range(left.shape[1]):
+            left[n, kind] = max(left[n, kind], 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,46 +168,50 @@ class Reservation:
 
 
 class NodeLedger:
-    """Reservations on a fixed set of nodes; exact by construction.
+    """Reservations on a fixed set of nodes, by name; exact by construction.
 
     Args:
         nodes: the machines; names must be unique.
+    Attributes:
+        nodes: (1, N) `NODE`. holds: (1, H) `HOLD`.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         nodes = tuple(nodes)
-        self._nodes = {node.name: i for i, node in enumerate(nodes)}
-        if len(self._nodes) < len(nodes):
+        self._node = {node.name: i for i, node in enumerate(nodes)}
+        if len(self._node) < len(nodes):
             raise ValueError("node names must be unique")
-        self._total = np.array([n.resources.as_tuple() for n in nodes]).reshape(len(nodes), len(KINDS))
-        self._used = np.zeros_like(self._total)
-        self._held: dict[str, Reservation] = {}
+        self.nodes, self.holds = records((1, len(nodes)), NODE), _holes(ROWS_AT_FIRST)
+        for i, node in enumerate(nodes):
+            self.nodes.total[0, i] = node.resources.as_tuple()
+        self._holes = list(range(ROWS_AT_FIRST - 1, -1, -1))
+        self._held: dict[str, tuple[int, Reservation]] = {}  # by owner, oldest first: its row
+        self._owner: dict[int, str] = {}
+        self._taken = 0
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, oldest first."""
-        return tuple(self._held.values())
+        return tuple(reservation for _, reservation in self._held.values())
 
     def free(self, node: str) -> Resources:
         """What nobody has reserved on `node`."""
-        i = self._nodes[node]
-        return Resources(*np.maximum(self._total[i] - self._used[i], 0.0).tolist())
+        row = self.nodes[0, self._node[node]]
+        return Resources(*np.maximum(row.total - row.reserved, 0.0).tolist())
 
     def left_over(self, priority: int = 0) -> Floats:
         """(N, 4) resources not held by work of at least `priority` (OSDEC's C_t, per node).
 
         Work of lower priority that may be preempted does not count as use.
         """
-        left = self._total.copy()
-        for held in self._held.values():
-            if held.priority >= priority or not held.preemptible:
-                left[self._nodes[held.node]] -= held.resources.as_tuple()
-        found: Floats = np.maximum(left, 0.0)
-        return found
+        left: Floats = self.nodes.total[0].copy()
+        leave_over(self.holds, 0, priority, left)
+        return left
 
     def fits(self, node: str, resources: Resources) -> bool:
         """Whether `resources` are free on `node` now."""
-        return self._missing(self._nodes[node], resources) is None
+        need = np.array(resources.as_tuple())
+        return bool(fits(self.nodes, 0, self._node[node], need, np.zeros_like(need)))
 
     def reserve(self, reservation: Reservation) -> tuple[Reservation, ...]:
         """Reserve, preempting as few lower-priority owners as needed.
@@ -84,14 +224,20 @@ class NodeLedger:
         """
         if reservation.owner in self._held:
             raise ValueError(f"{reservation.owner!r} already holds a reservation; release it first")
-        if reservation.node not in self._nodes:
-            raise ValueError(f"unknown node {reservation.node!r}; have {', '.join(self._nodes)}")
-        victims = self._victims(reservation)
-        for victim in victims:
-            self.release(victim.owner)
-        self._held[reservation.owner] = reservation
-        self._used[self._nodes[reservation.node]] += reservation.resources.as_tuple()
-        return victims
+        if reservation.node not in self._node:
+            raise ValueError(f"unknown node {reservation.node!r}; have {', '.join(self._node)}")
+        h, node, need = self._hole(), self._node[reservation.node], np.array(reservation.resources.as_tuple())
+        self._taken += 1
+        self.holds[0, h] = (node, need, reservation.priority, reservation.preemptible, self._taken)
+        victims = np.empty(self.holds.shape[1], dtype=np.int64)
+        count = reserve(self.nodes, self.holds, 0, h, need, np.empty_like(need), victims)
+        if count < 0:
+            self._holes.append(h)
+            where = f"{reservation.owner!r} does not fit on node {reservation.node!r}"
+            raise CapacityError(f"{where}: {self._missing(node, need)}")
+        out = [self._forget(self._owner[v]) for v in victims[:count].tolist()]
+        self._held[reservation.owner], self._owner[h] = (h, reservation), reservation.owner
+        return tuple(out)
 
     def release(self, owner: str) -> Reservation:
         """Give an owner's resources back.
@@ -99,47 +245,53 @@ class NodeLedger:
         Raises:
             KeyError: the owner holds nothing.
         """
-        held = self._held.pop(owner)
-        i = self._nodes[held.node]
-        rest = [r.resources.as_tuple() for r in self._held.values() if r.node == held.node]
-        self._used[i] = np.sum(rest, axis=0) if rest else 0.0  # summed anew: no drift by rounding
-        return held
+        release(self.nodes, self.holds, 0, self._held[owner][0])
+        return self._forget(owner)
 
     def validate(self) -> None:
-        """Check that no node is overbooked and that use is the sum of the reservations."""
-        used = np.zeros_like(self._used)
-        for held in self._held.values():
-            used[self._nodes[held.node]] += held.resources.as_tuple()
-        assert np.allclose(used, self._used), "ledger use differs from the sum of its reservations"
-        assert (self._used <= self._total * (1 + TOLERANCE) + TOLERANCE).all(), "a node is overbooked"
+        """Check that rows and names agree, no node is overbooked, and use is the sum of the reservations."""
+        rows = {h for h, _ in self._held.values()}
+        assert rows == set(np.flatnonzero(self.holds.node[0] != HOLE).tolist()), "a row without an owner"
+        assert self._owner == {h: owner for owner, (h, _) in self._held.items()}, "a row of two owners"
+        used = np.zeros_like(self.nodes.reserved[0])
+        for _, held in self._held.values():
+            used[self._node[held.node]] += held.resources.as_tuple()
+        total, reserved = self.nodes.total[0], self.nodes.reserved[0]
+        assert np.allclose(used, reserved), "ledger use differs from the sum of its reservations"
+        assert (reserved <= total * (1 + TOLERANCE) + TOLERANCE).all(), "a node is overbooked"
 
-    def _victims(self, new: Reservation) -> tuple[Reservation, ...]:
-        i = self._nodes[new.node]
-        missing = self._missing(i, new.resources)
-        if missing is None:
-            return ()
-        newest = reversed(self._held.values())
-        lower = [r for r in newest if r.node == new.node and r.preemptible and r.priority < new.priority]
-        freed = np.zeros(len(KINDS))
-        out: list[Reservation] = []
-        for victim in sorted(lower, key=lambda r: r.priority):
-            out.append(victim)
-            freed += victim.resources.as_tuple()
-            if self._missing(i, new.resources, freed) is None:
-                return self._needed(i, new, out)
-        raise CapacityError(f"{new.owner!r} does not fit on node {new.node!r}: {missing}")
+    def _hole(self) -> int:
+        """A row that is free; there are twice as many where none is."""
+        if not self._holes:
+            rows = self.holds.shape[1]
+            self.holds = np.concatenate([self.holds, _holes(rows)], axis=1).view(np.recarray)
+            self._holes = list(range(2 * rows - 1, rows - 1, -1))
+        return self._holes.pop()
 
-    def _needed(self, i: int, new: Reservation, out: list[Reservation]) -> tuple[Reservation, ...]:
-        """Spare every victim, highest priority first, whose resources turn out not to be needed."""
-        for victim in reversed(out[:-1]):
-            rest = np.sum([r.resources.as_tuple() for r in out if r is not victim], axis=0)
-            if self._missing(i, new.resources, rest) is None:
-                out = [r for r in out if r is not victim]
-        return tuple(out)
+    def _forget(self, owner: str) -> Reservation:
+        h, held = self._held.pop(owner)
+        del self._owner[h]
+        self._holes.append(h)
+        return held
 
-    def _missing(self, i: int, resources: Resources, freed: Floats | float = 0.0) -> str | None:
-        free = self._total[i] - self._used[i] + freed
-        for kind, want, have, total in zip(KINDS, resources.as_tuple(), free, self._total[i], strict=True):
-            if want > have + TOLERANCE * max(total, 1.0):
-                return f"needs {want:g} {kind}, {max(have, 0.0):g} free of {total:g}"
-        return None
+    def _missing(self, node: int, need: Floats) -> str:
+        """What a node lacks first, for a message."""
+        row = self.nodes[0, node]
+        free = row.total - row.reserved
+        kind = next(k for k, want in enumerate(need) if not has_room(want, free[k], row.total[k]))
+        return f"needs {need[kind]:g} {KINDS[kind]}, {max(free[kind], 0.0):g} free of {row.total[kind]:g}"
+
+
+def _holes(rows: int) -> Records:
+    made = records((1, rows), HOLD)
+    made["node"] = HOLE
+    return made
+
+
+def warm() -> None:
+    """Ask for every rule once, so that all of them are compiled."""
+    ledger = NodeLedger([Node("n", "", Resources(1.0))])
+    ledger.reserve(Reservation("job", "n", Resources(1.0), 0, preemptible=True))
+    ledger.left_over(1)
+    ledger.fits("n", Resources(1.0))
+    ledger.release("job")

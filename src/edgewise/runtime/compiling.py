@@ -24,12 +24,13 @@ from urllib.parse import quote
 import numpy as np
 
 from edgewise import policies
+from edgewise.core import ledger
 from edgewise.core.compiled import JIT, numba
 from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import new_view
+from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
@@ -56,6 +57,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         session.rehearse(world, policy)
     elif kind == "defer":
         job_starts.begun(name, 1.0)
+        ledger.warm()
         job_starts.warm(name)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
@@ -64,7 +66,9 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     else:
         policy = batched(policy)
         begin(policy, services.system, Key(0))
-        policy.decide(new_view(services.system, 1, np.zeros(1, dtype=np.uint64)))
+        core = OrchestrateCore(services.system, services.holds, policy)
+        policy.decide(core.view(0.0))
+        core.carried_out(np.array([[0, 1], [0, -1]]))
 
 
 def _loaded(kind: str, name: str) -> Any:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Bools, Floats, Ints
+from edgewise.arrays import Bools, Floats, Ints, Records, records
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
@@ -69,14 +69,6 @@ REPLICAS = np.dtype(
 )
 MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8")])
 LAYER = np.dtype([("on_disk", "i8"), ("ready_s", "f8")])
-
-
-Records: TypeAlias = "np.recarray[Any, np.dtype[np.record]]"  # fields by attribute, or as arrays by name
-
-
-def records(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> Records:
-    """Zeros whose fields can be read and written by attribute, in kernels and in Python."""
-    return np.zeros(shape, dtype=np.dtype((np.record, dtype))).view(np.recarray)
 
 
 class ReplicaView(NamedTuple):

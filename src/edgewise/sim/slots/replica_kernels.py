@@ -15,6 +15,7 @@ import numpy as np
 
 from edgewise.core.compiled import inner
 from edgewise.core.keyed import Purpose, normal_of
+from edgewise.core.ledger import has_room
 from edgewise.model.orchestration import System
 from edgewise.sim.slots.replica_state import (
     ARRIVED,
@@ -182,8 +183,8 @@ def machine_for(system: System, x: ReplicaBatch, world: int, k: int, request: An
         return -1
     for m in range(system.first_machine[k], system.first_machine[k + 1]):
         machine = x.seen.machine[world, m]
-        lacks_cores = machine.free_cpu_cores < cpu_cores - SLACK * system.cpu_cores[m]
-        if not lacks_cores and machine.free_memory_bytes >= memory_bytes - SLACK * system.memory_bytes[m]:
+        has_cores = has_room(cpu_cores, machine.free_cpu_cores, system.cpu_cores[m])
+        if has_cores and has_room(memory_bytes, machine.free_memory_bytes, system.memory_bytes[m]):
             return m
     return -1
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from edgewise.core.compiled import inner
+from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, removal
 from edgewise.model.orchestration import System
 from edgewise.sim.slots.replica_kernels import hold_replica
-from edgewise.sim.slots.replica_state import IMAGE_BYTES, SLACK, ReplicaBatch
+from edgewise.sim.slots.replica_state import IMAGE_BYTES, ReplicaBatch
 
 
 @inner
@@ -47,9 +48,9 @@ def add(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot:
         replicas.removing -= 1
         return True
     machine, cores = x.seen.machine[world, m], system.replica_cpu_cores[service]
-    if machine.free_memory_bytes < system.service_memory_bytes[service] - SLACK * system.memory_bytes[m]:
+    if not has_room(system.service_memory_bytes[service], machine.free_memory_bytes, system.memory_bytes[m]):
         return False
-    if cores > 0.0 and machine.free_cpu_cores < cores - SLACK * system.cpu_cores[m]:
+    if cores > 0.0 and not has_room(cores, machine.free_cpu_cores, system.cpu_cores[m]):
         return False
     if station.starts == x.truth.start.shape[2] or not make_room(system, x, world, k, service):
         return False
@@ -85,16 +86,16 @@ def pull(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot
 @inner
 def make_room(system: System, x: ReplicaBatch, world: int, k: int, service: int) -> bool:
     """Delete layers that no replica on station k needs, lowest first, until the image fits on its disk."""
-    lack_bytes, idle_bytes, slack_bytes = -x.seen.free_disk_bytes[world, k], 0.0, SLACK * system.disk_bytes[k]
+    lack_bytes, idle_bytes, disk_bytes = -x.seen.free_disk_bytes[world, k], 0.0, system.disk_bytes[k]
     for i in range(system.layer_bytes.size):
         if system.needs_layer[service, i] and x.seen.layer[world, k, i].on_disk == 0:
             lack_bytes += system.layer_bytes[i]
         elif deletable(system, x, world, k, service, i):
             idle_bytes += system.layer_bytes[i]
-    if lack_bytes > idle_bytes + slack_bytes:
+    if not has_room(lack_bytes, idle_bytes, disk_bytes):
         return False
     for i in range(system.layer_bytes.size):
-        if lack_bytes <= slack_bytes:
+        if has_room(lack_bytes, 0.0, disk_bytes):
             break
         if deletable(system, x, world, k, service, i):
             x.seen.layer[world, k, i].on_disk = 0

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Floats, Ints
-from edgewise.core.orchestrate import Records, ReplicaView, Requests, new_view, records
+from edgewise.arrays import Floats, Ints, Records, records
+from edgewise.core.orchestrate import ReplicaView, Requests, new_view
 from edgewise.model.orchestration import System
 
 # Where a request stands.
@@ -21,7 +21,7 @@ UNSEEN, AT_SITE, SENT, WORKED_ON, IN_TIME, LATE, DROPPED = range(7)
 # Columns of the tally.
 (ARRIVED, DONE_IN_TIME, DONE_LATE, LOST, FORWARDED_BYTES, LOCAL_BYTES, IMAGE_BYTES, COLUMNS) = range(8)
 PLACES = 16  # of a queue at first
-SLACK = 1e-9  # relative; sums of floats may miss a full machine, or a deadline, by rounding
+SLACK = 1e-9  # relative; sums of floats may miss a deadline by rounding
 
 _ASKED = ("arrival_s", "deadline_s", "service_s", "cpu_cores", "memory_bytes", "payload_bytes")
 _WHOLE = ("site", "service", "order", "state", "station")
