@@ -119,6 +119,8 @@ from numba.core import caching, event  # noqa: E402
 from numba.core.registry import CPUDispatcher  # noqa: E402
 from numba.misc.quicksort import make_py_quicksort  # noqa: E402
 
+from edgewise.core import lazy_code  # noqa: E402
+
 # For kernels whose results depend on how equal values are ordered: numba's quicksort leaves them in another
 # order than numpy's, so plain Python runs numba's too.
 _quicksort: Any = make_py_quicksort
@@ -126,6 +128,7 @@ argsort: Any = np.argsort if JIT else _quicksort(is_argsort=True).run_quicksort
 
 config: Any = numba.config
 config.reload_config()  # numba may have been imported before its variables were set
+lazy_code.use()
 if JIT and not config.CACHE_DIR:
     config.CACHE_DIR = str(FOLDERS[-1])
 
