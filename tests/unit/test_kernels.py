@@ -66,6 +66,53 @@ def test_a_kernel_is_compiled_once_for_all_literals_and_kept(folder):
     assert call(folder, EDGEWISE_CACHE=str(folder / "own")) == ["9.0 None 0"]
 
 
+PARTS = """
+import sys
+sys.path.insert(0, {folder!r})
+from edgewise.core import compiled
+compiled.watch(lambda name: print("compiles", name))
+import parts
+for call in (parts.entry, parts.other):
+    try:
+        print(call(-1.0))
+    except ValueError as error:
+        print(error)
+{last}
+"""
+PART = """
+from edgewise.core.compiled import kernel
+
+@kernel
+def root_of(x):
+    if x < 0.0:
+        raise ValueError("below 0")
+    return x ** 0.5
+
+@kernel
+def entry(x):
+    return root_of(x) + 1.0
+
+@kernel
+def other(x):
+    return root_of(x) + 2.0
+"""
+
+
+def test_only_what_python_calls_becomes_machine_code_and_the_rest_is_linked(folder):
+    """Also from disk: by the second process both are there, by the third one that calls them is new."""
+    (folder / "parts.py").write_text(PART)
+    said, own = ["below 0", "below 0"], {"EDGEWISE_CACHE": str(folder / "own")}
+    (row,) = (
+        "(made,) = parts.root_of.called.overloads.values(); print(made.library.is_machine_code)".splitlines()
+    )
+    first = call(folder, PARTS.replace("{last}", row), **own)
+    assert first == ["compiles entry", "compiles root_of", said[0], "compiles other", said[1], "False"]
+    assert call(folder, PARTS.replace("{last}", ""), **own) == said
+    for file in kept(folder).glob("*/*entry-*"):
+        file.unlink()
+    assert call(folder, PARTS.replace("{last}", row), **own) == ["compiles entry", *said, "False"]
+
+
 def test_what_an_image_brings_is_used_by_who_can_write_nothing(folder):
     brought, empty = folder / "brought", folder / "home"
     generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
