@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from edgewise import policies
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.deferrable import Jobs
 from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.graphs import server_groups
 from edgewise.model.scenario import Scenario
@@ -289,6 +290,9 @@ def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) 
     from edgewise.workloads.deferrable import generate, jobs_of
 
     jobs = jobs_of(scenario)
+    if jobs.room == "nodes":
+        yield from _jobs_on_nodes(scenario, jobs, chosen, seeds)
+        return
     worlds = generate(jobs.pattern, seeds, jobs.submitted)
     objective = Objective(jobs.delay_weight, jobs.violation_weight)
     outcome = simulate(worlds, chosen["defer"](), objective, seeds[0])
@@ -300,11 +304,50 @@ def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) 
             "job": job,
             "cores": worlds.demand[world, job, 0].astype(float),
             "started_s": [None if slot < 0 else float(slot * worlds.slot_s) for slot in start],
+            "node": [None] * job.size,
+            "suspended_s": np.zeros(job.size),
         }
         for name in ("submitted", "earliest", "latest", "duration"):
             items[f"{name}_s"] = getattr(worlds, name)[world, job] * worlds.slot_s
         totals = {name: getattr(outcome, name)[world] for name in figures}
-        yield SeedRun(items, _window(scenario, worlds.slots * worlds.slot_s, **totals))
+        yield SeedRun(items, _window(scenario, worlds.slots * worlds.slot_s, **totals, moves=0))
+
+
+def _jobs_on_nodes(
+    scenario: Scenario, jobs: Jobs, chosen: Mapping[str, Make], seeds: Sequence[int]
+) -> Iterator[SeedRun]:
+    from edgewise.sim.jobs import simulate_on_nodes
+    from edgewise.workloads.deferrable import jobs_apart, left_over_cores
+
+    pattern = jobs.pattern
+    for seed in seeds:
+        left, made = left_over_cores(pattern, seed), jobs_apart(jobs, seed)
+        run = simulate_on_nodes(made, scenario.topology.nodes, left, pattern.slot_s, chosen["defer"](), seed)
+        cores = np.array([job.resources.cpu_cores for job in run.jobs])
+        _, earliest, _, duration = (
+            np.array([job.in_slots(pattern.slot_s) for job in run.jobs]).reshape(-1, 4).T
+        )
+        began = run.start >= 0
+        revenue, delay = float((cores * duration)[began].sum()), float((run.start - earliest)[began].sum())
+        names = ("submitted_s", "earliest_s", "latest_s", "duration_s")
+        items: dict[str, Any] = {name: [getattr(job, name) for job in run.jobs] for name in names}
+        items |= {
+            "job": np.arange(cores.size),
+            "cores": cores,
+            "started_s": [slot * pattern.slot_s if slot >= 0 else None for slot in run.start.tolist()],
+            "node": [node or None for node in run.node],
+            "suspended_s": run.suspended * pattern.slot_s,
+        }
+        totals: dict[str, float] = {
+            "jobs": cores.size,
+            "started": int(began.sum()),
+            "lost": int(run.lost.sum()),
+        }
+        totals |= {"revenue": revenue, "delay": delay, "reward": revenue - jobs.delay_weight * delay}
+        window = _window(
+            scenario, pattern.slots * pattern.slot_s, **totals, violation=0.0, moves=run.moves.sum()
+        )
+        yield SeedRun(items, window)
 
 
 _ADAPTERS: Mapping[str, Callable[[Scenario, Mapping[str, Make], Sequence[int]], Iterator[SeedRun]]] = {

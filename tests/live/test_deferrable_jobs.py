@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,27 +15,32 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
 from job_commands import HANG_S, shell, state, until, wish
 from running_system import infer, open_stream, small_scenario, started
 
+from edgewise import policies
+from edgewise.cli import app
 from edgewise.config import dump_scenario
+from edgewise.core.defer.core import DeferCore
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.model.catalog import Resources
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
-from edgewise.runtime.controller import job_requests, job_runner, job_starts
+from edgewise.runtime.controller import job_requests, job_runner
+from edgewise.runtime.controller import jobs as live_jobs
 from edgewise.runtime.controller.job_book import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.reaching import ask, operator
-from edgewise.runtime.store import Store
+from edgewise.runtime.store import SHADOWS, Store
 
 pytestmark = [
     pytest.mark.live,
@@ -448,22 +454,22 @@ def test_where_a_policy_fails_fifo_starts_the_jobs_and_it_is_said(failing, jobs,
     job = jobs.book.submit(shell("echo"))
     until(jobs, lambda: state(jobs, job) == "done")
     assert state(jobs, future) == "waiting"
-    assert jobs.starts.name == name and fault in jobs.starts.fault
+    assert jobs.name == name and fault in jobs.fault
     assert [record.message for record in caplog.records].count("job policy failed, fifo decides") == 1
     jobs.use("sjf")
     second = jobs.book.submit(shell("echo", key="second"))
     until(jobs, lambda: state(jobs, second) == "done")
-    assert not jobs.starts.fault
+    assert not jobs.fault
 
 
 def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decides(failing, jobs):
     with pytest.raises(PolicyError, match="'cannot-begin': ValueError when it begins: no file"):
         jobs.use("cannot-begin")
-    assert jobs.starts.name == "tetris"
+    assert jobs.name == "tetris"
     jobs.store.set_policy("defer", "cannot-begin")
-    job_starts.warm("cannot-begin")
+    live_jobs.warm("cannot-begin")
     again = LiveJobs(jobs.store, SLOT_S)
-    assert "no file" in again.starts.fault
+    assert "no file" in again.fault
     job = again.book.submit(shell("echo"))
     until(again, lambda: state(again, job) == "done")
 
@@ -472,12 +478,87 @@ def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decide
 def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     """Nine jobs of 2 cores in the 15 cores that are left: some wait for others, all of them run."""
     jobs.use(name)
-    assert jobs.starts.name == name
+    assert jobs.name == name
     submitted = [jobs.book.submit(shell("sleep 0.2", cores=2.0, key=str(k))) for k in range(9)]
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
+    jobs.store.set_policy("defer", name)
+    assert LiveJobs(jobs.store, SLOT_S).name == name  # after a restart as well
     starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
     assert starts[-1] > starts[0]
+
+
+def test_events_of_a_live_system_give_the_same_commands_in_a_core_of_its_own(jobs, tmp_path):
+    """What was told to the live core, with jobs that start, give way, go on, restart and are lost."""
+    told_of, handle = [], jobs.core.handle
+
+    def noted(event):
+        commands = handle(event)
+        jobs.core.validate()
+        told_of.append((event, commands))
+        return commands
+
+    jobs.core.handle = noted
+    jobs.use("sjf")
+    far, store = far_worker(jobs), jobs.store
+    store.set_wanted(far, False)
+    near, big = (jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, key=str(k))) for k in range(2))
+    until(jobs, lambda: {state(jobs, near), state(jobs, big)} == {"running"})
+    again = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0, when_evicted=RESTART))
+    until(jobs, lambda: state(jobs, again) == "running")  # far-node is full as well
+    late = jobs.book.submit(wish(["/bin/true"], cores=9.0, latest_s=time.time() + 0.2))
+    until(jobs, lambda: state(jobs, late) == "lost")
+    store.set_wanted(far, True)
+    until(jobs, lambda: jobs.book.get(again.id).attempt == 1)
+    jobs.book.cancel(again.id)
+    store.set_wanted(far, False)
+    paused = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0, key="paused"))
+    until(jobs, lambda: state(jobs, paused) == "running")
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, paused) == "suspended")
+    store.set_wanted(far, False)
+    until(jobs, lambda: state(jobs, paused) == "running")
+    kinds = {type(command).__name__ for _, commands in told_of for command in commands}
+    assert kinds == {"StartJob", "LoseJob", "EvictJob", "SuspendJob", "ResumeJob"}
+    core = DeferCore(jobs.core.world, policies.load("defer", "sjf"))
+    assert [core.handle(event) for event, _ in told_of] == [commands for _, commands in told_of]
+
+
+def test_a_second_policy_watches_and_starts_nothing(jobs):
+    jobs.use("sjf")
+    jobs.store.set_policy("defer", "fifo", SHADOWS)
+    long = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, duration_s=600.0))
+    short = [jobs.book.submit(shell("sleep 0.1", cores=8.0, duration_s=60.0, key=str(k))) for k in range(2)]
+    until(jobs, lambda: all(state(jobs, job) == "done" for job in short))
+    found = jobs.watched()
+    assert found["only_shadow"] > 0 and found["slots"] > 0 and found["budget_s"] == 0.5
+    assert found["policy"] == "fifo" and found["faults"] == {}
+    jobs.store.set_policy("defer", "", SHADOWS)
+    until(jobs, lambda: jobs.watched() == {"policy": ""})
+    jobs.book.cancel(long.id)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own-policy.md"
+
+
+def test_the_policy_of_the_tutorial_goes_through_simulate_compare_and_a_live_system(jobs, tmp_path):
+    (code,) = re.findall(r"^Jobs, `jobs.py`.*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M)
+    (tmp_path / "jobs.py").write_text(code)
+    mine = f"{tmp_path / 'jobs.py'}:SmallFirst"
+    for command in (
+        f"simulate deferrable --policy defer={mine}",
+        f"compare deferrable --policies defer={mine},fifo",
+    ):
+        words = [*command.split(), "--seeds", "500000:500002", "--out", str(tmp_path / "out")]
+        done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+        assert done.exit_code == 0 and "SmallFirst" in done.output, done.output
+    jobs.use(mine)
+    jobs.store.set_policy("defer", mine)
+    submitted = [jobs.book.submit(shell("sleep 0.1", cores=4.0, key=str(k))) for k in range(5)]
+    until(jobs, lambda: not jobs.book.open())
+    assert {state(jobs, job) for job in submitted} == {"done"}
+    assert not jobs.core.guard.faults
+    assert LiveJobs(jobs.store, SLOT_S).core.policy.name == "SmallFirst"
 
 
 def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
@@ -518,7 +599,7 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     with pytest.raises(PolicyError, match="did you mean 'sjf'"):
         jobs.use("sjff")
     jobs.store.set_policy("defer", "sjf")
-    assert LiveJobs(jobs.store).starts.name == "sjf"
+    assert LiveJobs(jobs.store).name == "sjf"
     assert told(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
 
 

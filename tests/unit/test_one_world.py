@@ -5,15 +5,17 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.defer import view_of
+from edgewise.core.defer import Slots
+from edgewise.core.defer.core import DeferCore
+from edgewise.core.defer.events import CapacityChanged, JobSubmitted, SlotBegan, StartJob
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
+from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.compiling import try_out
-from edgewise.runtime.controller.job_starts import begun, start
 from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import simulated_services
@@ -92,11 +94,17 @@ def test_it_decides_live_for_requests_replicas_and_jobs(mine):
     for replica in made.replicas.values():
         replica.up = True
     assert made.decide(0, 1e6, 1.0) is not None and made.guard.fault == "" and made.policy.name == "Turns"
-    job = DeferrableJob(7, Resources(1.0), 1.0, 0.0, 0.0, 1.0)
-    view = view_of([job], {}, np.ones((1, 1)), np.ones(1), 0.0, 1.0)
-    assert start(begun(mine("All"), 1.0), view) == {7}
+    assert start_one(mine("All")) == [StartJob(7, "node", 0.0)]
     with pytest.raises(PolicyError, match="'Fails': AttributeError in decide"):
-        start(begun(mine("Fails"), 1.0), view)
+        start_one(mine("Fails"))
+
+
+def start_one(policy):
+    """What a policy makes of one job and one node."""
+    core = DeferCore(Slots(1.0, 1), policies.load("defer", policy))
+    core.handle(JobSubmitted(DeferrableJob(7, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
+    core.handle(CapacityChanged(0.0, (Node("node", "cluster", Resources(1.0)),)))
+    return core.handle(SlotBegan(0.0))
 
 
 def test_commands_are_the_same_as_numbers_and_typed():

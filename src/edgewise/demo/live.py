@@ -31,7 +31,7 @@ from edgewise.report.figures import new_axes, png
 from edgewise.runtime import http
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
-from edgewise.runtime.controller.job_starts import POLICY
+from edgewise.runtime.controller.jobs import POLICY
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request

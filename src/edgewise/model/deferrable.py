@@ -83,12 +83,14 @@ class Jobs:
         pattern: of the platform, of what other work holds, and of jobs that are drawn.
         submitted: jobs by name, beside them.
         delay_weight, violation_weight: of a schedule's worth (OSDEC's ω1, ω2).
+        room: "pooled": all nodes are one; "nodes": each job is on one, as in a running system.
     """
 
     pattern: DeferralPattern
     submitted: tuple[DeferrableJob, ...] = ()
     delay_weight: float = 2.0
     violation_weight: float = 10.0
+    room: str = "pooled"
 
 
 NONE_DRAWN = DrawnJobsSpec(
@@ -128,7 +130,7 @@ def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problem
         problems.append(f"jobs.drawn: {error}")
         return None
     submitted = tuple(_job(i, job) for i, job in enumerate(spec.submitted))
-    return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight)
+    return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight, spec.room)
 
 
 def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str]) -> float:

@@ -109,6 +109,8 @@ earliest_s        float  when it may start at the earliest, seconds
 latest_s          float  when it must start at the latest, seconds
 duration_s        float  how long it runs, seconds
 started_s         float? when it started, seconds; null when it never did
+node              str?   where it last ran; null when it never did, and where all nodes are taken for one
+suspended_s       float  how long it gave way to other work, seconds
 """
 
 _JOB_WINDOWS = """
@@ -119,6 +121,7 @@ reward            float  revenue less the weighted delay and violation
 revenue           float  cores times slots of the jobs that started
 delay             float  slots from earliest start to start, added up over jobs
 violation         float  cores in use beyond those that were left over, added up over slots
+moves             int    how often jobs gave way to other work: suspended, or ended to start anew
 """
 
 
@@ -260,7 +263,10 @@ WORK = {
         (
             Measure("reward", "total", digits=1),
             Measure("revenue", "core-slots", digits=1),
-            *(Measure(key, key, digits=1) for key in ("delay", "violation", "started", "lost", "jobs")),
+            *(
+                Measure(key, key, digits=1)
+                for key in ("delay", "violation", "started", "lost", "jobs", "moves")
+            ),
         ),
         about="total: core-slots of the jobs that started, less weighted delay and violation",
     ),

@@ -26,6 +26,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.core import ledger
 from edgewise.core.compiled import JIT, numba
+from edgewise.core.defer import Slots
 from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
@@ -35,7 +36,7 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime.controller import job_starts
+from edgewise.runtime.controller import jobs
 from edgewise.runtime.gateway import dispatching, session
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
@@ -56,9 +57,9 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     if kind == "dispatch":
         session.rehearse(world, policy)
     elif kind == "defer":
-        job_starts.begun(name, 1.0)
+        begin(batched(policy), Slots(1.0, 1), Key(0))
         ledger.warm()
-        job_starts.warm(name)
+        jobs.warm(name)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
     elif kind == "requests":

@@ -29,7 +29,7 @@ from edgewise.model.services import Services, services_of
 from edgewise.runtime import http
 from edgewise.runtime.backends import place_file
 from edgewise.runtime.compiling import try_out
-from edgewise.runtime.controller import job_starts
+from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
@@ -75,7 +75,7 @@ def warm(folder: Path) -> None:
     store = Store(folder / DATABASE)
     for decision in ("dispatch", *(["requests"] if services is not None else [])):
         try_out((decision, store.policy(decision)), world, services)
-    job_starts.warm(store.policy("defer"))
+    jobs.warm(store.policy("defer"))
     wanted = [row.process.settings.get("split") for row in store.processes()]
     store.close()  # SQLite must not be carried over a fork
     split.warm(list(dict.fromkeys(each for each in wanted if each)))

@@ -18,6 +18,7 @@ from edgewise.config import load_scenario
 from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
+from edgewise.model.catalog import Resources
 from edgewise.model.deferrable import DeferralPattern, Jobs
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import DeferrableJob
@@ -96,6 +97,18 @@ def generate(
     listed = _listed(pattern, submitted)
     jobs = [_together(_jobs(pattern, seed), listed) for seed in seeds]
     return gather(pattern, jobs, cores[:, :, None] * per_core)
+
+
+def jobs_apart(jobs: Jobs, seed: int) -> list[DeferrableJob]:
+    """The jobs of `generate` one by one, in seconds: those that are drawn, then those that are listed."""
+    pattern, slot_s = jobs.pattern, jobs.pattern.slot_s
+    table, demand = _jobs(pattern, seed)
+    found = [
+        DeferrableJob(i, Resources(*needs), duration * slot_s, *(slot * slot_s for slot in window))
+        for i, ((*window, duration), needs) in enumerate(zip(table.tolist(), demand.tolist(), strict=True))
+    ]
+    kept = [j for j in jobs.submitted if sum(j.in_slots(slot_s)[2:]) <= pattern.slots]
+    return found + [replace(job, id=len(found) + i) for i, job in enumerate(kept)]
 
 
 def gather(pattern: DeferralPattern, jobs: Sequence[tuple[Ints, Floats]], left_over: Floats) -> Trajectories:

@@ -197,11 +197,11 @@ class JobSpec(Spec):
     earliest_s: SecondsOrZero = Field(default=0.0, description="Earliest start in s.")
     latest_s: SecondsOrZero = Field(description="Latest start in s.")
     priority: Annotated[int, *integer(-100)] = Field(
-        default=0, description="Larger is more important. Live only."
+        default=0, description="Larger is more important, live and where 'room' is 'nodes'."
     )
     when_evicted: Literal["pause", "restart"] = Field(
         default="pause",
-        description="Live, where other work needs its node: 'pause' keeps its memory, 'restart' nothing.",
+        description="Where other work needs its node: 'pause' keeps its memory, 'restart' nothing.",
     )
 
     @model_validator(mode="after")
@@ -221,6 +221,11 @@ class JobsSpec(Spec):
     delay_weight: NotNegative = Field(default=2.0, description="Cost of a slot's delay (OSDEC's ω1).")
     violation_weight: NotNegative = Field(
         default=10.0, description="Cost of a core more than is left, for a slot (OSDEC's ω2)."
+    )
+    room: Literal["pooled", "nodes"] = Field(
+        default="pooled",
+        description="Where jobs find room: 'pooled' takes all nodes for one (OSDEC); with 'nodes' each is on "
+        "one node, by priority, and gives way to other work, as in a running system.",
     )
     on_demand: OnDemandSpec = Field(
         default=OnDemandSpec(mean=0.0), description="What other work holds, where it is not simulated."

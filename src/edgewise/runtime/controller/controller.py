@@ -235,6 +235,8 @@ class Controller:
                 return http.as_json(self._policies([decision])[0] | {"available": available})
             case "GET", ["v1", "shadows", decision]:
                 self.switching.available(decision, SHADOWS)
+                if decision == "defer":
+                    return http.as_json([{"gateway": "controller", "answer": self.jobs.watched()}])
                 return http.as_json(await self._gateways("GET", f"/v1/admin/shadows/{decision}"))
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)
@@ -258,7 +260,7 @@ class Controller:
 
     def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
-        faults = self.replicas.faults() | {"defer": self.jobs.starts.fault or None}
+        faults = self.replicas.faults() | {"defer": self.jobs.fault or None}
         return [row | {"fault": faults.get(row["decision"])} for row in self.switching.report(decisions)]
 
     def _row(self, running: Running) -> dict[str, Any]:

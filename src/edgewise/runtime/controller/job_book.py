@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from edgewise.core.defer.events import JobPhase, Standing
 from edgewise.model.catalog import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.sqlite import Database
@@ -114,6 +115,14 @@ class Job:
         return DeferrableJob(
             self.id, self.resources, wish.duration_s, self.submitted_s, earliest_s,
             max(wish.latest_s, earliest_s), wish.priority, wish.when_evicted,
+        )  # fmt: skip
+
+    def standing(self, settled: bool) -> Standing:
+        """As the core of deferral knows it; `settled`: it has begun, and is not told to end."""
+        phase = JobPhase.RUNNING if self.state == "starting" else JobPhase(self.state)
+        return Standing(
+            self.deferrable(), phase, self.node, self.started_s, self.suspended_s, self.stopped_s,
+            self.attempt, settled,
         )  # fmt: skip
 
     def since_s(self) -> float | None:

@@ -1,12 +1,12 @@
 """Deferrable jobs, live: started in the capacity that inference leaves in the node ledger.
 
-In every pass the ledger is built anew from what is stored: first the workers that are wanted or still
-run, then running jobs, then suspended ones. A job that finds no room is suspended, and goes on when there
-is room again; one that restarts is ended and waits again, while it may still start. At the beginning of each
-slot the deferral policy is asked which waiting jobs start (`job_starts`).
+What is decided is decided by `core.defer.core.DeferCore`; here are the clock, the store and the processes.
+In every pass the core is told what became of jobs, and what is held by the workers that are wanted or still
+run; at the beginning of each slot it is told that, too. Its commands are carried out at once.
 
 Every step is written down before it is taken, so that the death of the controller at any moment loses no
-job; `job_runner` sees to it that none is started twice.
+job; `job_runner` sees to it that none is started twice. The store is right: where the core knows something
+else of a job (another controller had it, or a command failed), it is told what the store says.
 """
 
 from __future__ import annotations
@@ -15,28 +15,62 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.errors import RunError
+from edgewise.core.defer import Slots
+from edgewise.core.defer.core import DeferCore
+from edgewise.core.defer.events import (
+    CapacityChanged,
+    DeferCommand,
+    DeferEvent,
+    EvictJob,
+    JobEnded,
+    JobStands,
+    JobSubmitted,
+    LoseJob,
+    ResumeJob,
+    SlotBegan,
+    Standing,
+    StartJob,
+    SuspendJob,
+)
+from edgewise.core.guard import Guard
+from edgewise.errors import PolicyError, RunError
 from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
-from edgewise.model.work import job_holds
-from edgewise.runtime.controller.job_book import ACTIVE, RESTART, Job, JobBook
+from edgewise.model.topology import Node
+from edgewise.model.work import DeferrableJob
+from edgewise.runtime.controller.job_book import ACTIVE, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
-from edgewise.runtime.controller.job_starts import POLICY, Starts, begun
-from edgewise.runtime.controller.plan import SCENARIO
+from edgewise.runtime.controller.rolling import SCENARIO
 from edgewise.runtime.controller.room import ledger_of
+from edgewise.runtime.guarded import PATIENCE_S, Limited
 from edgewise.runtime.logs import SaidOnce
-from edgewise.runtime.store import Store
+from edgewise.runtime.store import SHADOWS, Store
 
 log = logging.getLogger("edgewise.jobs")
+POLICY, FALLBACK = "tetris", "fifo"
+WARM_S = 60.0  # most that a policy may take to compile before a system starts
 SLOT_S = 1.0
 GRACE_S = 5.0  # from SIGTERM to SIGKILL
 BEGIN_S = 5.0  # most that a runner takes to begin a command; then its job may be lost
 MOST_DEATHS = 3  # runners that may die before a command begins
+
+
+def warm(name: str = POLICY) -> None:
+    """Compile what a policy needs for one job, so that forks of this process decide at once."""
+    _start_one(FALLBACK)
+    Guard(Limited(WARM_S)).ask(lambda: _start_one(name), list)  # who decides says its faults
+
+
+def _start_one(name: str) -> list[DeferCommand]:
+    core = DeferCore(Slots(1.0, 1), policies.load("defer", name))
+    core.handle(JobSubmitted(DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
+    core.handle(CapacityChanged(0.0, (Node("node", "cluster", Resources(1.0)),)))
+    return core.handle(SlotBegan(0.0))
 
 
 class LiveJobs:
@@ -52,10 +86,21 @@ class LiveJobs:
         self.book, self.processes = JobBook(store.file), JobProcesses(store.file.parent)
         self._scenario: Scenario | None = None
         self._content = b""
-        self.starts = Starts(store.policy("defer") or POLICY, slot_s)
+        fallback = policies.load("defer", FALLBACK)
+        self.core = DeferCore(Slots(slot_s, 1), fallback, fallback)
+        self.name, self._watching = store.policy("defer") or POLICY, ""
+        self._begin_with_stored()
         self._slot = -1
         self._going_on = SaidOnce(log, "jobs")
         self._told_s: dict[str, float] = {}  # when a run was told to end
+
+    def _begin_with_stored(self) -> None:
+        """Take the policy that was named; where it cannot be used the fallback decides."""
+        try:
+            self.core.use(policies.load("defer", self.name), Guard(Limited()))
+        except PolicyError as error:
+            self.core.guard = Guard(Limited())
+            self.core.guard.blame("cannot begin", str(error))
 
     def use(self, name: str) -> None:
         """Take a deferral policy.
@@ -63,7 +108,28 @@ class LiveJobs:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        self.starts.use(begun(name, self.starts.slot_s))
+        self.core.use(policies.load("defer", name), Guard(Limited()))
+        self.name = name
+
+    def _watch(self) -> None:
+        """Have the second policy watch that is named by now, if any."""
+        name = self.store.policy("defer", SHADOWS)
+        if name != self._watching:
+            self._watching = name
+            try:
+                self.core.watch_with(policies.load("defer", name) if name else None, Guard(Limited()))
+            except PolicyError as error:
+                log.error("job policy in shadow cannot begin", extra={"policy": name, "why": str(error)})
+
+    def watched(self) -> dict[str, object]:
+        """What the second policy would have started."""
+        shadow = self.core.shadow
+        return {"policy": ""} if shadow is None else shadow.report() | {"budget_s": PATIENCE_S}
+
+    @property
+    def fault(self) -> str:
+        """Why the fallback decides; "" when the policy does."""
+        return self.core.guard.fault if self.core.guard else ""
 
     @property
     def scenario(self) -> Scenario:
@@ -102,25 +168,69 @@ class LiveJobs:
         self.book.forget(numbers)
 
     def step(self, now_s: float, start: bool = True) -> None:
-        """One pass: notice what ended, end what must, make room, and in a new slot start what may."""
+        """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
         with self._going_on():
             for job in self.book.open():
                 self._notice(job, now_s)
-            jobs = self.book.open()
-            if not jobs:
+            for event in self._changes():
+                self._tell(event, now_s)
+            if not self.core.jobs:
                 return
             ledger = ledger_of(self.scenario, self.store.processes())
-            self._make_room(ledger, [job for job in jobs if job.state in ACTIVE], now_s)
+            self._tell(CapacityChanged(now_s, self.scenario.topology.nodes, ledger.reservations), now_s)
             slot = int(now_s / self.slot_s)
             if start and slot != self._slot:
                 self._slot = slot
-                self._start(ledger, slot * self.slot_s, now_s)
+                self._watch()
+                self._tell(SlotBegan(slot * self.slot_s), now_s)
+
+    def _changes(self) -> Iterator[DeferEvent]:
+        """What the store says of jobs that the core does not know."""
+        known, jobs = dict(self.core.jobs), self.book.open()
+        for number in known.keys() - {job.id for job in jobs}:
+            yield JobEnded(number)
+        for job in jobs:
+            standing = job.standing(settled=job.state != "starting" and job.run not in self._told_s)
+            if known.get(job.id) != standing:
+                fresh = job.id not in known and standing == Standing(standing.job)
+                yield JobSubmitted(standing.job) if fresh else JobStands(standing)
+
+    def _tell(self, event: DeferEvent, now_s: float) -> None:
+        """Tell the core what happened, and carry out what it says."""
+        commands = self.core.handle(event)
+        if isinstance(event, SlotBegan) and self.core.guard is not None and self.core.guard.new:
+            log.error(
+                f"job policy failed, {FALLBACK} decides", extra={"policy": self.name, "why": self.fault}
+            )
+        for command in commands:
+            self._carry_out(command, now_s)
+
+    def _carry_out(self, command: DeferCommand, now_s: float) -> None:
+        job = self.book.get(command.job)
+        assert job is not None  # forgotten are only those that have ended
+        match command:
+            case StartJob(number, node, started_s):
+                if self.book.claim(number, node, started_s):  # else it was cancelled meanwhile
+                    self._begin(self.book.get(number) or job, now_s)
+                    log.info("job started", extra={"job": number, "node": node})
+            case SuspendJob(number):
+                self.book.suspend(number, now_s)
+                self.processes.suspend(job.run)
+            case ResumeJob(number):
+                self.processes.resume(job.run)
+                self.book.resume(number, now_s)
+            case EvictJob(number):
+                self.book.evict(number, now_s)  # the next pass tells it to end
+            case LoseJob(number):
+                again = "ended for inference, and " if job.attempt else ""
+                self.book.end(number, "lost", f"{again}its latest start passed without room for it", now_s)
 
     # what became of jobs
 
     def _notice(self, job: Job, now_s: float) -> None:
         if job.state == "waiting":
-            self._notice_waiting(job, now_s)
+            if job.cancel:
+                self.book.end(job.id, "cancelled", "before it started", now_s)
             return
         seen = self.processes.look(job.run)
         match seen.stage:
@@ -143,19 +253,11 @@ class LiveJobs:
                 self.book.running(job.id)
                 self._end_what_must(job, now_s)
 
-    def _notice_waiting(self, job: Job, now_s: float) -> None:
-        if job.cancel:
-            self.book.end(job.id, "cancelled", "before it started", now_s)
-        elif self._is_late(job, now_s):
-            again = "ended for inference, and " if job.attempt else ""
-            self.book.end(job.id, "lost", f"{again}its latest start passed without room for it", now_s)
-
-    def _is_late(self, job: Job, now_s: float) -> bool:
-        return int(now_s / self.slot_s) > int(job.wish.latest_s / self.slot_s)
-
     def _begin(self, job: Job, now_s: float) -> None:
         """Claimed, and not started as far as can be seen: by this pass, or when a controller died."""
-        over = job.deaths >= MOST_DEATHS or self._is_late(job, now_s - (0.0 if job.deaths else BEGIN_S))
+        over = job.deaths >= MOST_DEATHS or self.core.late(
+            job.deferrable(), now_s - (0.0 if job.deaths else BEGIN_S)
+        )
         if job.cancel or over:
             self.processes.forbid(job.run)  # the next pass says why; where a runner was quicker, it runs
         elif now_s >= job.retry_s:
@@ -203,66 +305,3 @@ class LiveJobs:
             self._told_s[job.run] = now_s
             self.processes.tell(job.run, signal.SIGTERM)
             self.processes.resume(job.run)
-
-    # room
-
-    def _make_room(self, ledger: NodeLedger, active: Sequence[Job], now_s: float) -> None:
-        """Evict jobs that find no room on their node, let others go on."""
-        nodes = {node.name for node in self.scenario.topology.nodes}
-        active = [job for job in active if job.state != "evicted"]
-        placed = [job for job in active if job.node in nodes]
-        for job in placed:
-            if job.state == "suspended":
-                ledger.reserve(_kept(ledger, job))
-        for job in active:
-            if job not in placed:  # another scenario is up by now
-                self._evict(job, now_s)
-        for job in sorted(placed, key=lambda job: (job.state == "suspended", -job.wish.priority, job.id)):
-            if job.state == "suspended":
-                ledger.release(_owner(job))
-            room = ledger.fits(str(job.node), job.resources)
-            ledger.reserve(_reservation(job, str(job.node)) if room else _kept(ledger, job))
-            if not room:
-                self._evict(job, now_s)
-            elif job.state == "suspended" and job.run not in self._told_s:
-                self.processes.resume(job.run)
-                self.book.resume(job.id, now_s)
-
-    def _evict(self, job: Job, now_s: float) -> None:
-        """Inference needs the node: a job is suspended, or ended where it may still start anew."""
-        if job.run in self._told_s:
-            return
-        if job.state == "running" and job.wish.when_evicted == RESTART and not self._is_late(job, now_s):
-            self.book.evict(job.id, now_s)  # the next pass tells it to end
-            return
-        if job.state == "running":
-            self.book.suspend(job.id, now_s)
-        self.processes.suspend(job.run)  # again, should a controller have died before it
-
-    def _start(self, ledger: NodeLedger, slot_s: float, now_s: float) -> None:
-        """Start what is chosen and finds a node."""
-        self.starts.begin_slot(ledger)
-        for job, node in self.starts.choose(ledger, self.scenario.topology.nodes, self.book.open, slot_s):
-            if self.book.claim(job.id, node, max(slot_s, job.submitted_s)):
-                ledger.reserve(_reservation(job, node))
-                found = self.book.get(job.id)
-                assert found is not None
-                self._begin(found, now_s)
-                log.info("job started", extra={"job": job.id, "node": node})
-
-
-def _owner(job: Job) -> str:
-    return f"job {job.id}"
-
-
-def _reservation(job: Job, node: str) -> Reservation:
-    return Reservation(_owner(job), node, *job_holds(job.deferrable()))
-
-
-def _kept(ledger: NodeLedger, job: Job) -> Reservation:
-    """What a job still holds while it is suspended, as far as inference leaves it."""
-    hold = job_holds(job.deferrable(), suspended=True)
-    kept_bytes = min(hold.resources.memory_bytes, ledger.free(str(job.node)).memory_bytes)
-    return Reservation(
-        _owner(job), str(job.node), *hold._replace(resources=Resources(memory_bytes=kept_bytes))
-    )

@@ -22,7 +22,7 @@ from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime import private
-from edgewise.runtime.controller.job_starts import POLICY
+from edgewise.runtime.controller.jobs import POLICY
 from edgewise.runtime.controller.rolling import SCENARIO as SCENARIO
 from edgewise.runtime.controller.rolling import (
     begin_change,

@@ -46,7 +46,7 @@ LAST, UNDER_WAY = "last_operation", "operations"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
-SHADOWED = ("dispatch",)  # decisions that a second policy may watch
+SHADOWED = ("dispatch", "defer")  # decisions that a second policy may watch
 Answer = Callable[[Process, str, str, bytes], Awaitable[http.Response | None]]
 
 
@@ -138,7 +138,7 @@ class Switching:
             if here is not None:
                 await asyncio.to_thread(try_out, wanted, world, services)
         operation.enter(SWITCHING)
-        if here is not None:
+        if here is not None and what != SHADOWS:  # they ask the store who watches
             here(name)
         self.store.set_policy(decision, name, what)
         if here is not None:

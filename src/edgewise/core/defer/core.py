@@ -1,0 +1,338 @@
+"""`DeferCore`: what becomes of jobs and of other work goes in, what is to be done with jobs comes out.
+
+    waiting ─StartJob─▶ running ⇄ suspended            SuspendJob, ResumeJob
+       │                   └─EvictJob─▶ evicted ─▶ waiting       a job that starts anew, while it may
+       └─LoseJob                                                 its latest start passed
+
+Simulation and live system drive the same core: they tell it what happened and carry out its commands. At
+the beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; each
+goes to the node with the least cores left on which it fits. A suspended job keeps its node: where it would
+fit were no other jobs there, none that comes after it starts there before it goes on. A job that was ended
+to start anew has been chosen once, so it takes the first node with room. Order is by falling priority,
+then by age. Forbidden here: clocks, I/O, threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from edgewise.arrays import Floats
+from edgewise.core.defer import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
+from edgewise.core.defer.events import (
+    CapacityChanged,
+    DeferCommand,
+    DeferEvent,
+    EvictJob,
+    JobEnded,
+    JobPhase,
+    JobStands,
+    JobSubmitted,
+    LoseJob,
+    ResumeJob,
+    SlotBegan,
+    Standing,
+    StartJob,
+    SuspendJob,
+    owner,
+    reservation,
+)
+from edgewise.core.guard import Guard, begin
+from edgewise.core.keyed import Key
+from edgewise.core.ledger import TOLERANCE, NodeLedger, Reservation
+from edgewise.core.one_world import batched
+from edgewise.errors import PolicyError
+from edgewise.model.catalog import Resources
+from edgewise.model.topology import Node
+from edgewise.model.work import INFERENCE, DeferrableJob, job_holds
+
+PAST_SLOTS = 96  # that a view goes back at most
+
+
+class DeferShadow:
+    """A policy in shadow: it is asked what the other one is asked, and what it chooses is counted only.
+
+    Args:
+        policy: has begun.
+        guard: asks it.
+    """
+
+    def __init__(self, policy: DeferralPolicy, guard: Guard) -> None:
+        self.policy, self.guard = policy, guard
+        self.slots, self.alike, self.only_shadow, self.only_policy = 0, 0, 0, 0
+
+    def watch(self, view: CapacityView, chosen: set[int]) -> None:
+        """Count what it would start of what is in a view, beside what was chosen."""
+        mine = self.guard.ask(lambda: starts_of(self.policy, view), set[int])
+        self.slots += 1
+        self.alike += len(mine & chosen)
+        self.only_shadow += len(mine - chosen)
+        self.only_policy += len(chosen - mine)
+
+    def report(self) -> dict[str, object]:
+        """Jobs that both, or only one of them would start, and why the shadow did not answer."""
+        counts = {name: getattr(self, name) for name in ("slots", "alike", "only_shadow", "only_policy")}
+        return {"policy": self.policy.name, **counts, "faults": dict(self.guard.faults)}
+
+
+class DeferCore:
+    """Decides when and where jobs start, by a policy, and which of them give way to other work.
+
+    Args:
+        world: how long slots are, and how many kinds of resources the policy sees.
+        policy: begins anew.
+        fallback: chooses where the policy does not answer, or starts what may not start.
+        key: of the policies' own draws.
+        guard: asks the policy; without one, or without a fallback, what is wrong with it is raised.
+    Raises:
+        PolicyError: the policy cannot begin.
+    Attributes:
+        jobs: that wait or hold something, by id.
+        ledger: what other work and jobs hold.
+        shadow: a second policy that only watches.
+    """
+
+    def __init__(
+        self,
+        world: Slots,
+        policy: DeferralPolicy,
+        fallback: DeferralPolicy | None = None,
+        key: Key = Key(0),  # noqa: B008
+        guard: Guard | None = None,
+    ) -> None:
+        self.world, self._key = world, key
+        self.shadow: DeferShadow | None = None
+        self.jobs: dict[int, Standing] = {}
+        self.ledger = NodeLedger(())
+        self._nodes: tuple[Node, ...] = ()
+        self._past: deque[Floats] = deque(maxlen=PAST_SLOTS)
+        self._unsure = set[int]()  # told to be suspended: whether they stand still, nobody knows
+        self._fallback = None if fallback is None else self._begun(fallback)
+        self.use(policy, guard)
+
+    def use(self, policy: DeferralPolicy, guard: Guard | None = None) -> None:
+        """Ask another policy from now on.
+
+        Raises:
+            PolicyError: it cannot begin; all is as before then.
+        """
+        self.policy, self.guard = self._begun(policy), guard
+
+    def watch_with(self, policy: DeferralPolicy | None, guard: Guard | None = None) -> None:
+        """Ask a second policy, too, and only count what it chooses; None ends that.
+
+        Raises:
+            PolicyError: it cannot begin.
+        """
+        self.shadow = None if policy is None else DeferShadow(self._begun(policy), guard or Guard())
+
+    def late(self, job: DeferrableJob, now_s: float) -> bool:
+        """Whether a job's latest start is over: it may start in the slot of that time, not in a later one."""
+        slot, latest = (math.floor(x / self.world.slot_s + 1e-9) for x in (now_s, job.latest_s))
+        return slot > latest
+
+    def view(self, now_s: float, among: Sequence[Standing] | None = None) -> CapacityView:
+        """What the policy sees of jobs, of all if not said; suspended ones hold no cores and are left out.
+
+        Args:
+            now_s: when this slot began.
+        """
+        out = (JobPhase.SUSPENDED, JobPhase.EVICTED)
+        shown = [s for s in (self.jobs.values() if among is None else among) if s.phase not in out]
+        since_s = {s.job.id: at for s in shown if (at := s.since_s) is not None}
+        kinds = self.world.resources
+        total = np.array([n.resources.as_tuple()[:kinds] for n in self._nodes]).reshape(-1, kinds).sum(axis=0)
+        past = np.array(self._past or [left_over_of(self.ledger, kinds, INFERENCE)])
+        return view_of([s.job for s in shown], since_s, past, total, now_s, self.world.slot_s)
+
+    def handle(self, event: DeferEvent) -> list[DeferCommand]:
+        """Take note of an event; commands follow changed capacity and the beginning of a slot.
+
+        Raises:
+            PolicyError: without a guard: the policy raises, or starts what may not start.
+        """
+        match event:
+            case JobSubmitted(job):
+                self.jobs[job.id] = Standing(job)
+            case JobStands(standing):
+                self.jobs[standing.job.id] = standing
+                if standing.phase is JobPhase.SUSPENDED:
+                    self._unsure.add(standing.job.id)
+                elif standing.phase is not JobPhase.RUNNING:
+                    self._release(standing.job.id)
+            case JobEnded(number):
+                self.jobs.pop(number, None)
+                self._release(number)
+            case CapacityChanged(now_s, nodes, held):
+                return list(self._make_room(now_s, nodes, held))
+            case SlotBegan(now_s):
+                self._past.append(left_over_of(self.ledger, self.world.resources, INFERENCE))
+                return [*self._lose(now_s), *self._start(now_s)]
+        return []
+
+    def validate(self) -> None:
+        """Check that the ledger holds for jobs what they hold, and for no others.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        self.ledger.validate()
+        holders = {owner(number): s for number, s in self.jobs.items()}
+        for held in self.ledger.reservations:
+            if held.priority < INFERENCE:
+                standing = holders.get(held.owner)
+                assert standing is not None and standing.node == held.node, f"{held} is of no job"
+                assert standing.phase in (JobPhase.RUNNING, JobPhase.SUSPENDED), f"{standing} holds {held}"
+        for standing in self.jobs.values():
+            waits = standing.phase is JobPhase.WAITING
+            assert waits == (standing.node is None) == (standing.started_s is None), standing
+            stopped = standing.phase in (JobPhase.SUSPENDED, JobPhase.EVICTED)
+            assert stopped == (standing.stopped_s is not None), standing
+
+    def _begun(self, policy: DeferralPolicy) -> DeferralPolicy:
+        found: DeferralPolicy = batched(policy)
+        begin(found, self.world, self._key)
+        return found
+
+    def _release(self, number: int) -> None:
+        with suppress(KeyError):
+            self.ledger.release(owner(number))
+
+    # room
+
+    def _make_room(
+        self, now_s: float, nodes: tuple[Node, ...], held: Sequence[Reservation]
+    ) -> Iterator[DeferCommand]:
+        """Evict jobs that find no room on their node, let others go on."""
+        self._nodes, self.ledger = nodes, NodeLedger(nodes)
+        for each in held:
+            self.ledger.reserve(each)
+        names = {node.name for node in nodes}
+        active = [s for s in self.jobs.values() if s.phase in (JobPhase.RUNNING, JobPhase.SUSPENDED)]
+        for standing in active:
+            if standing.node not in names:  # it is gone
+                yield from self._give_way(standing, now_s)
+            elif standing.phase is JobPhase.SUSPENDED:
+                self._keep(standing)
+        placed = [s for s in active if s.node in names]
+        for standing in sorted(placed, key=lambda s: (s.phase is JobPhase.SUSPENDED, s.rank)):
+            number = standing.job.id
+            self._release(number)
+            if not self.ledger.fits(str(standing.node), standing.job.resources):
+                self._keep(standing)
+                yield from self._give_way(standing, now_s)
+                continue
+            self.ledger.reserve(reservation(standing))
+            if standing.phase is JobPhase.SUSPENDED and standing.settled:
+                assert standing.stopped_s is not None
+                over_s = standing.suspended_s + now_s - standing.stopped_s
+                self._becomes(standing, phase=JobPhase.RUNNING, suspended_s=over_s, stopped_s=None)
+                yield ResumeJob(number)
+
+    def _keep(self, standing: Standing) -> None:
+        """Reserve what a job holds while it is suspended, as far as other work leaves it."""
+        hold, node = job_holds(standing.job, suspended=True), str(standing.node)
+        kept_bytes = min(hold.resources.memory_bytes, self.ledger.free(node).memory_bytes)
+        kept = hold._replace(resources=Resources(memory_bytes=kept_bytes))
+        self.ledger.reserve(Reservation(owner(standing.job.id), node, *kept))
+
+    def _give_way(self, standing: Standing, now_s: float) -> Iterator[DeferCommand]:
+        """A job is suspended, or ended where it may still start anew."""
+        number, job = standing.job.id, standing.job
+        if not standing.settled:
+            return  # soon it has begun, or ended
+        if standing.phase is JobPhase.SUSPENDED:
+            if number in self._unsure:
+                yield SuspendJob(number)
+        elif job.when_evicted == "restart" and not self.late(job, now_s):
+            self._release(number)
+            self._becomes(standing, phase=JobPhase.EVICTED, stopped_s=now_s)
+            yield EvictJob(number)
+        else:
+            self._becomes(standing, phase=JobPhase.SUSPENDED, stopped_s=now_s)
+            yield SuspendJob(number)
+
+    def _becomes(self, standing: Standing, **changes: object) -> None:
+        self.jobs[standing.job.id] = standing._replace(**changes)  # type: ignore[arg-type]
+        self._unsure.discard(standing.job.id)
+
+    # starts
+
+    def _lose(self, now_s: float) -> Iterator[DeferCommand]:
+        for standing in [s for s in self.jobs.values() if s.phase is JobPhase.WAITING]:
+            if self.late(standing.job, now_s):
+                del self.jobs[standing.job.id]
+                yield LoseJob(standing.job.id)
+
+    def _start(self, now_s: float) -> Iterator[DeferCommand]:
+        """Start what is chosen and finds a node."""
+        awaited = self._awaited()
+        waiting = sorted((s for s in self.jobs.values() if s.phase is JobPhase.WAITING), key=lambda s: s.rank)
+        for priority in sorted({s.job.priority for s in waiting}, reverse=True):
+            among = [s for s in waiting if s.job.priority == priority]
+            yield from self._start_on_nodes([s for s in among if s.attempt], awaited, now_s)
+            others = [s for s in among if not s.attempt]
+            holding = [s for s in self.jobs.values() if s.phase is not JobPhase.WAITING]
+            chosen = self._ask(self.view(now_s, holding + others))
+            yield from self._start_on_nodes([s for s in others if s.job.id in chosen], awaited, now_s)
+
+    def _start_on_nodes(
+        self, chosen: Sequence[Standing], awaited: Mapping[str, Sequence[Standing]], now_s: float
+    ) -> Iterator[DeferCommand]:
+        for standing in chosen:
+            if (node := self._node(standing, awaited)) is not None:
+                began_s = max(now_s, standing.job.submitted_s)
+                started = standing._replace(
+                    phase=JobPhase.RUNNING, node=node, started_s=began_s, settled=False
+                )
+                self.jobs[standing.job.id] = started
+                self.ledger.reserve(reservation(started))
+                yield StartJob(standing.job.id, node, began_s)
+
+    def _ask(self, view: CapacityView) -> set[int]:
+        """What the policy chooses, or its fallback."""
+        policy, fallback = self.policy, self._fallback
+        if self.guard is None or fallback is None:
+            chosen = starts_of(policy, view)
+        else:
+            chosen = self.guard.ask(lambda: starts_of(policy, view), lambda: starts_of(fallback, view))
+        if self.shadow is not None:
+            self.shadow.watch(view, chosen)
+        return chosen
+
+    def _awaited(self) -> Mapping[str, Sequence[Standing]]:
+        """Suspended jobs of each node that would fit there if no other jobs were."""
+        left = {n.name: row for n, row in zip(self._nodes, self.ledger.left_over(INFERENCE), strict=True)}
+        found: dict[str, list[Standing]] = {}
+        for standing in self.jobs.values():
+            needs = np.array(standing.job.resources.as_tuple()) * (1 - TOLERANCE) - TOLERANCE
+            node = standing.node
+            if standing.phase is JobPhase.SUSPENDED and node in left and (left[node] >= needs).all():
+                found.setdefault(node, []).append(standing)
+        return found
+
+    def _node(self, standing: Standing, awaited: Mapping[str, Sequence[Standing]]) -> str | None:
+        """The node with the least cores left on which a job fits and nothing waits that goes before it."""
+        fitting = [
+            (self.ledger.free(node.name).cpu_cores, node.name)
+            for node in self._nodes
+            if self.ledger.fits(node.name, standing.job.resources)
+            and all(standing.rank < other.rank for other in awaited.get(node.name, ()))
+        ]
+        return min(fitting)[1] if fitting else None
+
+
+def starts_of(policy: DeferralPolicy, view: CapacityView) -> set[int]:
+    """Numbers of the jobs that a policy starts in the one world of a view.
+
+    Raises:
+        PolicyError: it starts what may not start now.
+    """
+    starts = policy.decide(view)
+    if starts.shape != view.state.shape or (starts & ~view.startable).any():
+        raise PolicyError(f"job policy {policy.name!r} starts what may not start now")
+    return set(view.job[starts].tolist())
