@@ -159,11 +159,9 @@ def validate(network: Network, placements: Sequence[Placement]) -> None:
         ValueError: a node is none of the network, a path does not join the nodes of its tasks, or a bandwidth
             is negative.
     """
-    for p in placements:
-        if not ((p.node >= 0) & (p.node < len(network.names))).all():
-            raise ValueError(
-                f"pipeline {p.pipeline.id}: a task is on no node; there are {len(network.names)}"
-            )
+    node = np.concatenate([np.zeros(0, dtype=np.int64), *(p.node for p in placements)])
+    if node.size and not 0 <= node.min() <= node.max() < len(network.names):
+        raise ValueError(f"a task is on a node that is none of 0 to {len(network.names) - 1}")
     memory, link = free_of(network, placements)
     if (memory < 0).any():
         j = int(memory.argmin())
