@@ -12,8 +12,7 @@ from edgewise.policies.place.flows import (
     FlowProgram,
     flows_of,
     jrba_paths,
-    shared_by_volume,
-    shared_equally,
+    shared,
     shortest,
 )
 from edgewise.policies.place.joint import Joint
@@ -51,14 +50,14 @@ def test_policies_find_the_sharing_of_the_paper():
     node = np.array([3, 0, 0])
     one_way = PathTable(network, 1)  # over e2 only: ties keep the first neighbour
     flows = flows_of([(job, node)], one_way)
-    equal = shared_equally(flows, one_way, shortest(flows), network.bandwidth_bps)
+    equal = shared(flows, one_way, shortest(flows), np.ones_like(flows.volume), network.bandwidth_bps)
     assert throughput(network, equal) == pytest.approx([2.5])
-    by_volume = shared_by_volume(flows, one_way, shortest(flows), network.bandwidth_bps)
+    by_volume = shared(flows, one_way, shortest(flows), flows.volume, network.bandwidth_bps)
     assert throughput(network, by_volume) == pytest.approx([10 / 3])
     table = PathTable(network, 4)
     flows = flows_of([(job, node)], table)
     chosen = jrba_paths(flows, FlowProgram(table), network.bandwidth_bps)
-    routed = shared_by_volume(flows, table, chosen, network.bandwidth_bps)
+    routed = shared(flows, table, chosen, flows.volume, network.bandwidth_bps)
     assert throughput(network, routed) == pytest.approx([4.0])
     assert routed[0].bandwidth_bps[np.isfinite(routed[0].bandwidth_bps)].tolist() == pytest.approx(
         [6.0, 10.0]

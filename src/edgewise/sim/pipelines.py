@@ -188,7 +188,18 @@ class PipelineWorld:
 
     def outcome(self) -> PipelineRun:
         """What became of the pipelines."""
-        return PipelineRun(self.core.policy.name, self._records(), self.now_s, tuple(self.decision_s))
+        records = [
+            PipelineRecord(
+                pipeline.name,
+                pipeline.arrival_s,
+                None if np.isnan(self.start_s[i]) else float(self.start_s[i]),
+                None if np.isnan(self.finish_s[i]) else float(self.finish_s[i]),
+                float(self.frames[i]),
+                int(self.migrations[i]),
+            )
+            for i, pipeline in enumerate(self.pipelines)
+        ]
+        return PipelineRun(self.core.policy.name, tuple(records), self.now_s, tuple(self.decision_s))
 
     def _active(self) -> Ints:
         return np.fromiter(self.core.running, dtype=np.int64, count=len(self.core.running))
@@ -227,17 +238,4 @@ class PipelineWorld:
                     self.resume_s[placed.pipeline.id] = self.now_s + self.migration_s
         self.rate[self._active()] = throughput(
             self.core.network, list(self.core.running.values()), self.share_cpu
-        )
-
-    def _records(self) -> tuple[PipelineRecord, ...]:
-        return tuple(
-            PipelineRecord(
-                pipeline.name,
-                pipeline.arrival_s,
-                None if np.isnan(self.start_s[i]) else float(self.start_s[i]),
-                None if np.isnan(self.finish_s[i]) else float(self.finish_s[i]),
-                float(self.frames[i]),
-                int(self.migrations[i]),
-            )
-            for i, pipeline in enumerate(self.pipelines)
         )

@@ -14,7 +14,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
-from edgewise.policies.place.flows import Assigned, flows_of, shared_equally, shortest
+from edgewise.policies.place.flows import Assigned, flows_of, shared, shortest
 from edgewise.policies.place.paths import PathRows, PathTable
 from edgewise.policies.registry import policy
 
@@ -103,36 +103,6 @@ def _greedy(
     return node, -1
 
 
-def whole_pipeline(
-    pipeline: PipelineArrays,
-    speed_ops: Floats,
-    memory_bytes: Floats,
-    free_memory_bytes: Floats,
-    load_ops: Floats,
-    balanced: bool,
-) -> int | None:
-    """The node for a whole pipeline; None when it fits on none.
-
-    Use of a node is measured after placement, as the Kubernetes scheduler does. A task asks for the processor
-    time of one frame per second, so CPU use is Σ C / PS.
-
-    Args:
-        pipeline: the pipeline.
-        speed_ops, memory_bytes: (N,) of the nodes.
-        free_memory_bytes: (N,) now.
-        load_ops: (N,) Σ C of the tasks placed on each node.
-        balanced: least |CPU use - memory use| (BR); otherwise least mean of the two (LR).
-    """
-    need = float(pipeline.memory_bytes.sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        memory = (memory_bytes - free_memory_bytes + need) / memory_bytes
-    cpu = (load_ops + pipeline.work_ops.sum()) / speed_ops
-    score = np.abs(np.minimum(cpu, 1.0) - memory) if balanced else (cpu + memory) / 2
-    score = np.where(free_memory_bytes > need, score, np.inf)
-    best = int(score.argmin())
-    return best if np.isfinite(score[best]) else None
-
-
 class EqualShares:
     """Waiting pipelines start wherever their memory fits; every flow takes the shortest path."""
 
@@ -158,7 +128,8 @@ class EqualShares:
         if not pipelines:
             return []
         flows = flows_of(pipelines, self.table)
-        return shared_equally(flows, self.table, shortest(flows), view.network.bandwidth_bps)
+        equal = np.ones_like(flows.volume)
+        return shared(flows, self.table, shortest(flows), equal, view.network.bandwidth_bps)
 
     def nodes(
         self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
@@ -180,24 +151,36 @@ class TaskPartition(EqualShares):
 
 @policy("lr")
 class LeastRequested(EqualShares):
-    """LR: the whole pipeline to the node with the least use of processor and memory."""
+    """LR: the whole pipeline to the node with the least mean use of processor and memory.
 
-    balanced = False
+    Use of a node is measured after placement, as the Kubernetes scheduler does. A task asks for the processor
+    time of one frame per second, so use of the processor is Σ C / PS.
+    """
 
     def nodes(
         self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
     ) -> Ints | None:
-        """The one that is left with the best use; see `whole_pipeline`."""
+        """The one that is left with the best use; none when the pipeline fits on none."""
+        total, need = view.network.memory_bytes, float(pipeline.memory_bytes.sum())
         load = np.zeros(len(free))
         for other, node in pipelines:
             np.add.at(load, node, other.work_ops)
-        net = view.network
-        chosen = whole_pipeline(pipeline, net.speed_ops, net.memory_bytes, free, load, self.balanced)
-        return None if chosen is None else np.full(len(pipeline.work_ops), chosen)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cpu = (load + pipeline.work_ops.sum()) / view.network.speed_ops
+            score = self.score(cpu, (total - free + need) / total)
+        score = np.where(free > need, score, np.inf)
+        best = int(score.argmin())
+        return np.full(len(pipeline.work_ops), best) if np.isfinite(score[best]) else None
+
+    def score(self, cpu: Floats, memory: Floats) -> Floats:
+        """(N,) the least is best, of the use of each node's processor and memory."""
+        return (cpu + memory) / 2
 
 
 @policy("br")
 class Balanced(LeastRequested):
     """BR: the whole pipeline to the node whose use of processor and of memory are most alike."""
 
-    balanced = True
+    def score(self, cpu: Floats, memory: Floats) -> Floats:
+        """(N,) how far apart they are."""
+        return np.abs(np.minimum(cpu, 1.0) - memory)

@@ -16,8 +16,8 @@ With shared processors also Σ_i z_iu <= PS_u, where z_iu >= C_i x_J - C_i most 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
@@ -28,7 +28,6 @@ from edgewise.errors import PolicyError
 from edgewise.model.network import Network
 from edgewise.policies.place.paths import PathTable
 
-MBIT = 1e6  # keeps coefficients near one
 LEAST_SHARE = 0.5  # a binary above this is one
 
 
@@ -46,13 +45,6 @@ class Optimum(NamedTuple):
     bound_fps: float
     throughput_fps: Floats
     placements: tuple[Placement, ...]
-
-
-class _Route(NamedTuple):
-    source: int
-    target: int
-    links: Ints
-    most: float  # Mbit/s
 
 
 def optimum(
@@ -75,144 +67,123 @@ def optimum(
     Raises:
         PolicyError: nothing was found within `most_nodes`.
     """
-    return _ExactModel(network, pipelines, PathTable(network, candidates), share_cpu).solve(most_nodes, gap)
+    model = _ExactModel(network, pipelines, PathTable(network, candidates), share_cpu)
+    highs = model.highs
+    highs.setOptionValue("mip_max_nodes", most_nodes)
+    highs.setOptionValue("mip_rel_gap", gap)
+    highs.maximize(highs.qsum(part.rate for part in model.parts))
+    info = highs.getInfo()
+    if info.primal_solution_status != 2:
+        raise PolicyError(f"no solution within {most_nodes} nodes; use a smaller network or raise most_nodes")
+    rates = np.array([highs.val(part.rate) for part in model.parts])
+    placed = [
+        model.placement(pipeline, part)
+        for pipeline, part in zip(pipelines, model.parts, strict=True)
+        if highs.val(part.runs) > LEAST_SHARE
+    ]
+    return Optimum(float(rates.sum()), float(info.mip_dual_bound), rates, tuple(placed))
+
+
+class _Route(NamedTuple):
+    source: int
+    target: int
+    links: Ints
+    most: float  # as a share of the widest link
+
+
+class _Part(NamedTuple):
+    """Variables of a pipeline: x, s, X (T, N), and y and b of each route of each edge."""
+
+    rate: Any
+    runs: Any
+    on: list[Any]
+    edges: list[tuple[Any, Any]]
 
 
 class _ExactModel:
+    """The program of the module's text."""
+
     def __init__(
         self, network: Network, pipelines: Sequence[PipelineArrays], table: PathTable, share_cpu: bool
     ) -> None:
-        self.network, self.pipelines = network, pipelines
-        self.solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        self.solver.setOptionValue("output_flag", False)
-        self.solver.setOptionValue("threads", 1)
-        self.columns = 0
-        self.routes = self._all_routes(table)
-        self.memory_rows: list[list[tuple[int, float]]] = [[] for _ in network.names]
-        self.link_rows: list[list[tuple[int, float]]] = [[] for _ in network.bandwidth_bps]
-        self.cpu_rows: list[list[tuple[int, float]]] = [[] for _ in network.names]
-        self.fastest = float(network.speed_ops.max())
+        self.network, self.highs = network, highspy.Highs()  # type: ignore[no-untyped-call]
+        self.highs.setOptionValue("output_flag", False)
+        self.highs.setOptionValue("threads", 1)
+        # Amounts are counted in those of the largest node and link, which keeps coefficients near one.
+        self.bytes, self.ops = float(network.memory_bytes.max()) or 1.0, float(network.speed_ops.max())
+        self.bps = float(network.bandwidth_bps.max(initial=1.0))
+        self.nodes = range(len(network.names))
+        self.routes = [_Route(u, u, np.zeros(0, dtype=np.int64), np.inf) for u in self.nodes]
+        self.routes += [
+            _Route(u, v, links.astype(np.int64), float(network.bandwidth_bps[links].min()) / self.bps)
+            for u in self.nodes
+            for v in self.nodes
+            for links in table.paths(u, v)
+        ]
+        self.memory: list[list[Any]] = [[] for _ in self.nodes]  # terms of each node's and link's row
+        self.cpu: list[list[Any]] = [[] for _ in self.nodes]
+        self.link: list[list[Any]] = [[] for _ in network.bandwidth_bps]
         self.parts = [self._pipeline(pipeline, share_cpu) for pipeline in pipelines]
         for rows, limits, unit in (
-            (self.memory_rows, network.memory_bytes, 1e9),
-            (self.link_rows, network.bandwidth_bps, MBIT),
-            (self.cpu_rows, network.speed_ops, 1e9),
+            (self.memory, network.memory_bytes, self.bytes),
+            (self.link, network.bandwidth_bps, self.bps),
+            (self.cpu, network.speed_ops, self.ops),
         ):
-            for row, limit in zip(rows, limits.tolist(), strict=True):
-                self._at_most(row, limit / unit)
+            for terms, limit in zip(rows, limits.tolist(), strict=True):
+                if terms:
+                    self._add(self._sum(terms) <= limit / unit)
 
-    def _all_routes(self, table: PathTable) -> list[_Route]:
-        count = len(self.network.names)
-        routes = [_Route(u, u, np.zeros(0, dtype=np.int64), np.inf) for u in range(count)]
-        for u in range(count):
-            for v in range(count):
-                for links in table.paths(u, v):
-                    most = float(self.network.bandwidth_bps[links].min()) / MBIT
-                    routes.append(_Route(u, v, links.astype(np.int64), most))
-        return routes
+    def _add(self, constraint: Any) -> None:
+        self.highs.addConstr(constraint)
 
-    def _column(self, cost: float, upper: float, whole: bool = False) -> int:
-        self.solver.addCol(cost, 0.0, upper, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
-        if whole:
-            self.solver.changeColIntegrality(self.columns, highspy.HighsVarType.kInteger)
-        self.columns += 1
-        return self.columns - 1
+    def _sum(self, terms: Iterable[Any]) -> Any:
+        return self.highs.qsum(terms)
 
-    def _row(self, terms: Sequence[tuple[int, float]], lower: float, upper: float) -> None:
-        index = np.array([term[0] for term in terms], dtype=np.int32)
-        self.solver.addRow(lower, upper, len(terms), index, np.array([term[1] for term in terms]))
-
-    def _at_most(self, terms: Sequence[tuple[int, float]], upper: float) -> None:
-        if terms:
-            self._row(terms, -highspy.kHighsInf, upper)
-
-    def _pipeline(
-        self, pipeline: PipelineArrays, share_cpu: bool
-    ) -> tuple[int, Ints, list[list[tuple[int, int]]]]:
-        """Columns of a pipeline: x, X (T, N), and (y, b) of each route of each edge."""
-        nodes = range(len(self.network.names))
-        hardest = float(pipeline.work_ops.max())
-        most = self.fastest / hardest if hardest > 0 else 1e3
-        rate, runs = self._column(-1.0, most), self._column(0.0, 1.0, whole=True)
-        self._at_most([(rate, 1.0), (runs, -most)], 0.0)
-        on = np.array([[self._column(0.0, 1.0, whole=True) for _ in nodes] for _ in pipeline.work_ops])
-        for i, (work, memory) in enumerate(
-            zip(pipeline.work_ops.tolist(), pipeline.memory_bytes.tolist(), strict=True)
-        ):
-            self._row([*((int(c), 1.0) for c in on[i]), (runs, -1.0)], 0.0, 0.0)
-            for u in nodes:
-                self.memory_rows[u].append((int(on[i, u]), memory / 1e9))
+    def _pipeline(self, pipeline: PipelineArrays, share_cpu: bool) -> _Part:
+        hardest, speed = float(pipeline.work_ops.max()), self.network.speed_ops
+        most = self.ops / hardest if hardest > 0 else 1e3
+        rate, runs = self.highs.addVariable(ub=most), self.highs.addBinary()
+        self._add(rate <= most * runs)
+        on = [self.highs.addBinaries(len(self.nodes)) for _ in pipeline.work_ops]
+        for here, work, memory in zip(on, pipeline.work_ops, pipeline.memory_bytes, strict=True):
+            self._add(self._sum(here) == runs)
+            for u in self.nodes:
+                self.memory[u].append(here[u] * (memory / self.bytes))
             if work > 0:
-                speeds = np.minimum(self.network.speed_ops / work, most)
-                self._at_most([(rate, 1.0), *((int(on[i, u]), -speeds[u]) for u in nodes)], 0.0)
-            if share_cpu and work > 0:
-                self._shared(rate, on[i], work / 1e9, most)
-        return rate, on, [self._edge(pipeline, e, rate, runs, on, most) for e in range(len(pipeline.head))]
-
-    def _shared(self, rate: int, on: Ints, work: float, most: float) -> None:
-        for u, here in enumerate(on.tolist()):
-            used = self._column(0.0, highspy.kHighsInf)
-            self._at_most([(rate, work), (here, work * most), (used, -1.0)], work * most)
-            self.cpu_rows[u].append((used, 1.0))
+                self._add(rate <= self._sum(here[u] * min(speed[u] / work, most) for u in self.nodes))
+            for u in self.nodes if share_cpu and work > 0 else ():
+                used = self.highs.addVariable()
+                self._add(used >= work / self.ops * (rate - most * (1 - here[u])))
+                self.cpu[u].append(used)
+        edges = [self._edge(pipeline, e, rate, runs, on, most) for e in range(len(pipeline.head))]
+        return _Part(rate, runs, on, edges)
 
     def _edge(
-        self, pipeline: PipelineArrays, e: int, rate: int, runs: int, on: Ints, most: float
-    ) -> list[tuple[int, int]]:
-        volume, tail, head = (
-            float(pipeline.volume_bits[e]) / MBIT,
-            int(pipeline.tail[e]),
-            int(pipeline.head[e]),
-        )
-        made = []
-        for route in self.routes:
-            limit = min(route.most, volume * most)
-            chosen, width = self._column(0.0, 1.0, whole=True), self._column(0.0, limit)
-            self._at_most([(width, 1.0), (chosen, -limit)], 0.0)
+        self, pipeline: PipelineArrays, e: int, rate: Any, runs: Any, on: list[Any], most: float
+    ) -> tuple[Any, Any]:
+        volume, tail, head = float(pipeline.volume_bits[e]) / self.bps, pipeline.tail[e], pipeline.head[e]
+        chosen = self.highs.addBinaries(len(self.routes))
+        width = [self.highs.addVariable(ub=min(route.most, volume * most)) for route in self.routes]
+        for route, taken, bandwidth in zip(self.routes, chosen, width, strict=True):
+            self._add(bandwidth <= min(route.most, volume * most) * taken)
             for link in route.links.tolist():
-                self.link_rows[link].append((width, 1.0))
-            made.append((chosen, width))
-        for u in range(len(self.network.names)):
-            out = [(c, 1.0) for r, (c, _) in zip(self.routes, made, strict=True) if r.source == u]
-            into = [(c, 1.0) for r, (c, _) in zip(self.routes, made, strict=True) if r.target == u]
-            if tail >= 0:
-                self._row([*out, (int(on[tail, u]), -1.0)], 0.0, 0.0)
-            else:  # from the source, when the pipeline runs
-                self._row([*out, (runs, -1.0)] if u == pipeline.source else out, 0.0, 0.0)
-            self._row([*into, (int(on[head, u]), -1.0)], 0.0, 0.0)
-        self._at_most([(rate, volume), *((b, -1.0) for _, b in made)], 0.0)
-        return made
+                self.link[link].append(bandwidth)
+        for u in self.nodes:
+            out = self._sum(y for route, y in zip(self.routes, chosen, strict=True) if route.source == u)
+            into = self._sum(y for route, y in zip(self.routes, chosen, strict=True) if route.target == u)
+            begins = on[tail][u] if tail >= 0 else runs if u == pipeline.source else 0
+            self._add(out == begins)
+            self._add(into == on[head][u])
+        self._add(volume * rate <= self._sum(width))
+        return chosen, width
 
-    def solve(self, most_nodes: int, gap: float) -> Optimum:
-        self.solver.setOptionValue("mip_max_nodes", most_nodes)
-        self.solver.setOptionValue("mip_rel_gap", gap)
-        self.solver.run()
-        info = self.solver.getInfo()
-        if info.primal_solution_status != 2:
-            raise PolicyError(
-                f"no solution within {most_nodes} nodes; use a smaller network or raise most_nodes"
-            )
-        value = np.asarray(self.solver.getSolution().col_value)
-        rates = np.array([value[rate] for rate, _, _ in self.parts])
-        made = [
-            self._placement(pipeline, value, on, edges)
-            for pipeline, (_, on, edges) in zip(self.pipelines, self.parts, strict=True)
-            if value[on[0]].max() > LEAST_SHARE
-        ]
-        return Optimum(float(rates.sum()), -float(info.mip_dual_bound), rates, tuple(made))
-
-    def _placement(
-        self,
-        pipeline: PipelineArrays,
-        value: Floats,
-        on: Ints,
-        edges: list[list[tuple[int, int]]],
-    ) -> Placement:
+    def placement(self, pipeline: PipelineArrays, part: _Part) -> Placement:
+        """What the solution says of a pipeline that runs."""
         start, links, width = [0], [], []
-        for made in edges:
-            chosen = int(np.argmax([value[c] for c, _ in made]))
-            route = self.routes[chosen]
-            links.append(route.links)
-            start.append(start[-1] + len(route.links))
-            width.append(value[made[chosen][1]] * MBIT if len(route.links) else np.inf)
-        node = value[on].argmax(axis=1)
+        for chosen, bandwidth in part.edges:
+            best = int(np.argmax(self.highs.vals(chosen)))
+            links.append(self.routes[best].links)
+            start.append(start[-1] + len(links[-1]))
+            width.append(self.highs.val(bandwidth[best]) * self.bps if len(links[-1]) else np.inf)
+        node = np.array([int(np.argmax(self.highs.vals(here))) for here in part.on])
         return Placement(pipeline, node, np.array(start), np.concatenate(links), np.array(width))

@@ -136,31 +136,26 @@ def placements_of(flows: Flows, start: Ints, links: Ints, bandwidth_bps: Floats)
     return made
 
 
-def shared_by_volume(flows: Flows, table: PathTable, chosen: Ints, bandwidth_bps: Floats) -> list[Placement]:
-    """Placements with the bandwidth of eq. 15 on the chosen paths."""
+def shared(
+    flows: Flows, table: PathTable, chosen: Ints, weight: Floats, bandwidth_bps: Floats
+) -> list[Placement]:
+    """Placements where the flows on a link have parts of it by weight.
+
+    Args:
+        chosen: (E,) path of each edge.
+        weight: (E,) their volume for eq. 15; all equal for the default of TP, LR and BR.
+        bandwidth_bps: (L,) of each link.
+    """
     start, links = paths_of(flows, table, chosen)
-    rate = proportional(start, links, flows.volume, bandwidth_bps)
-    return placements_of(flows, start, links, rate)
-
-
-def shared_equally(flows: Flows, table: PathTable, chosen: Ints, bandwidth_bps: Floats) -> list[Placement]:
-    """Placements where the flows on a link have equal parts of it (the default of TP, LR and BR)."""
-    start, links = paths_of(flows, table, chosen)
-    rate = proportional(start, links, np.ones_like(flows.volume), bandwidth_bps)
-    return placements_of(flows, start, links, rate)
-
-
-def compute_cap(pipeline: PipelineArrays, node: Ints, speed_ops: Floats) -> float:
-    """Frames per second that the nodes of the tasks allow, each task having its whole node."""
-    slowest_s = float((pipeline.work_ops / speed_ops[node]).max())
-    return 1.0 / slowest_s if slowest_s > 0 else np.inf
+    return placements_of(flows, start, links, proportional(start, links, weight, bandwidth_bps))
 
 
 def capped(placements: Sequence[Placement], speed_ops: Floats) -> list[Placement]:
     """The placements with every flow limited to what the compute rate of its pipeline can use."""
     made = []
     for p in placements:
-        most = compute_cap(p.pipeline, p.node, speed_ops) * p.pipeline.volume_bits
+        slowest_s = float((p.pipeline.work_ops / speed_ops[p.node]).max())
+        most = 1.0 / slowest_s * p.pipeline.volume_bits if slowest_s > 0 else np.inf
         rate = np.where(np.isfinite(p.bandwidth_bps), np.minimum(p.bandwidth_bps, most), np.inf)
         made.append(Placement(p.pipeline, p.node, p.start, p.links, rate))
     return made

@@ -19,7 +19,7 @@ from edgewise.policies.place.flows import (
     capped,
     flows_of,
     jrba_paths,
-    shared_by_volume,
+    shared,
     shortest,
 )
 from edgewise.policies.place.paths import PathTable
@@ -91,7 +91,7 @@ class Otfs(_Reserving):
             chosen = shortest(flows)
         if chosen is None:
             return None
-        made = shared_by_volume(flows, self.table, chosen, link)
+        made = shared(flows, self.table, chosen, flows.volume, link)
         return capped(made, view.network.speed_ops)[0] if self.cap else made[0]
 
 
@@ -118,7 +118,7 @@ class Otfa(_Reserving):
         flows, bandwidth_bps = flows_of(pipelines, self.table), view.network.bandwidth_bps
         chosen = jrba_paths(flows, self.program, bandwidth_bps)
         if chosen is not None:
-            made = shared_by_volume(flows, self.table, chosen, bandwidth_bps)
+            made = shared(flows, self.table, chosen, flows.volume, bandwidth_bps)
             return capped(made, view.network.speed_ops) if self.cap else made
         # A link failed under a running pipeline: it stands still, the others share.
         whole = [pair for pair in pipelines if self._joined_up(*pair, view)]

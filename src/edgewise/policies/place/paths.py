@@ -211,24 +211,15 @@ def _pair(
                 pool_size[waiting] = length
                 pool_deviates[waiting] = i
                 waiting += 1
-        best = _first_shortest(pool_size[:waiting])
-        if best < 0:
+        some = pool_size[: waiting + 1]
+        best = np.argmin(np.where(some > 0, some, FAR))  # the first of the shortest
+        if some[best] == 0:
             return last + 1
         found[last + 1] = pool[best]
         size[last + 1] = pool_size[best]
         deviates[last + 1] = pool_deviates[best]
         pool_size[best] = 0
     return size.size
-
-
-@kernel
-def _first_shortest(size: Ints) -> int:
-    """The first of the smallest positive sizes; -1 when there is none."""
-    best = -1
-    for c in range(size.size):
-        if size[c] > 0 and (best < 0 or size[c] < size[best]):
-            best = c
-    return best
 
 
 @kernel

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -126,22 +127,17 @@ def world(point: FigurePoint, seed: int, kind: str = "recognition") -> tuple[Net
     return network_of(scenario), pipelines_of(scenario, seed)
 
 
-def one(point: FigurePoint, policy: str, seed: int) -> PlacementResult:
-    """Simulate a policy at a point."""
-    return _outcome(*world(point, seed), policy, seed)
-
-
-def _outcome(network: Network, pipelines: Sequence[Pipeline], policy: str, seed: int) -> PlacementResult:
-    run = simulate_streaming(network, pipelines, make(policy), seed)
-    return PlacementResult(
-        run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, run.unserved / len(pipelines)
-    )
-
-
-def _row(task: tuple[FigurePoint, int, Sequence[str]]) -> dict[str, PlacementResult]:
-    point, seed, policies = task
+def outcomes_of(point: FigurePoint, seed: int, policies: Sequence[str]) -> dict[str, PlacementResult]:
+    """Simulate each of some policies at a point."""
     network, pipelines = world(point, seed)
-    return {policy: _outcome(network, pipelines, policy, seed) for policy in policies}
+    found = {}
+    for policy in policies:
+        run = simulate_streaming(network, pipelines, make(policy), seed)
+        unserved = run.unserved / len(pipelines)
+        found[policy] = PlacementResult(
+            run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, unserved
+        )
+    return found
 
 
 def at_points(
@@ -152,7 +148,7 @@ def at_points(
     with ProcessPoolExecutor(PROCESSES) as pool:
         for point in points:
             run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
-            rows = list(pool.map(_row, [(point, seed, POLICIES) for seed in seeds]))
+            rows = list(pool.map(outcomes_of, repeat(point), seeds, repeat(POLICIES)))
             found[point] = {policy: [row[policy] for row in rows] for policy in POLICIES}
     return found
 
@@ -299,8 +295,7 @@ def rival_of(run: Run) -> str:
     """The best of the paper's three baselines at 1 Mbit/s and 30 nodes, on validation seeds."""
     run.step("validation: LR, BR and TP")
     with ProcessPoolExecutor(PROCESSES) as pool:
-        tasks = [(BASE, seed, BASELINES) for seed in VALIDATED]
-        rows = list(pool.map(_row, tasks))
+        rows = list(pool.map(outcomes_of, repeat(BASE), VALIDATED, repeat(BASELINES)))
     return run.rival({name: [row[name].fps for row in rows] for name in BASELINES}, VALIDATED)
 
 

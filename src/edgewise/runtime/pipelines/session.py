@@ -78,8 +78,6 @@ class PipelineSession:
         policy: begins anew for the backend's network. When it raises, answers too late, or what cannot be
             carried out, what runs goes on as it is, and `guard.fault` says why.
         seed: of the policy's own draws.
-        emulate: a task takes at least work / speed of its node, so that this machine acts as the slow nodes
-            of the plan.
         meta: keeps what is decided and seen; None keeps nothing.
         patience_s: with the policy, and with the shadow.
         shadow: a second policy that only watches, see `core.shadow`.
@@ -93,12 +91,11 @@ class PipelineSession:
         backend: Testbed,
         policy: PlacementPolicy,
         seed: int = 0,
-        emulate: bool = True,
         meta: MetaStore | None = None,
         patience_s: float = PATIENCE_S,
         shadow: PlacementPolicy | None = None,
     ) -> None:
-        self.backend, self.emulate, self.meta = backend, emulate, meta
+        self.backend, self.meta = backend, meta
         self.guard = Guard(Limited(patience_s))
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
         if shadow is not None:
@@ -294,10 +291,13 @@ class PipelineSession:
                 process.tell(json.dumps(rates))
 
     def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
-        """The processes of a pipeline and of its source, which is task -1."""
+        """The processes of a pipeline and of its source, which is task -1.
+
+        A task takes at least work / speed of its node, as profiled: so this machine acts as slow nodes do.
+        """
         profiled = arrays_of(live.pipeline, placed.pipeline.id, self.backend.network)
         running = RunningPipeline(live, placed, [self.backend.port() for _ in profiled.head], {})
-        order = live.pipeline.graph.order()
+        order, speed_ops = live.pipeline.graph.order(), self.backend.network.speed_ops
         for task in range(-1, len(order)):
             node = int(placed.node[task]) if task >= 0 else profiled.source
             setting = TaskSetting(
@@ -307,11 +307,9 @@ class PipelineSession:
                 address=self.backend.address(node),
                 inputs=[running.ports[e] for e in np.flatnonzero(profiled.head == task)],
                 outputs=[self._output(running, e) for e in np.flatnonzero(profiled.tail == task).tolist()],
-                least_s=0.0,
+                least_s=float(profiled.work_ops[task] / speed_ops[node]) if task >= 0 else 0.0,
                 secret=self._secret,
             )
-            if task >= 0 and self.emulate:  # a slow node is as slow as the profile says
-                setting["least_s"] = float(profiled.work_ops[task] / self.backend.network.speed_ops[node])
             what = f"task {order[task]!r}" if task >= 0 else "its source"
             label = f"pipeline {live.pipeline.name!r}, {what}"
             running.processes[process_key(task, order)] = StartedTask(self.backend, node, label, setting)

@@ -223,7 +223,7 @@ class TaskProcess:
         listeners = [listen(self.setting["address"], port) for port in self.setting["inputs"]]
         code, name = self.setting["code"], self.setting["function"]
         function = None if code is None or name is None else getattr(load_code(code), name)
-        self._say({"ready": True})
+        _say({"ready": True})
         if sys.stdin.readline().strip() != "go":
             return
         for i, listener in enumerate(listeners):
@@ -284,7 +284,7 @@ class TaskProcess:
             time.sleep(PERIOD_S)
             ins = zip(self.setting["inputs"], self.received, strict=True)
             outs = zip(self.setting["outputs"], self.sent, strict=True)
-            self._say(
+            _say(
                 {
                     "at_s": time.monotonic(),
                     "frames": self.done,
@@ -293,11 +293,6 @@ class TaskProcess:
                     "held_s": {out["port"]: meter.held_s for out, meter in outs},
                 }
             )
-
-    @staticmethod
-    def _say(what: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(what) + "\n")
-        sys.stdout.flush()
 
 
 def _thread(run: Callable[..., None], *args: Any) -> None:
@@ -320,9 +315,12 @@ def _call(function: Callable[[Any], Any], inputs: Sequence[Any]) -> bytes:
 
 
 def _fail(text: str) -> None:
-    sys.stdout.write(json.dumps({"error": text}) + "\n")
-    sys.stdout.flush()
+    _say({"error": text})
     os._exit(1)
+
+
+def _say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
 
 
 def main() -> None:

@@ -54,20 +54,10 @@ def clean(everything: bool = False) -> list[str]:
     for line in run(["ip", "netns", "list"]).splitlines():
         name = line.split()[0]
         match = re.match(rf"{PREFIX}(\d+)-", name)
-        if match and (everything or not _alive(int(match[1]))):
+        if match and (everything or not os.path.exists(f"/proc/{match[1]}")):
             _remove(name)
             removed.append(name)
     return removed
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _remove(namespace: str) -> None:
@@ -170,13 +160,11 @@ class NetnsTestbed:
             commands = ["link set lo up", f"addr add {self.address(node)}/32 dev lo"]
             commands += [f"addr add {_link_address(i, end)}/31 dev l{i}" for i, end in devices]
             commands += [f"link set l{i} gso_max_segs 1 up" for i, _ in devices]  # shape packets, not bursts
-            shapes = [line for i, _ in devices for line in self._shape(i)]
+            bps = self.network.bandwidth_bps
+            shapes = [line for i, _ in devices for line in device_commands(f"l{i}", float(bps[i]))]
             Kernel(space).write(commands, shapes)
             run(["ip", "netns", "exec", space, "sh", "-c", FORWARD])
         self._default_routes()
-
-    def _shape(self, link: int) -> list[str]:
-        return device_commands(f"l{link}", float(self.network.bandwidth_bps[link]))
 
     def _links(self, node: int) -> list[int]:
         found: list[int] = np.flatnonzero((self.network.ends == node).any(axis=1)).tolist()
