@@ -112,12 +112,13 @@ def test_replicas_follow_the_load_and_go_when_it_falls(system):
         assert load.most_bytes > 1.5e9  # more than one replica on a node
         places = (await service(system))["nodes"]
         assert sum(states["ready"] > 0 for states in places.values()) >= 2
-        async with Load(system, 1):  # goes on while they go
+        async with Load(system, 1) as load:  # goes on while they go
 
             async def shrunk():
                 rows = system.store.processes("replica")
                 left = [r for r in rows if r.process.settings["service"] == "camera"]
-                return len(left) <= 4 and all(r.process.wanted and r.handle for r in left)
+                fewer = len(left) <= 4 and all(r.process.wanted and r.handle for r in left)
+                return fewer and len(load.statuses) > 20
 
             await until(shrunk)
 
