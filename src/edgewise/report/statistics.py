@@ -122,6 +122,12 @@ def _check_level(level: float) -> None:
         raise ValueError(f"level is {level}; it must lie strictly between 0 and 1, for example 0.95")
 
 
+def _start(x: ArrayLike, level: float) -> tuple[Floats, float]:
+    _check_level(level)
+    values = _values(x, "x")
+    return values, float(values.mean())
+
+
 def _spread(values: Floats, scale: float) -> float:
     """Standard error of the mean; 0 when the values differ by rounding only."""
     error = float(np.std(values, ddof=1)) / float(np.sqrt(values.size))
@@ -141,9 +147,7 @@ def mean_interval(x: ArrayLike, level: float = 0.95) -> Interval:
     Raises:
         ValueError: x is empty, not a vector or not finite, or level is out of range.
     """
-    _check_level(level)
-    values = _values(x, "x")
-    mean = float(values.mean())
+    values, mean = _start(x, level)
     if values.size == 1:
         return Interval(mean, None, None, 1)
     error = _spread(values, float(np.abs(values).max()))
@@ -167,9 +171,7 @@ def bootstrap_interval(
     Raises:
         ValueError: x is empty, not a vector or not finite, or level is out of range.
     """
-    _check_level(level)
-    values = _values(x, "x")
-    mean = float(values.mean())
+    values, mean = _start(x, level)
     if values.size == 1:
         return Interval(mean, None, None, 1)
     draws = np.random.Generator(np.random.Philox(seed)).integers(values.size, size=(resamples, values.size))
@@ -190,8 +192,7 @@ def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval:
     Raises:
         ValueError: no value, one that is not finite, or `q` or `level` is out of range.
     """
-    values = np.sort(_values(x, "x"))
-    _check_level(level)
+    values = np.sort(_start(x, level)[0])
     if not 0.0 < q < 1.0:
         raise ValueError(f"q is {q}; it must lie strictly between 0 and 1, for example 0.99")
     from scipy import stats  # slow to import, and most runs need no quantile

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from edgewise import api
 from edgewise.errors import PolicyError
 from edgewise.model.scenario import Scenario
-from edgewise.model.topology import Change, LinkChange
+from edgewise.model.topology import LinkChange
 from edgewise.report.figures import forest
 from edgewise.report.statistics import PairedComparison, as_family, compare
 
@@ -52,15 +52,17 @@ def scale_delay(scenario: Scenario, factor: float) -> Scenario:
         for way in topology.ways
     )
     sites = tuple(replace(site, access_delay_s=site.access_delay_s * factor) for site in topology.sites)
-    timeline = tuple(_scale_change(change, factor) for change in scenario.timeline)
+    timeline = tuple(
+        replace(
+            change,
+            delay_s=change.delay_s and change.delay_s * factor,
+            deviation_s=change.deviation_s and change.deviation_s * factor,
+        )
+        if isinstance(change, LinkChange)
+        else change
+        for change in scenario.timeline
+    )
     return replace(scenario, topology=replace(topology, ways=ways, sites=sites), timeline=timeline)
-
-
-def _scale_change(change: Change, factor: float) -> Change:
-    if not isinstance(change, LinkChange):
-        return change
-    delay_s, deviation_s = (None if x is None else x * factor for x in (change.delay_s, change.deviation_s))
-    return replace(change, delay_s=delay_s, deviation_s=deviation_s)
 
 
 def scale_load(scenario: Scenario, factor: float) -> Scenario:

@@ -124,11 +124,9 @@ def last_words(folder: Path, name: str) -> Iterator[None]:
     """
     try:
         yield
-    except EdgewiseError as error:
-        print(f"{ERROR}{error}", file=sys.stderr, flush=True)
-        raise SystemExit(1) from None
     except Exception as error:  # a fault of ours: nobody may be left with a bare traceback, or with nothing
-        print(f"{ERROR}{fault(folder, name, error)}", file=sys.stderr, flush=True)
+        said = error if isinstance(error, EdgewiseError) else fault(folder, name, error)
+        print(f"{ERROR}{said}", file=sys.stderr, flush=True)
         raise SystemExit(1) from None
 
 

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edgewise.errors import EdgewiseError, ProtocolError
@@ -69,15 +69,8 @@ class Operation(Step):
 
     def report(self) -> dict[str, Any]:
         """As JSON values."""
-        steps = [
-            {"gateway": name, "state": step.state, "since_s": step.since_s, "error": step.error}
-            for name, step in self.gateways.items()
-        ]
-        return {
-            "id": self.id, "what": self.what, "decision": self.decision, "policy": self.policy,
-            "state": self.state, "since_s": self.since_s, "accepted_s": self.accepted_s, "error": self.error,
-            "gateways": steps,
-        }  # fmt: skip
+        steps = [{"gateway": name, **asdict(step)} for name, step in self.gateways.items()]
+        return asdict(self) | {"gateways": steps}
 
 
 Work = Callable[[Operation], Awaitable[None]]

@@ -125,12 +125,12 @@ def take_place(folder: Path, port: int) -> IO[str]:
 def _worker(process: Process) -> LiveWorker | PieceWorker:
     settings = process.settings
     file, profile = Path(settings["file"]), settings["profile"]
-    if profile is None:
-        model = OnnxModel(settings["model"], file, file.parent)
-    else:
-        model = SlowModel(
-            settings["model"], file, file.parent, Profile(**profile), settings["seed"], settings["entity"]
-        )
+    where = settings["model"], file, file.parent
+    model = (
+        SlowModel(*where, Profile(**profile), settings["seed"], settings["entity"])
+        if profile
+        else OnnxModel(*where)
+    )
     line = Line() if settings["split"] else None
     worker = LiveWorker(
         model,

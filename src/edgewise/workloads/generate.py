@@ -33,16 +33,15 @@ def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:
     Returns:
         Streams in order of open_s (then site), ids 0 … n-1, 0 <= open_s < close_s <= duration_s.
     """
-    opens, chosen = [], []
-    for site in range(len(scenario.topology.sites)):
-        opens.append(arrival_times_s(scenario.streams.arrivals, scenario.duration_s, seed, site))
-        chosen.append(_applications(scenario.streams.applications, seed, site, opens[-1].size))
+    came, sites = scenario.streams, range(len(scenario.topology.sites))
+    opens = [arrival_times_s(came.arrivals, scenario.duration_s, seed, site) for site in sites]
+    chosen = [_applications(came.applications, seed, site, opens[site].size) for site in sites]
     counts = [times.size for times in opens]
-    sites = np.repeat(np.arange(len(counts)), counts)
+    where = np.repeat(sites, counts)
     clients = np.concatenate([np.arange(count) for count in counts])
     open_s, application = np.concatenate(opens), np.concatenate(chosen)
-    order = np.lexsort((clients, sites, open_s))
-    return draw_streams(scenario, seed, sites[order], clients[order], application[order], open_s[order])
+    order = np.lexsort((clients, where, open_s))
+    return draw_streams(scenario, seed, where[order], clients[order], application[order], open_s[order])
 
 
 def arrival_times_s(arrivals: Arrivals, duration_s: float, seed: int, site: int) -> Floats:
@@ -141,22 +140,11 @@ def mean_load_qps(applications: Sequence[Application], arrivals: Arrivals, durat
     with the share p_a of the clients who run application a.
     """
     weights = np.array([application.weight for application in applications])
-    starts = [start for start, _ in arrivals.steps if start < duration_s]
-    ends = [*starts[1:], duration_s]
-    load = 0.0
-    for start, end, (_, per_min) in zip(starts, ends, arrivals.steps, strict=False):
-        # Clients of [start, end) in a run that ends at T: those of [start, T) less those of [end, T).
-        queries = [
-            (duration_s - start) * queries_per_client(application, duration_s - start)
-            - (
-                (duration_s - end) * queries_per_client(application, duration_s - end)
-                if end < duration_s
-                else 0.0
-            )
-            for application in applications
-        ]
-        load += per_min / 60.0 * float(weights @ queries) / weights.sum() / duration_s
-    return load
+    left_s = [duration_s - start for start, _ in arrivals.steps if start < duration_s]
+    rises = np.diff([per_min / 60.0 for _, per_min in arrivals.steps[: len(left_s)]], prepend=0.0)
+    # What a step adds to the rate of clients lasts to the end of the run.
+    queries = [[left * queries_per_client(each, left) for each in applications] for left in left_s]
+    return float(rises @ np.array(queries) @ weights / weights.sum() / duration_s)
 
 
 def fit_weights(

@@ -11,9 +11,8 @@ import numpy as np
 from edgewise import policies
 from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy
 from edgewise.learn.harness import SEEDS_OF_A_RUN, Trainer, check_seed
-from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, TrainingSetting
+from edgewise.learn.orchestration.settings import AUTOSCALER_TARGET, TrainingSetting, evaluate
 from edgewise.policies.orchestrate.autoscale import Autoscaler
-from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 BASELINES = (
     ("greedy", "autoscaler"),
@@ -76,14 +75,3 @@ class HalvesTrainer(Trainer):
         outcome = evaluate(self.setting, *rival, seeds)
         cost = float(outcome.cost_bytes.sum(axis=1).mean())
         return [round(float(np.nanmean(outcome.throughput_rate)), 5), round(cost)]
-
-
-def evaluate(
-    setting: TrainingSetting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
-) -> ServiceOutcome:
-    """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
-    drawn = setting.draw(seeds)
-    for policy in (dispatch, scale):
-        if hasattr(policy, "know"):
-            policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
-    return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -24,10 +24,12 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
+from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.services import TracedRequestsSpec
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 from edgewise.workloads.requests import pattern_of
 from edgewise.workloads.services import Draw, simulated_services
 
@@ -125,3 +127,14 @@ def _arrays(name: str) -> dict[str, Floats]:
     fields = setting(name).system._asdict()
     del fields["replica_cpu_cores"]
     return {key: np.asarray(part, dtype=np.float64) for key, part in fields.items()}
+
+
+def evaluate(
+    setting: TrainingSetting, dispatch: RequestPolicy, scale: ReplicaPolicy, seeds: Sequence[int]
+) -> ServiceOutcome:
+    """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
+    drawn = setting.draw(seeds)
+    for policy in (dispatch, scale):
+        if hasattr(policy, "know"):
+            policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
+    return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)

@@ -21,6 +21,7 @@ from edgewise.learn.orchestration.settings import (
     AUTOSCALER_TARGET,
     SCARCE,
     TrainingSetting,
+    evaluate,
     setting,
     whole_description,
 )
@@ -33,7 +34,7 @@ from edgewise.reproduce.claims import at_least, at_most, exact, measured
 from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
 from edgewise.reproduce.seeds import VALIDATION
-from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
 
 SHIPPED = "kais-scarce"
 OURS = "edgewise (evolved)"
@@ -109,17 +110,6 @@ def scale_named(name: str) -> ReplicaPolicy:
     return policy
 
 
-def carried_out(
-    where: TrainingSetting, seeds: Sequence[int], dispatch: RequestPolicy, scale: ReplicaPolicy
-) -> ServiceOutcome:
-    """Worlds of these seeds; GSP-SS is told the arrival rates, as the paper assumes."""
-    drawn = where.draw(seeds)
-    for policy in (dispatch, scale):
-        if hasattr(policy, "know"):
-            policy.know(drawn, where.system, where.slots * where.system.slot_s)
-    return simulate(ReplicaWorlds(where.system, drawn, where.slots, seeds), dispatch, scale)
-
-
 def mean_frame_rate(outcome: ServiceOutcome) -> Floats:
     """(W,) mean of Φ_f, each frame weighed by its arrivals, which is Φ'.
 
@@ -174,7 +164,7 @@ def _unlimited(where: TrainingSetting) -> TrainingSetting:
 
 
 def _pair(where: TrainingSetting, seeds: Sequence[int], pair: tuple[str, str]) -> ServiceOutcome:
-    return carried_out(where, seeds, dispatch_named(pair[0]), scale_named(pair[1]))
+    return evaluate(where, dispatch_named(pair[0]), scale_named(pair[1]), seeds)
 
 
 def _words(outcome: ServiceOutcome) -> str:
@@ -247,7 +237,7 @@ def _central(run: Run) -> None:
     seeds, system = run.seeds[:10], where.system
     lag = int(np.ceil(2.0 * float(system.delay_s[:, 0].mean()) / system.slot_s))
     here = _pair(where, seeds, ("evolved", "evolved"))
-    there = carried_out(where, seeds, Centralised(dispatch_named("evolved"), lag), scale_named("evolved"))
+    there = evaluate(where, Centralised(dispatch_named("evolved"), lag), scale_named("evolved"), seeds)
     detail = f"a decision in the cloud comes {lag} slots later; {_words(here)}, {_words(there)}"
     run.claim(
         "decentralised", measured(mean_frame_rate(here) / mean_frame_rate(there), detail), at_least(1.01)
