@@ -209,7 +209,7 @@ SPLIT = """
 from edgewise.core import compiled
 compiled.watch(lambda name: print("compiles", name))
 from edgewise import precompile
-precompile.splitting("whole-random")
+precompile.compile_parts(["splitting:whole-random"])
 """
 
 
