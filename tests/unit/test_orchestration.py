@@ -65,7 +65,7 @@ def _long_names(count: int) -> list[dict[str, object]]:
         ({"services.initial_share": 1.5}, "services.initial_share: 1.5"),
         ({"services.offered": [{"variant": "x", "deadline_s": 1}]}, "variant: unknown variant 'x'; there"),
         ({"services.offered.service.image_byte": 1}, "unknown key 'image_byte'; did you mean 'image_bytes'"),
-        ({"services.offered": _long_names(2)}, "services.offered: 'big-1' is given twice"),
+        ({"services.offered": _long_names(2)}, "services.offered: the name 'big-1' is given twice"),
         ({"services.offered.service.memory_bytes": "9GB"},
          "services.offered[0]: a replica of 'service' holds 9e+09 bytes, nodes have up to 8e+09"),
         ({"services.initial_share": None, "services.offered.service.initial": 5},

@@ -301,7 +301,7 @@ def test_generators_are_keyed_and_as_described():
         streaming_jobs(7, network, 4, kind="video")
     with pytest.raises(ScenarioError, match=r"topology\.nodes: 1 is not allowed; use an integer >= 2"):
         edge_network(0, 1)
-    with pytest.raises(ScenarioError, match="topology: nodes: 1001 is too large; use at most 1000"):
+    with pytest.raises(ScenarioError, match=r"topology\.nodes: 1001 is too large; use at most 1000"):
         edge_network(0, 1001)
     with pytest.raises(PolicyError, match="did you mean 'otfa'"):
         policies.load("place", "otfaa")

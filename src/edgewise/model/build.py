@@ -21,7 +21,7 @@ from edgewise.model.grammar.places import (
 )
 from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec
-from edgewise.model.problems import nearest
+from edgewise.model.problems import known, nearest, unique
 from edgewise.model.topology import (
     Change,
     Cluster,
@@ -42,8 +42,8 @@ SLACK = 1e-3  # relative: a stated capacity may be rounded
 
 def build_catalog(spec: CatalogSpec, problems: Problems) -> Catalog:
     """Models and variants; a variant of an unknown model, and a name given twice, are problems."""
-    _unique("catalog.models", [model.name for model in spec.models], problems)
-    _unique("catalog.variants", [variant.name for variant in spec.variants], problems)
+    unique("catalog.models", [model.name for model in spec.models], problems)
+    unique("catalog.variants", [variant.name for variant in spec.variants], problems)
     names = [model.name for model in spec.models]
     variants = tuple(_variant(variant) for variant in spec.variants)
     for i, variant in enumerate(variants):
@@ -71,9 +71,9 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
         for name in expand(cluster.name, cluster.count)
     )
     sites = tuple(site for i, each in enumerate(site_specs) for site in _sites(i, each, clusters, problems))
-    _unique("sites", [site.name for site in sites], problems)
-    _unique("clusters", [cluster.name for cluster in clusters], problems)
-    _unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
+    unique("sites", [site.name for site in sites], problems)
+    unique("clusters", [cluster.name for cluster in clusters], problems)
+    unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
     ways = _ways(spec.links or (), sites, clusters, problems)
     links = _links(spec.links or (), clusters, problems)
     before = len(problems)
@@ -129,7 +129,7 @@ def _changes(spec: ChangeSpec, clusters: Mapping[str, tuple[str, ...]], sites: S
 
 def check_applications(applications: Sequence[ApplicationSpec], catalog: Catalog, problems: Problems) -> None:
     """Every task has a model, and some application has weight."""
-    _unique("streams.applications", [application.name for application in applications], problems)
+    unique("streams.applications", [application.name for application in applications], problems)
     tasks = [model.task for model in catalog.models]
     for i, application in enumerate(applications):
         if application.task not in tasks:
@@ -144,18 +144,6 @@ def check_applications(applications: Sequence[ApplicationSpec], catalog: Catalog
 def expand(name: str, count: int | None) -> tuple[str, ...]:
     """`name` itself, or name-0 … name-(count-1)."""
     return (name,) if count is None else tuple(f"{name}-{k}" for k in range(count))
-
-
-def _unique(where: str, names: Sequence[str], problems: Problems) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    problems.extend(f"{where}: the name {name!r} is given twice; rename one" for name in twice)
-
-
-def known(where: str, kind: str, name: str, names: Iterable[str], problems: Problems) -> None:
-    """A name that is not among `names` is a problem, with a hint at the nearest."""
-    names = list(names)
-    if name not in names:
-        problems.append(f"{where}: unknown {kind} {name!r}; {nearest(name, names)}")
 
 
 def resources_of(spec: ResourcesSpec) -> Resources:

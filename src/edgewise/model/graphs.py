@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import GraphSpec
+from edgewise.model.problems import unique
 from edgewise.model.topology import Topology
 from edgewise.model.work import Edge, Task, TaskGraph
 
@@ -45,10 +46,9 @@ def build_graphs(specs: Sequence[GraphSpec], problems: list[str]) -> tuple[Split
 
     Problems: names given twice, tensors of unknown operators, cycles.
     """
+    unique("graphs", [spec.name for spec in specs], problems)
     found = []
     for i, spec in enumerate(specs):
-        if spec.name in [other.name for other in specs[:i]]:
-            problems.append(f"graphs: the name {spec.name!r} is given twice; rename one")
         graph = None
         try:
             if spec.operators:

@@ -11,7 +11,7 @@ from edgewise.model.catalog import Catalog
 from edgewise.model.grammar.pipelines import PipelineSpec, PipelineTaskSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.network import network_on
-from edgewise.model.problems import nearest
+from edgewise.model.problems import nearest, unique
 from edgewise.model.topology import Topology
 from edgewise.model.work import Edge, Task, TaskGraph
 
@@ -106,12 +106,13 @@ def check_pipelines(spec: ScenarioSpec, catalog: Catalog, topology: Topology, pr
                 f"use less than {spec.duration_s:g}"
             )
         problems += [f"pipelines[{i}].{problem}" for problem in _graph_problems(each.tasks)]
-    problems += [f"pipelines: the name {name!r} is given twice; rename one" for name in _twice(names)]
+    unique("pipelines", names, problems)
 
 
 def _graph_problems(tasks: Sequence[PipelineTaskSpec]) -> list[str]:
     names = [task.name for task in tasks]
-    problems = [f"tasks: the name {name!r} is given twice; rename one" for name in _twice(names)]
+    problems: list[str] = []
+    unique("tasks", names, problems)
     for i, task in enumerate(tasks):
         where = f"tasks[{i}].downstream"
         problems += [

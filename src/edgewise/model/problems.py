@@ -6,6 +6,7 @@ Forbidden here: I/O.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -36,6 +37,19 @@ def shown(value: object) -> str:
     """A value, cut to a readable length."""
     text = "(empty)" if value is None else repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def known(where: str, kind: str, name: str, names: Iterable[str], problems: list[str]) -> None:
+    """A name that is not among `names` is a problem, with a hint at the nearest."""
+    names = list(names)
+    if name not in names:
+        problems.append(f"{where}: unknown {kind} {name!r}; {nearest(name, names)}")
+
+
+def unique(where: str, names: Sequence[str], problems: list[str]) -> None:
+    """Names that are given twice are problems."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    problems.extend(f"{where}: the name {name!r} is given twice; rename one" for name in twice)
 
 
 def dotted(loc: Sequence[str | int]) -> str:

@@ -6,7 +6,6 @@ Forbidden here: I/O.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from edgewise.model.build import expand
 from edgewise.model.catalog import Catalog, Resources
 from edgewise.model.grammar.services import PlainServiceSpec, ServiceSpec, ServicesSpec
 from edgewise.model.orchestration import System
-from edgewise.model.problems import nearest
+from edgewise.model.problems import known, unique
 from edgewise.model.topology import Node, Topology
 
 if TYPE_CHECKING:
@@ -268,10 +267,10 @@ def _deviation(spec: ServicesSpec, catalog: Catalog) -> float:
 def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
     """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems."""
     clusters = [cluster.name for cluster in topology.clusters]
-    if spec.cloud not in clusters:
-        problems.append(f"services.cloud: unknown cluster {spec.cloud!r}; {nearest(spec.cloud, clusters)}")
-        return
     before = len(problems)
+    known("services.cloud", "cluster", spec.cloud, clusters, problems)
+    if len(problems) > before:
+        return
     if len(clusters) == 1:
         problems.append("services: there is only the cloud; add a cluster whose nodes take replicas")
     for i, service in enumerate(spec.offered):
@@ -280,9 +279,7 @@ def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, pro
             _check_variant(where, service.variant, spec, catalog, topology, problems)
     if len(problems) > before:
         return
-    for name, count in Counter(service_names(spec, catalog)).items():
-        if count > 1:
-            problems.append(f"services.offered: {name!r} is given twice; remove or rename one")
+    unique("services.offered", service_names(spec, catalog), problems)
     system = system_of(spec, catalog, topology)
     _check_room(spec, catalog, system, problems)
     _check_images(topology, spec.cloud, system, problems)
@@ -296,9 +293,9 @@ def _check_variant(
     topology: Topology,
     problems: list[str],
 ) -> None:
-    known = [variant.name for variant in catalog.variants]
-    if name not in known:
-        problems.append(f"{where}: unknown variant {name!r}; {nearest(name, known)}")
+    before = len(problems)
+    known(where, "variant", name, [variant.name for variant in catalog.variants], problems)
+    if len(problems) > before:
         return
     needs = catalog.variant(name).resources
     if not (needs.cpu_cores > 0 and needs.memory_bytes > 0):

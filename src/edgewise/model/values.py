@@ -7,9 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 BYTES = {
@@ -95,17 +103,23 @@ def span(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
     return BeforeValidator(validate), WithJsonSchema({"anyOf": [*one["anyOf"], pair]})
 
 
-def integer(least: int, word: str | None = None) -> tuple[BeforeValidator, WithJsonSchema]:
-    """A type: an integer of at least `least`, or the one `word`."""
+def integer(
+    least: int, word: str | None = None, most: int | None = None
+) -> tuple[BeforeValidator, WithJsonSchema]:
+    """A type: an integer of at least `least` and at most `most`, or the one `word`."""
 
     def validate(value: Any) -> int | str:
         if word is not None and value == word:
             return word
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"is not allowed; use an integer >= {least}" + (f" or {word!r}" if word else ""))
+        if most is not None and value > most:
+            raise ValueError(f"is too large; use at most {most}")
         return value
 
-    whole: dict[str, Any] = {"type": "integer", "minimum": least}
+    whole: dict[str, Any] = {"type": "integer", "minimum": least} | (
+        {} if most is None else {"maximum": most}
+    )
     return BeforeValidator(validate), WithJsonSchema(
         whole if word is None else {"anyOf": [whole, {"type": "string", "const": word}]}
     )
@@ -133,12 +147,25 @@ class Spec(BaseModel):
     """Base of every part: unknown keys are errors, values do not change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    ONE_OF: ClassVar[tuple[str, ...]] = ()  # keys of which exactly one is given
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        given = [key for key in self.ONE_OF if getattr(self, key) not in (None, ())]
+        if self.ONE_OF and len(given) != 1:
+            *others, last = map(repr, self.ONE_OF)
+            raise ValueError(f"needs either {', '.join(others)} or {last}; give exactly one of them")
+        return self
 
 
-def own_or_use(value: Any) -> str:
-    """Tag of a part that is written out here, or taken from a file by its key `use`."""
-    used = "use" in value if isinstance(value, dict) else hasattr(value, "use")
-    return "(use)" if used else "(own)"
+def having(key: str) -> Discriminator:
+    """Tells the two forms of a part apart: its tag is "(with)" where it has this key, else "(without)"."""
+
+    def tag(value: Any) -> str:
+        found = key in value if isinstance(value, dict) else hasattr(value, key)
+        return "(with)" if found else "(without)"
+
+    return Discriminator(tag)
 
 
 class ResourcesSpec(Spec):

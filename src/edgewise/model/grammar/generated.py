@@ -124,7 +124,7 @@ class TopologySpec(Spec):
         description="Which tiers have servers: 'dc-cloud' data centre and cloud, 'co-dc-cloud' also central "
         "offices, 'full-edge' also the antennas, 'isp' all, placed on the graph of an operator."
     )
-    antennas: Count | None = Field(
+    antennas: Annotated[int, *integer(1, most=MOST_ANTENNAS)] | None = Field(
         default=None,
         description="Sites, 1 … 1000; left out: 10, or one for each node of the graph. "
         "The servers are scaled to them.",
@@ -166,8 +166,6 @@ class TopologySpec(Spec):
                 raise ValueError(f"kind {self.kind!r} has no {tier!r}; remove it or choose another kind")
         if self.graph is not None and self.kind != "isp":
             raise ValueError(f"kind {self.kind!r} has no 'graph'; remove it or choose kind 'isp'")
-        if self.antennas is not None and self.antennas > MOST_ANTENNAS:
-            raise ValueError(f"antennas: {self.antennas} is too large; use at most {MOST_ANTENNAS}")
         return self
 
 
@@ -175,17 +173,11 @@ class EdgeNetworkSpec(Spec):
     """ENTS's random network: nodes of its Table I with a speed, joined by shared links, mean degree 3."""
 
     kind: Literal["edge-network"] = Field(description="'edge-network': nodes and links for pipelines.")
-    nodes: Annotated[int, *integer(2)] = Field(
+    nodes: Annotated[int, *integer(2, most=MOST_NODES)] = Field(
         default=30, description="2 … 1000; more than 70 go on with virtual machines."
     )
     mean_bps: BitsPerSecond = Field(default=1e6, description="Mean bandwidth of a link in bits/s.")
     seed: Index = Field(default=0, description="Keys every draw: another seed, another network.")
-
-    @model_validator(mode="after")
-    def _not_too_large(self) -> EdgeNetworkSpec:
-        if self.nodes > MOST_NODES:
-            raise ValueError(f"nodes: {self.nodes} is too large; use at most {MOST_NODES}")
-        return self
 
 
 def _form(value: Any) -> str:

@@ -5,9 +5,9 @@ Forbidden here: I/O.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from edgewise.model.values import (
     BytesOrZero,
@@ -19,6 +19,7 @@ from edgewise.model.values import (
     Seconds,
     SecondsOrZero,
     Spec,
+    having,
     integer,
 )
 
@@ -44,6 +45,7 @@ class TensorSpec(Spec):
 class GraphSpec(Spec):
     """Queries of one network: read from an ONNX file, or written out as operators and tensors."""
 
+    ONE_OF = ("network", "operators")
     name: Name = Field(description="Unique among the graphs.")
     rate_qps: Positive = Field(description="Queries per second, a Poisson process.")
     network: str | None = Field(
@@ -61,12 +63,6 @@ class GraphSpec(Spec):
     branches: Count | None = Field(
         default=None, description="Contract further, to so many branches of a sub-graph."
     )
-
-    @model_validator(mode="after")
-    def _network_or_operators(self) -> GraphSpec:
-        if (self.network is None) == (not self.operators):
-            raise ValueError("needs either 'network' or 'operators'; give exactly one of them")
-        return self
 
 
 class PipelineTaskSpec(Spec):
@@ -87,14 +83,9 @@ class PipelineTaskSpec(Spec):
 class LengthSpec(Spec):
     """How long a pipeline runs."""
 
+    ONE_OF = ("frames", "length_s")
     frames: Positive | None = Field(default=None, description="Length in frames; or give `length_s`.")
     length_s: Seconds | None = Field(default=None, description="Length in seconds of running.")
-
-    @model_validator(mode="after")
-    def _one_length(self) -> LengthSpec:
-        if (self.frames is None) == (self.length_s is None):
-            raise ValueError("needs either 'frames' or 'length_s'; give exactly one of them")
-        return self
 
 
 class PipelineSpec(LengthSpec):
@@ -140,16 +131,11 @@ class GeneratedPipelinesSpec(LengthSpec):
     rate_qps: Positive = Field(description="Mean number of pipelines that come in a second.")
 
 
-def _written(value: Any) -> str:
-    generated = "generate" in value if isinstance(value, dict) else hasattr(value, "generate")
-    return "(generated)" if generated else "(written)"
-
-
 PipelinesSpec = Annotated[
     tuple[
         Annotated[
-            Annotated[PipelineSpec, Tag("(written)")] | Annotated[GeneratedPipelinesSpec, Tag("(generated)")],
-            Discriminator(_written),
+            Annotated[PipelineSpec, Tag("(without)")] | Annotated[GeneratedPipelinesSpec, Tag("(with)")],
+            having("generate"),
         ],
         ...,
     ],

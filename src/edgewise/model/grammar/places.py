@@ -210,6 +210,7 @@ class LinkSpec(Spec):
 class WorkerSpec(Spec):
     """Workers of one variant, on a node or spread over a cluster (first fit)."""
 
+    ONE_OF = ("node", "cluster")
     variant: Name = Field(description="Name of the variant.")
     node: Name | None = Field(default=None, description="Name of the node; or give `cluster`.")
     cluster: Name | None = Field(
@@ -218,9 +219,3 @@ class WorkerSpec(Spec):
     count: CountOrFill = Field(
         default=1, description="How many, or 'fill' for as many as the resources allow."
     )
-
-    @model_validator(mode="after")
-    def _one_place(self) -> WorkerSpec:
-        if (self.node is None) == (self.cluster is None):
-            raise ValueError("needs either 'node' or 'cluster'; give exactly one of them")
-        return self

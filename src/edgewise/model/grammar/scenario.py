@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.generated import AnyTopologySpec, EdgeNetworkSpec
@@ -29,7 +29,7 @@ from edgewise.model.values import (
     Seconds,
     SecondsOrZero,
     Spec,
-    own_or_use,
+    having,
 )
 
 PLACES = ("clusters", "sites", "links", "workers")
@@ -53,6 +53,7 @@ class WaySpec(Spec):
 class ChangeSpec(Spec):
     """A node, a cluster or a link fails, returns or changes."""
 
+    ONE_OF = ("node", "cluster", "link")
     at_s: SecondsOrZero = Field(description="When, in s; before duration_s.")
     node: Name | None = Field(default=None, description="Name of the node; or give `cluster` or `link`.")
     cluster: Name | None = Field(default=None, description="Name of a cluster, all of whose nodes change.")
@@ -68,8 +69,6 @@ class ChangeSpec(Spec):
 
     @model_validator(mode="after")
     def _one_change(self) -> ChangeSpec:
-        if sum(what is not None for what in (self.node, self.cluster, self.link)) != 1:
-            raise ValueError("needs one of 'node', 'cluster' and 'link'; give exactly one of them")
         values = [self.delay_s, self.deviation_s, self.bandwidth_bps]
         if self.link is None and (self.up is None or any(value is not None for value in values)):
             raise ValueError("a node or cluster goes up or down; give 'up: true' or 'up: false' only")
@@ -99,8 +98,8 @@ class ScenarioSpec(Spec):
     )
     catalog: (
         Annotated[
-            Annotated[CatalogSpec, Tag("(own)")] | Annotated[CatalogUseSpec, Tag("(use)")],
-            Discriminator(own_or_use),
+            Annotated[CatalogSpec, Tag("(without)")] | Annotated[CatalogUseSpec, Tag("(with)")],
+            having("use"),
         ]
         | None
     ) = Field(default=None, description="Models and variants, written out or from a file.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, Tag, WithJsonSchema, model_validator
 
 from edgewise.model.values import (
     PLAIN,
@@ -26,8 +26,8 @@ from edgewise.model.values import (
     Share,
     Spec,
     amount_schema,
+    having,
     integer,
-    own_or_use,
 )
 
 Initial = Annotated[
@@ -123,25 +123,15 @@ class TracedRequestsSpec(Spec):
     )
 
 
-def _arrivals(value: Any) -> str:
-    traced = "pattern" in value if isinstance(value, dict) else hasattr(value, "pattern")
-    return "(traced)" if traced else "(steady)"
-
-
 AnyRequests = Annotated[
-    Annotated[RequestsSpec, Tag("(steady)")] | Annotated[TracedRequestsSpec, Tag("(traced)")],
-    Discriminator(_arrivals),
+    Annotated[RequestsSpec, Tag("(without)")] | Annotated[TracedRequestsSpec, Tag("(with)")],
+    having("pattern"),
 ]
 
 
-def _form(value: Any) -> str:
-    written = "variant" in value if isinstance(value, dict) else hasattr(value, "variant")
-    return "(variant)" if written else "(plain)"
-
-
 Offered = Annotated[
-    Annotated[ServiceSpec, Tag("(variant)")] | Annotated[PlainServiceSpec, Tag("(plain)")],
-    Discriminator(_form),
+    Annotated[ServiceSpec, Tag("(with)")] | Annotated[PlainServiceSpec, Tag("(without)")],
+    having("variant"),
 ]
 
 
@@ -255,6 +245,7 @@ class StepSpec(Spec):
 class ArrivalsSpec(Spec):
     """When clients come: a Poisson process at each site."""
 
+    ONE_OF = ("clients_per_min", "pattern")
     clients_per_min: (
         Annotated[
             tuple[StepSpec, ...],
@@ -293,8 +284,6 @@ class ArrivalsSpec(Spec):
 
     @model_validator(mode="after")
     def _steps_in_order(self) -> ArrivalsSpec:
-        if (self.clients_per_min is None) == (self.pattern is None):
-            raise ValueError("needs either 'clients_per_min' or 'pattern'; give exactly one of them")
         if self.clients_per_min is None:
             return self
         starts = [step.at_s for step in self.clients_per_min]
@@ -309,9 +298,9 @@ class StreamsSpec(Spec):
     """Streams of queries: what clients run, when they come, and what live gateways bound."""
 
     applications: Annotated[
-        Annotated[tuple[ApplicationSpec, ...], Field(min_length=1), Tag("(own)")]
-        | Annotated[ApplicationsUseSpec, Tag("(use)")],
-        Discriminator(own_or_use),
+        Annotated[tuple[ApplicationSpec, ...], Field(min_length=1), Tag("(without)")]
+        | Annotated[ApplicationsUseSpec, Tag("(with)")],
+        having("use"),
     ] = Field(description="What clients run, written out or from a file.")
     arrivals: ArrivalsSpec = Field(description="When clients come.")
     lease_s: Seconds = Field(
