@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from edgewise import policies
@@ -13,10 +14,11 @@ from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED
 from edgewise.policies.defer import learned
 from edgewise.policies.defer.features import job_features
+from edgewise.policies.dispatch.requests.golden import golden_system, golden_view
 
 CARDS = [
     ("dispatch", "streams", "aset-any", "onnx"),
-    ("dispatch", "requests", "kais/kais-scarce", "dispatch.onnx"),
+    ("dispatch", "requests", "kais/kais-scarce", None),
     ("orchestrate", None, "kais/kais-scarce", None),
     ("defer", None, "defer/osdec", "onnx"),
 ]
@@ -72,6 +74,34 @@ def test_golden_views_catch_features_that_mean_something_else_by_now(monkeypatch
     monkeypatch.setattr(learned, "job_features", lambda view: 1.1 * job_features(view))
     with pytest.raises(PolicyError, match="decides otherwise in the golden cases"):
         policies.load("defer", "osdec")
+
+
+@pytest.mark.parametrize(
+    ("decision", "of", "part"), [("dispatch", "requests", "dispatch"), ("orchestrate", None, "scale")]
+)
+def test_cards_of_services_hold_what_is_decided_in_sixteen_views(decision, of, part, tmp_path):
+    card = copied(tmp_path, "kais/kais-scarce")
+    about = json.loads(card.read_text())
+    golden = about[part]["golden"]
+    assert len(golden) == 16 and len({str(each) for each in golden}) > 8
+    changed = (
+        {"weights": [-w for w in about["dispatch"]["weights"]]}
+        if part == "dispatch"
+        else {"time_s": about["scale"]["time_s"][::-1]}
+    )
+    card.write_text(json.dumps(about | {part: about[part] | changed}))
+    with pytest.raises(PolicyError, match="decides otherwise in the golden cases"):
+        policies.load(decision, str(card), of)
+
+
+def test_golden_views_of_services_are_possible():
+    for services, site_of in ((3, [0, 0, 1]), (12, list(range(5)))):
+        system = golden_system(services, np.array(site_of))
+        view = golden_view(system)
+        assert view.worlds == 16 and (view.busy <= view.ready).all() and (view.removing <= view.ready).all()
+        assert ((view.head >= 0) == (view.site_queue > 0)).all() and (view.head >= 0).any(axis=1).any()
+        assert (view.free_cpu_cores >= 0).all() and (view.free_memory_bytes <= system.memory_bytes).all()
+        assert (view.starting[:, 0] == 0).all() and (view.removing[:, 0] == 0).all()
 
 
 def test_a_card_holds_what_its_policy_decides_in_sixteen_views_that_are_possible():

@@ -38,7 +38,10 @@ from edgewise.learn.games import shared_reward
 from edgewise.learn.harness import descend
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers, write_half
 from edgewise.model.orchestration import System
+from edgewise.policies.cards import runner
 from edgewise.policies.dispatch.requests.features import StationRows, local_state, squash, station_rows
+from edgewise.policies.dispatch.requests.golden import golden_of
+from edgewise.policies.dispatch.requests.learned import LearnedDispatch
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 
 SETTLING_ROUNDS = 5
@@ -203,7 +206,9 @@ class Dispatcher:
         scored = self.config.scored
         inputs = len(STATION_FEATURES) if scored else self.state + self.system.sites
         part = write_half(self.actor, stem, "dispatch", (inputs,), ["values"])
-        return part | {"scored": scored, "context": self.config.context, "inputs": inputs}
+        said: dict[str, Any] = {"scored": scored, "context": self.config.context, "inputs": inputs}
+        policy = LearnedDispatch(stem.name, runner(stem.with_name(f"{stem.name}.dispatch.onnx")), **said)
+        return part | said | golden_of(policy, self.system.services, self.system.site_of)
 
     def _stations(self, view: ReplicaView, action: Tensor) -> Ints:
         return np.where(view.head >= 0, action.numpy().reshape(view.head.shape), HOLD)

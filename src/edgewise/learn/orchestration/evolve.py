@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy
 from edgewise.learn.harness import Figures
 from edgewise.learn.orchestration.judged import Fixed, HalvesTrainer
-from edgewise.learn.orchestration.networks import Scorer, write_half
 from edgewise.learn.orchestration.settings import TrainingSetting
+from edgewise.policies.dispatch.requests.golden import golden_of
 from edgewise.policies.dispatch.requests.learned import feature_hash
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
@@ -34,9 +33,6 @@ from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 
 WEIGHTS = len(STATION_FEATURES) + 1
-NO_NETWORK = (
-    "parameters of the algorithm in policies/orchestrate/marginal.py, not of a network: there is no ONNX file"
-)
 KNOWN_WORLDS = 64  # whose arrivals tell what is known beforehand
 FIRST = {
     "station is the cloud": 1.5,
@@ -140,19 +136,15 @@ class Search(HalvesTrainer):
         return {"goal": float(goals[0]), "best": float(goals.max())}
 
     def networks(self, stem: Path) -> dict[str, Any]:
-        """The linear score as ONNX and in the card, orchestration's terms in the card."""
-        weights, terms = self.mean[:WEIGHTS], np.exp(self.mean[WEIGHTS:])
-        network, inputs = Scorer(len(STATION_FEATURES), ()), len(STATION_FEATURES)
-        with torch.no_grad():
-            weight, bias = network.parameters()
-            weight[:] = torch.from_numpy(weights[None, :-1].astype(np.float32))
-            bias.zero_()
-        part = write_half(network, stem, "dispatch", (inputs,), ["values"])
-        found = {"dispatch": part | {"inputs": inputs, "weights": weights.round(9).tolist()}}
+        """Parameters of both halves: weights of a linear score, and terms; neither needs an ONNX file."""
+        dispatch, scale = policies_of_vector(self.mean, self.known, stem.name)
+        services = self.setting.system.services
+        weights = {"weights": self.mean[:WEIGHTS].round(9).tolist()}
+        found: dict[str, Any] = {"dispatch": weights | golden_of(dispatch, services)}
         if self.config.half != "dispatch":
             known = {key: value.round(9).tolist() for key, value in self.known._asdict().items()}
-            said = dict(zip(TERMS, terms.round(9).tolist(), strict=True))
-            found["scale"] = {"note": NO_NETWORK, "terms": said, **known}
+            said = dict(zip(TERMS, np.exp(self.mean[WEIGHTS:]).round(9).tolist(), strict=True))
+            found["scale"] = {"terms": said, **known, **golden_of(scale, services)}
         return {"features_sha256": feature_hash(), **found}
 
     def found(self, card: Path) -> Fixed:

@@ -33,12 +33,15 @@ from edgewise.learn.orchestration.networks import (
     write_half,
 )
 from edgewise.model.orchestration import System
+from edgewise.policies.cards import runner
 from edgewise.policies.dispatch.requests.features import (
     PAIR_FEATURES,
     changes_possible,
     node_state,
     pair_rows,
 )
+from edgewise.policies.dispatch.requests.golden import golden_of
+from edgewise.policies.orchestrate.learned import LearnedScaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +144,10 @@ class Scaler:
         nodes, services, pairs = self.system.nodes, self.system.services, self.config.body == "pairs"
         shape = (2, services, len(PAIR_FEATURES)) if pairs else (nodes, 5 + 2 * services + 1)
         part = write_half(self.network, stem, "scale", shape, ["values"] if pairs else ["nodes", "values"])
-        return part | {
-            "pairs": pairs,
-            "masked": self.config.masked,
-            "system": [nodes, services],
-            "inputs": list(shape),
-        }
+        said = {"pairs": pairs, "masked": self.config.masked}
+        infer = runner(stem.with_name(f"{stem.name}.scale.onnx"))
+        policy = LearnedScaling(stem.name, infer, shape=(nodes, services), **said)
+        return part | said | golden_of(policy, services, self.system.site_of)
 
     def _changes(self, state: Tensor, possible: Tensor, draw: bool) -> tuple[Tensor, Tensor]:
         """Nodes (W, H), drawn or the most valuable, and the values of their changes (W, H, 2S + 1)."""

@@ -19,7 +19,8 @@ from edgewise.policies.dispatch.requests.features import (
     node_state,
     pair_rows,
 )
-from edgewise.policies.dispatch.requests.learned import checked, feature_hash
+from edgewise.policies.dispatch.requests.golden import golden_of
+from edgewise.policies.dispatch.requests.learned import feature_hash
 from edgewise.policies.orchestrate.base import Orchestration
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
 
@@ -30,14 +31,18 @@ def of_card(card: Card) -> Orchestration:
     Raises:
         PolicyError: a file is missing, was changed, or decides otherwise than it did.
     """
+    card.check_features(feature_hash())
     part = card.part
+    services, site_of = part["services"], part["site_of"]
+    policy: Orchestration
     if "terms" in part:
-        card.check_features(feature_hash())
         known = (np.array(part["rate_qps"]), np.array(part["time_s"]))
-        return MarginalValue(Terms(**part["terms"]), *known, card.name)
-    nodes, services = part["system"]
-    infer = checked(card, ".scale.onnx", tuple(part["inputs"]))
-    return LearnedScaling(card.name, infer, part["pairs"], part["masked"], (nodes, services))
+        policy = MarginalValue(Terms(**part["terms"]), *known, card.name)
+    else:
+        infer, shape = card.network(".scale.onnx"), (len(site_of), services)
+        policy = LearnedScaling(card.name, infer, part["pairs"], part["masked"], shape)
+    card.check_golden(golden_of(policy, services, site_of)["golden"], part["golden"])
+    return policy
 
 
 class LearnedScaling(Orchestration):

@@ -11,7 +11,7 @@ import json
 
 import numpy as np
 
-from edgewise.arrays import Floats32, Ints
+from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, ReplicaView, context_mask, hosts
 from edgewise.errors import PolicyError
@@ -25,11 +25,10 @@ from edgewise.policies.dispatch.requests.features import (
     local_state,
     station_rows,
 )
+from edgewise.policies.dispatch.requests.golden import golden_of
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 
-GOLDEN = 16
-CLOSE = 1e-3  # golden values of another machine
 STATES = "site: S + 5 + 5K, one-hot; node: 5 + 2S + 1; version 3"
 
 
@@ -38,37 +37,22 @@ def feature_hash() -> str:
     return hashlib.sha256(json.dumps([STATION_FEATURES, PAIR_FEATURES, STATES]).encode()).hexdigest()
 
 
-def examples(shape: tuple[int, ...]) -> Floats32:
-    """Made-up but possible inputs, the same every time."""
-    return np.random.default_rng(0).random(shape).astype(np.float32)
-
-
-def checked(card: Card, suffix: str, shape: tuple[int, ...]) -> Run:
-    """Runs a network of a card that gives on the examples what it gave when it was written.
+def of_card(card: Card) -> RequestDispatch:
+    """Dispatcher of a card: a network, or a linear score, which runs inside the compiled engine.
 
     Raises:
         PolicyError: it was changed, is for other features, or decides otherwise than it did.
     """
     card.check_features(feature_hash())
-    infer = card.network(suffix)
-    values = np.asarray(infer(examples((GOLDEN, *shape)))[-1]).reshape(GOLDEN, -1)[:, :8]
-    card.check_golden(values, card.part["golden"], CLOSE)
-    return infer
-
-
-def of_card(card: Card) -> RequestDispatch:
-    """Dispatcher of a card: a network, or a linear score, which runs inside the compiled engine.
-
-    Raises:
-        PolicyError: as `checked`.
-    """
     part = card.part
-    infer = checked(card, ".dispatch.onnx", (part["inputs"],))
-    if "weights" not in part:
-        return LearnedDispatch(card.name, infer, part["scored"], part["context"], part["inputs"])
-    weights = np.array(part["weights"])
-    card.check_golden((examples((GOLDEN, part["inputs"])) @ weights[:-1])[:, None], part["golden"], CLOSE)
-    return Weighted(weights, card.name)
+    policy: RequestDispatch
+    if "weights" in part:
+        policy = Weighted(np.array(part["weights"]), card.name)
+    else:
+        infer = card.network(".dispatch.onnx")
+        policy = LearnedDispatch(card.name, infer, part["scored"], part["context"], part["inputs"])
+    card.check_golden(golden_of(policy, part["services"], part["site_of"])["golden"], part["golden"])
+    return policy
 
 
 class LearnedDispatch(RequestDispatch):
