@@ -18,7 +18,7 @@ from edgewise.learn.card import write_card
 from edgewise.learn.orchestration.cmmac import DispatchConfig
 from edgewise.learn.orchestration.gpg import ScaleConfig
 from edgewise.learn.orchestration.judged import Fixed
-from edgewise.learn.orchestration.settings import setting, evaluate
+from edgewise.learn.orchestration.settings import evaluate, setting
 from edgewise.learn.orchestration.train import Training, TrainingConfig
 from edgewise.reproduce.charts import band, chart
 from edgewise.reproduce.claims import at_least, measured, within
