@@ -14,8 +14,7 @@ from edgewise.errors import EdgewiseError, RunError, ScenarioError
 from edgewise.learn import methods
 from edgewise.learn.card import write_card
 from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
-from edgewise.learn.orchestration.judged import evaluate
-from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, setting
+from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, evaluate, setting
 from edgewise.learn.orchestration.train import METHODS, Training, TrainingConfig
 from edgewise.reproduce.cases.kais import frozen
 from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed

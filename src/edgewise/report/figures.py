@@ -220,9 +220,14 @@ def success_by_application(run: RecordedRun) -> Figure:
     for row, parts in enumerate(applications.values()):
         for policy, values in by_seed(parts, "success", policies).items():
             grid[row, policies.index(policy)] = values.mean()
-    height = 1.5 + 0.42 * max(1, len(applications))
-    figure, axes = new_axes(max(5.5, min(10.0, 3.2 + 1.2 * len(policies))), height, "Success per application")
-    if not applications or np.isnan(grid).all():
+    return heat_map(grid, list(applications), policies, "Success per application")
+
+
+def heat_map(grid: Floats, rows: Sequence[str], columns: Sequence[str], title: str) -> Figure:
+    """Shares of the queries by (rows, columns), NaN where none was sent."""
+    height = 1.5 + 0.42 * max(1, len(rows))
+    figure, axes = new_axes(max(5.5, min(10.0, 3.2 + 1.2 * len(columns))), height, title)
+    if not rows or np.isnan(grid).all():
         _empty(axes, "no query was sent")
         return figure
     image = axes.imshow(grid, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
@@ -231,12 +236,12 @@ def success_by_application(run: RecordedRun) -> Figure:
         ink = "white" if known and share > 0.65 else _INK
         label = f"{share:.1%}" if known else "–"
         axes.text(column, row, label, ha="center", va="center", fontsize=9, color=ink)
-    _names(axes, policies, "x")
-    _names(axes, list(applications), "y")
+    _names(axes, columns, "x")
+    _names(axes, rows, "y")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_xticks(np.arange(1, len(policies)) - 0.5, minor=True)
-    axes.set_yticks(np.arange(1, len(applications)) - 0.5, minor=True)
+    axes.set_xticks(np.arange(1, len(columns)) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=2)
     axes.tick_params(which="minor", length=0)
     bar = figure.colorbar(image, ax=axes, format=PercentFormatter(1.0, decimals=0), fraction=0.05, pad=0.03)

@@ -39,18 +39,12 @@ def _totals(table: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _shares(total: dict[str, Any]) -> dict[str, Any]:
-    queries = total["queries_sum"]
-
-    def share(name: str) -> float | None:
-        return total[f"{name}_sum"] / queries if queries else None
-
+    queries, parts = total["queries_sum"], {"success": "ok", "failed": "failed", "rejected": "rejected"}
     return {
         "streams": total["stream_count"],
         "streams_refused": total["reason_count"],
         "queries": queries,
-        "success": share("ok"),
-        "failed": share("failed"),
-        "rejected": share("rejected"),
+        **{share: total[f"{of}_sum"] / queries if queries else None for share, of in parts.items()},
     }
 
 

@@ -81,7 +81,7 @@ class Reproduction:
 
     def test_seeds(self, quick: bool) -> range:
         """The first seeds of the test range."""
-        return range(TEST.start, TEST.start + self.seeds[quick])
+        return TEST[: self.seeds[quick]]
 
     def method(self, id: str) -> Method:
         """Whose method a claim is about."""

@@ -66,12 +66,6 @@ class Listen:
             )
 
     @property
-    def guard(self) -> http.AccessGuard:
-        """Who may ask."""
-        names = tuple(name.lower() for name in (self.host, *self.names))
-        return http.AccessGuard((self.token,) if self.token else (), self.operators, names)
-
-    @property
     def pair(self) -> tuple[Path, Path] | None:
         """Certificate and key; None without TLS."""
         return (self.certificate, self.key) if self.certificate and self.key else None
@@ -105,7 +99,9 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
     Raises:
         ScenarioError: the address is taken, a TLS file is wrong, or gRPC is not installed.
     """
-    guarded = http.protect(handler, where.guard)
+    names = tuple(name.lower() for name in (where.host, *where.names))
+    guard = http.AccessGuard((where.token,) if where.token else (), where.operators, names)
+    guarded = http.protect(handler, guard)
     try:
         tls = http.tls_server(*where.pair) if where.pair else None
         server = await http.serve(guarded, where.host, where.port, where.limits, tls, at_once)
@@ -130,7 +126,9 @@ async def run_worker(
     listening = await listen(worker.handle, where, at_once=True)
     served = worker.whole if isinstance(worker, PieceWorker) else worker
     lag = asyncio.create_task(Lag(served.model.name, served.metrics.registry).keep())
-    _tell(listening, ready)
+    _tell(listening)
+    if ready is not None:
+        ready(listening)
     await _until_told(lag)
     lag.cancel()
     await worker.drain()
@@ -142,7 +140,6 @@ async def run_gateway(
     gateway: Gateway,
     where: Listen,
     telemetry_period_s: float = 1.0,
-    ready: Callable[[Listening], None] | None = None,
     also: Coroutine[Any, Any, None] | None = None,
 ) -> None:
     """Serve a gateway and its administration, and do `also`, until the process is told to end."""
@@ -150,7 +147,7 @@ async def run_gateway(
     lag = Lag(gateway.name or "gateway", gateway.metrics.registry)
     work = [gateway.keep_time(telemetry_period_s), gateway.watch(), lag.keep(), *([also] if also else [])]
     chores = [asyncio.create_task(each) for each in work]
-    _tell(listening, ready)
+    _tell(listening)
     await _until_told(*chores)
     await gateway.drain()
     for chore in chores:
@@ -181,11 +178,9 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
-def _tell(listening: Listening, ready: Callable[[Listening], None] | None) -> None:
+def _tell(listening: Listening) -> None:
     port = listening.grpc.port if listening.grpc else None
     log.info("listening", extra={"url": listening.http.url, "grpc_port": port})
-    if ready is not None:
-        ready(listening)
 
 
 def when_told(act: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
 from edgewise.policies.cards import SHIPPED
 from edgewise.policies.dispatch.meta import ALL, PAPER
-from edgewise.report.figures import new_axes
+from edgewise.report.figures import heat_map
 from edgewise.report.statistics import PairedComparison, compare
 from edgewise.reproduce.charts import chart
 from edgewise.reproduce.claims import (
@@ -353,13 +353,7 @@ def by_application(found: Mapping[str, Sequence[Figures]]) -> Figure:
             for each in found.values()
         ]
     )
-    drawn, axes = new_axes(8.5, 0.4 * len(found) + 1.5, "Success by application (%)")
-    axes.imshow(table, aspect="auto", cmap="RdYlGn", vmin=0.0, vmax=1.0)
-    axes.set_xticks(range(len(apps)), apps, rotation=30, ha="right")
-    axes.set_yticks(range(len(found)), list(found))
-    for (i, j), value in np.ndenumerate(table):
-        axes.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=8)
-    return drawn
+    return heat_map(table, list(found), apps, "Success by application")
 
 
 def over_time(
