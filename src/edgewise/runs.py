@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from edgewise import policies
+from edgewise.arrays import Records
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.deferrable import Jobs
 from edgewise.model.grammar.scenario import SIMULATED, not_run
+from edgewise.model.grammar.services import ServicesSpec, TracedRequestsSpec
 from edgewise.model.graphs import server_groups
 from edgewise.model.scenario import Scenario
+from edgewise.model.services import service_names
 from edgewise.model.work import Stream
 from edgewise.report.schema import WORK
 from edgewise.report.summary import beforehand
@@ -208,6 +211,7 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
     drawn = given.draw(seeds)
     worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, None, given.spec.nodes_per_frame)
     outcome = simulate(worlds, *made)
+    items = [_requests(scenario, given.spec, worlds.state.truth.request[w]) for w in range(len(seeds))]
     took_s = _decision_s(worlds, *made)
     counted = ("arrived", "in_time", "late", "dropped", "forwarded_bytes", "local_bytes", "image_bytes")
     frame_s = given.spec.frame_s
@@ -216,7 +220,29 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
         number = np.arange(len(frames["arrived"]))
         waiting = frames["arrived"] - frames["in_time"] - frames["late"] - frames["dropped"]
         span = {"window": number, "start_s": number * frame_s, "end_s": (number + 1) * frame_s}
-        yield SeedRun({}, {**span, **frames, "waiting": waiting}, decision_s=took_s)
+        yield SeedRun(items[world], {**span, **frames, "waiting": waiting}, decision_s=took_s)
+
+
+def _requests(scenario: Scenario, spec: ServicesSpec, rows: Records) -> Columns:
+    """Columns of the requests of a world that arrived."""
+    from edgewise.sim.slots.replica_state import OUTCOMES, UNSEEN
+
+    number = np.flatnonzero(rows.state != UNSEEN)
+    rows, topology = rows[number].view(np.recarray), scenario.topology
+    stations = [spec.cloud, *(node.name for node in topology.nodes if node.cluster != spec.cloud)]
+    names = service_names(spec, scenario.catalog)
+    if isinstance(spec.requests, TracedRequestsSpec):  # those of the trace
+        names = [f"service-{s}" for s in range(spec.requests.services)]
+    return {
+        "request": number,
+        "service": pa.array(names).take(pa.array(rows.service)),
+        "site": pa.array([site.name for site in topology.sites]).take(pa.array(rows.site)),
+        "station": pa.array(stations).take(pa.array(rows.station, mask=rows.station < 0)),
+        "arrival_s": rows.arrival_s,
+        "deadline_s": rows.deadline_s,
+        "end_s": pa.array(rows.end_s, mask=np.isnan(rows.end_s)),
+        "outcome": pa.array(OUTCOMES).take(pa.array(rows.state)),
+    }
 
 
 def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[str, float]:

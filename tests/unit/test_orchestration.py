@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import edgewise as ew
 from edgewise import config, policies
 from edgewise.cli import app
 from edgewise.core.keyed import Key
@@ -239,6 +240,29 @@ def test_greedy_placement_serves_the_load_and_moves_nothing_without_need() -> No
     assert placed[:, 0].sum() == 2
     assert placed[:, 1:].sum() == 0
     assert (placed <= now).all(), "the two that are there are enough"
+
+
+@pytest.mark.parametrize("name", ["kais-live", "scarce"])
+def test_a_run_has_a_row_for_each_request_that_arrived(name: str) -> None:
+    scenario = config.load_scenario(name, {"duration_s": 9 if name == "kais-live" else 75})
+    result = ew.simulate(scenario, {"dispatch": "greedy", "orchestrate": "autoscaler"}, seeds=range(2))
+    items, windows = result.items.to_pandas(), result.windows.to_pandas()
+    assert (items.outcome == "waiting").any() and items.station.isna().any() and (items.end_s > 0).any()
+    sites = {site.name for site in scenario.topology.sites}
+    assert set(items.site) == sites and items.service.nunique() > 1
+    for seed, mine in items.groupby("seed"):
+        frames = windows[windows.seed == seed]
+        assert list(mine.request) == list(range(frames.arrived.sum()))
+        for _, frame in frames.iterrows():
+            ended = mine[(mine.end_s > frame.start_s) & (mine.end_s <= frame.end_s)]
+            counts = ended.outcome.value_counts()
+            late = [int(counts.get(what, 0)) for what in ("in_time", "late")]
+            assert late == [frame.in_time, frame.late]
+        assert (mine.outcome == "dropped").sum() == frames.dropped.sum()
+        assert (mine.outcome == "waiting").sum() == frames.waiting.sum()
+    done = items[items.outcome == "in_time"]
+    assert (done.end_s <= done.deadline_s + 1e-6).all() and (done.arrival_s < done.end_s).all()
+    assert items[items.outcome == "waiting"].end_s.isna().all()
 
 
 def test_unknown_policies_are_named_with_the_nearest() -> None:

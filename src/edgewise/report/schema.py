@@ -57,6 +57,17 @@ failed            int    of these, sent to a worker and not answered within the 
 rejected          int    of these, from refused streams
 """
 
+_REQUESTS = """
+request           int    number of the request in order of arrival
+service           str    what is asked for
+site              str    where it arrives
+station           str?   node, or the cloud's cluster, that it was sent to; null before it was
+arrival_s         float  when it arrives, seconds from the start of the run
+deadline_s        float  latest time of its end, seconds from the start of the run
+end_s             float? when it ended or was dropped; null when it had not at the end of the run
+outcome           str    in_time, late, dropped, or waiting: it had not ended
+"""
+
 _SERVICE_WINDOWS = """
 arrived           int    requests that arrived in the frame
 in_time           int    requests done within their deadline in the frame
@@ -216,7 +227,7 @@ WORK = {
         "success: queries answered within the deadline; mean over queries, streams, applications",
     ),
     "services": Work(
-        _schema(_COMMON + "request int number of the request\n"),
+        _schema(_COMMON + _REQUESTS),
         _schema(_COMMON + _SPAN + _SERVICE_WINDOWS),
         "request",
         (
@@ -227,7 +238,7 @@ WORK = {
         ),
         ("success", "late", "dropped", "waiting"),
         ("in_time", "arrived"),
-        "in time: requests done within their deadline; requests are counted by frame, not kept one by one",
+        "in time: requests done within their deadline, by the frame in which they end",
     ),
     "pipelines": Work(
         _schema(_COMMON + _PIPELINES),

@@ -18,6 +18,7 @@ from edgewise.model.orchestration import System
 
 # Where a request stands.
 UNSEEN, AT_SITE, SENT, WORKED_ON, IN_TIME, LATE, DROPPED = range(7)
+OUTCOMES = ("unseen", "waiting", "waiting", "waiting", "in_time", "late", "dropped")
 # Columns of the tally.
 (ARRIVED, DONE_IN_TIME, DONE_LATE, LOST, FORWARDED_BYTES, LOCAL_BYTES, IMAGE_BYTES, COLUMNS) = range(8)
 PLACES = 16  # of a queue at first
