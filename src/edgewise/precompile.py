@@ -17,6 +17,7 @@ import numpy as np
 from edgewise import api, policies
 from edgewise.config import load_scenario
 from edgewise.core import ledger
+from edgewise.core.dispatch import requests
 from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
@@ -26,7 +27,7 @@ from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.policies import cards
 from edgewise.policies.dispatch.requests import features as kais
 from edgewise.policies.registry import Kind
-from edgewise.runtime.gateway import dispatching, session
+from edgewise.runtime.gateway import session
 from edgewise.sim.slots import replicas as replicating
 from edgewise.testing.driven import CASES
 from edgewise.workloads.services import SimulatedServices, simulated_services
@@ -90,7 +91,7 @@ def dispatch(name: str) -> None:
     """A request policy or the dispatcher of a shipped card, in simulation and live."""
     _replicas(policies.load("dispatch", name, "requests"), "none")
     if (services := services_of(load_scenario("kais-live"))) is not None:
-        dispatching.rehearse(services, policies.load("dispatch", name, "requests"))
+        requests.rehearse(services, policies.load("dispatch", name, "requests"))
 
 
 def scale(name: str) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.dispatch.requests import RequestArrived, RequestCore, Send
 from edgewise.core.guard import Guard
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Limited
 
@@ -69,19 +69,24 @@ def test_another_answer_is_taken_and_the_fault_said(release):
     }  # fmt: skip
 
 
-def test_requests_go_to_the_cloud_while_their_policy_hangs(release, caplog):
+def test_requests_go_to_the_cloud_while_their_policy_hangs(release):
     services = services_of(load_scenario("kais-live"))
     hangs = policies.load("dispatch", "greedy", "requests")
     hangs.decide = lambda view: release.wait(HANGS_S)
-    core = Dispatching(services, 0, hangs, 3, lambda: 0.0, Limited(PATIENCE_S))
+    core = RequestCore(services, 0, hangs, 3, Limited(PATIENCE_S))
     for replica in core.replicas.values():
         replica.up = True
     began_s = time.monotonic()
-    assert {core.decide(0, 60.0, 100.0).station for _ in range(50)} == {0}
+    for number in range(50):
+        (sent,) = core.handle(RequestArrived(0.0, number, 0, 60.0, 100.0))
+        assert core.replicas[sent.replica].station == 0
     assert time.monotonic() - began_s < HANGS_S / 2
-    assert "no answer within" in core.report()["fault"] and caplog.text.count("policy failed") == 1
+    assert "no answer within" in core.report()["fault"] and core.report()["faults"] == {
+        "no answer in time": 50
+    }
     core.use(policies.load("dispatch", "greedy", "requests"), Limited(HANGS_S))  # the former one still hangs
-    assert core.decide(0, 60.0, 100.0) is not None and core.report()["fault"] == ""
+    (sent,) = core.handle(RequestArrived(0.0, 50, 0, 60.0, 100.0))
+    assert isinstance(sent, Send) and core.report()["fault"] == ""
 
 
 def test_streams_are_bound_while_their_policy_hangs(release):

@@ -257,7 +257,7 @@ from edgewise.core import compiled
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime.gateway import dispatching
+from edgewise.core.dispatch import requests as core
 from edgewise.runtime.gateway import session
 from edgewise import policies
 
@@ -265,7 +265,7 @@ streamed, served = load_scenario("tiny"), services_of(load_scenario("kais-live")
 world = World.build(streamed.catalog, streamed.topology)
 request_policy = policies.load("dispatch", "greedy", "requests", live=True)
 session.rehearse(world, policies.load("dispatch", "closest"))
-dispatching.rehearse(served, request_policy)
+core.rehearse(served, request_policy)
 compiled.watch(lambda name: print("compiles", name))
 
 rules = session.StreamRules(retry_refused=True)
@@ -285,11 +285,11 @@ made.worker_changed(0, up=True)
 for number in (1, 2, 3):
     made.close_stream(number)
 
-requests = dispatching.Dispatching(served, 0, request_policy, 1, lambda: 0.0)
+requests = core.RequestCore(served, 0, request_policy, 1)
 for replica in requests.replicas.values():
     replica.up = True
-chosen = requests.decide(0, 1e6, 1.0)
-requests.measured(chosen, 0.0, 0.1, 0.1, alone=True)
+requests.handle(core.RequestArrived(0.0, 0, 0, 1e6, 1.0))
+requests.handle(core.RequestReturned(0.1, 0, True, 0.1))
 requests.report()
 print("done")
 """

@@ -8,6 +8,7 @@ from edgewise.config import load_scenario
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.defer.events import CapacityChanged, JobSubmitted, SlotBegan, StartJob
+from edgewise.core.dispatch.requests import RequestArrived, RequestCore, Send
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
@@ -16,13 +17,13 @@ from edgewise.model.services import services_of
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.compiling import try_out
-from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import simulated_services
 
 MINE = '''
 import numpy as np
 
+from edgewise.core.dispatch.requests import RequestArrived, RequestCore, Send
 from edgewise.core.orchestrate import AddReplica, hosts
 
 class Turns:
@@ -90,10 +91,11 @@ def test_it_decides_live_for_requests_replicas_and_jobs(mine):
     services, world = services_of(scenario), World.build(scenario.catalog, scenario.topology)
     for wanted in (("requests", mine("Turns")), ("orchestrate", mine("Adds")), ("defer", mine("All"))):
         try_out(wanted, world, services)
-    made = Dispatching(services, 0, policies.load("dispatch", mine("Turns"), "requests"), 0, lambda: 0.0)
+    made = RequestCore(services, 0, policies.load("dispatch", mine("Turns"), "requests"), 0)
     for replica in made.replicas.values():
         replica.up = True
-    assert made.decide(0, 1e6, 1.0) is not None and made.guard.fault == "" and made.policy.name == "Turns"
+    (sent,) = made.handle(RequestArrived(0.0, 0, 0, 1e6, 1.0))
+    assert isinstance(sent, Send) and made.adviser.guard.fault == "" and made.adviser.policy.name == "Turns"
     assert start_one(mine("All")) == [StartJob(7, "node", 0.0)]
     with pytest.raises(PolicyError, match="'Fails': AttributeError in decide"):
         start_one(mine("Fails"))

@@ -1,6 +1,7 @@
 """Services of a live scenario: their form, the replicas that are planned, commands carried out, requests."""
 
 import asyncio
+import itertools
 import logging
 
 import numpy as np
@@ -8,15 +9,27 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import dump_scenario, load_scenario
+from edgewise.core.dispatch.requests import (
+    Hold,
+    ReplicaChanged,
+    ReplicaGone,
+    ReplicaTold,
+    RequestAgain,
+    RequestArrived,
+    RequestCore,
+    RequestEnded,
+    RequestReturned,
+    Send,
+    rehearse,
+)  # fmt: skip
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.orchestrate.core import EndReplica, KeepReplica, RequestsCounted, StartReplica
-from edgewise.errors import PolicyError, ProtocolError, ScenarioError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.plan import SCENARIO, prepare
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.room import ledger_of
-from edgewise.runtime.gateway.dispatching import Dispatching, Replica, rehearse
 
 CAMERA, PLATES, SORTING = range(3)
 GB = 1e9
@@ -335,64 +348,137 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
 # the gateway's part
 
 
-def gateway(policy="greedy", clock=lambda: 5.0):
-    made = Dispatching(
-        services_of(scenario()), 0, policies.load("dispatch", policy, "requests", live=True), 0, clock
-    )
-    for replica in made.replicas.values():
-        replica.up = True
-    return made
+@pytest.fixture
+def site():
+    """Makes the core of a site whose replicas in the cloud are up; checked at the end."""
+    made = []
+
+    def make(policy="greedy"):
+        loaded = policies.load("dispatch", policy, "requests", live=True)
+        core = RequestCore(services_of(scenario()), 0, loaded, 0)
+        for replica in core.replicas.values():
+            replica.up = True
+        made.append(core)
+        return core
+
+    yield make
+    for core in made:
+        core.validate()
 
 
-def test_of_the_replicas_at_a_station_the_one_with_least_to_do_gets_the_request():
-    made = gateway("deadline-queue")
-    made.replicas |= {name: Replica(name, CAMERA, 1, True, True, mine) for name, mine in (("a", 2), ("b", 1))}
-    made.replicas["c"] = Replica("c", CAMERA, 1, wanted=False, up=True)
-    made.replicas["d"] = Replica("d", CAMERA, 1, wanted=True, up=False)
-    assert made.decide(CAMERA, 1.0, 100.0).name == "b"
-    made.replicas["b"].others = 5
-    assert made.decide(CAMERA, 1.0, 100.0).name == "a"
-    assert made.decide(PLATES, 1.0, 100.0).name == "plates@cloud"
+NUMBERS = itertools.count()
 
 
-def test_without_time_or_replicas_a_request_is_refused_and_why_is_said():
-    made = gateway()
-    with pytest.raises(ProtocolError, match=r"cannot end in time: takes 0\.16") as caught:
-        made.decide(CAMERA, 0.1, 100.0)
-    assert caught.value.status == 409
-    made.replicas["a"] = Replica("a", CAMERA, 1, True, True)
-    assert made.decide(CAMERA, 0.1, 100.0).name == "a"
-    for replica in made.replicas.values():
+def ask(core, service, left_s=1.0, size_bytes=100.0):
+    """What a request gets that comes at 5 s, and is gone when it has got it."""
+    number = next(NUMBERS)
+    (command,) = core.handle(RequestArrived(5.0, number, service, 5.0 + left_s, size_bytes))
+    if isinstance(command, Send):
+        core.handle(RequestReturned(5.0, number))
+    core.handle(RequestEnded(5.0, number, "failed"))
+    return command._replace(request=-1)
+
+
+def put(core, name, station=1, wanted=True, up=True, others=0):
+    core.handle(ReplicaChanged(0.0, name, CAMERA, station, wanted, up))
+    core.handle(ReplicaTold(0.0, name, others))
+
+
+def test_of_the_replicas_at_a_station_the_one_with_least_to_do_gets_the_request(site):
+    core = site("deadline-queue")
+    for name, others in (("a", 2), ("b", 1)):
+        put(core, name, others=others)
+    put(core, "c", wanted=False)
+    put(core, "d", up=False)
+    assert ask(core, CAMERA) == Send(-1, "b")
+    put(core, "b", others=5)
+    assert ask(core, CAMERA) == Send(-1, "a")
+    assert ask(core, PLATES) == Send(-1, "plates@cloud")
+
+
+def test_requests_that_are_under_way_count_until_they_return(site):
+    core = site("closest")
+    put(core, "a")
+    core.handle(RequestArrived(1.0, -5, CAMERA, 2.0, 100.0))
+    assert core.replicas["a"].mine == 1 and core.view().busy[0, 1, CAMERA] == 1
+    core.handle(ReplicaTold(1.0, "a", 3))
+    assert core.replicas["a"].others == 2 and core.view().waiting[0, 1, CAMERA] == 2
+    core.handle(RequestReturned(1.5, -5, answered=True, took_s=0.1))
+    core.handle(RequestEnded(1.5, -5))
+    core.handle(RequestArrived(1.5, -6, CAMERA, 1.6, 100.0))
+    core.handle(RequestReturned(1.7, -6, answered=True, took_s=0.1))
+    core.handle(RequestEnded(1.7, -6))
+    assert (core.ended["in_time"][CAMERA], core.ended["late"][CAMERA], core.arrived[CAMERA]) == (1, 1, 2)
+    core.handle(ReplicaGone(2.0, "a"))
+    assert "a" not in core.replicas
+
+
+def test_a_request_whose_replica_is_lost_goes_to_another(site):
+    core = site("closest")
+    put(core, "a")
+    assert core.handle(RequestArrived(1.0, -5, CAMERA, 3.0, 100.0)) == [Send(-5, "a")]
+    core.handle(RequestReturned(1.1, -5, lost=True))
+    assert core.handle(RequestAgain(1.1, -5)) == [Send(-5, "camera@cloud")]
+
+
+def test_without_time_or_replicas_a_request_is_refused_and_why_is_said(site):
+    core = site()
+    refused = ask(core, CAMERA, left_s=0.1)
+    assert refused.late and "cannot end in time: takes 0.16" in refused.reason
+    put(core, "a")
+    assert ask(core, CAMERA, left_s=0.1) == Send(-1, "a")
+    for replica in core.replicas.values():
         replica.up = False
-    with pytest.raises(ProtocolError, match="no replica of 'camera' is up") as caught:
-        made.decide(CAMERA, 1.0, 100.0)
-    assert caught.value.status == 503
+    refused = ask(core, CAMERA)
+    assert not refused.late and "no replica of 'camera' is up" in refused.reason
 
 
-def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud(caplog):
-    made = gateway()
-    made.replicas["a"] = Replica("a", CAMERA, 1, True, True)
-    made.policy.decide = lambda view: np.full(view.site.shape, HOLD)
-    assert made.decide(CAMERA, 1.0, 100.0) is None
-    made.policy.decide = lambda view: 1 / 0
-    with caplog.at_level(logging.ERROR):
-        assert {made.decide(CAMERA, 1.0, 100.0).name for _ in range(3)} == {"camera@cloud"}
-    assert caplog.text.count("policy failed") == 1
-    made.policy.decide = lambda view: np.full(view.site.shape, 4)  # nobody there
-    assert made.decide(CAMERA, 1.0, 100.0).name == "camera@cloud"
-    made.replicas["camera@cloud"].up = False
-    assert made.decide(CAMERA, 1.0, 100.0).name == "a"
+def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud(site):
+    core = site()
+    put(core, "a")
+    policy, guard = core.adviser.policy, core.adviser.guard
+    policy.decide = lambda view: np.full(view.site.shape, HOLD)
+    assert ask(core, CAMERA) == Hold(-1)
+    policy.decide = lambda view: 1 / 0
+    assert {ask(core, CAMERA) for _ in range(3)} == {Send(-1, "camera@cloud")}
+    assert guard.faults == {"raised ZeroDivisionError": 3} and not guard.new
+    policy.decide = lambda view: np.full(view.site.shape, 4)  # nobody there
+    assert ask(core, CAMERA) == Send(-1, "camera@cloud") and "cannot serve" in guard.fault
+    core.replicas["camera@cloud"].up = False
+    assert ask(core, CAMERA) == Send(-1, "a")
 
 
-def test_measured_times_move_the_estimates():
-    made = gateway()
-    cloud, near = made.replicas["camera@cloud"], Replica("a", CAMERA, 1, True, True)
-    for _ in range(50):
-        made.measured(cloud, 0.0, 0.5, 0.1, alone=False)
-        made.measured(near, 0.0, 0.3, 0.25, alone=True)
-    assert made.view.cloud_delay_s[0] == pytest.approx(0.4, rel=1e-3)
-    assert made.service_s[CAMERA] == pytest.approx(0.25, rel=1e-3)
-    assert made.service_s[PLATES] == pytest.approx(0.03)
+def test_a_second_policy_is_asked_the_same_and_only_compared(site):
+    core = site("closest")
+    put(core, "a")
+    core.watch_with(policies.load("dispatch", "cloud-only", "requests", live=True))
+    for service in (CAMERA, CAMERA, PLATES):
+        before = ask(core, service)
+        assert before.replica == ("a" if service == CAMERA else "plates@cloud")
+    found = core.shadow.report(("cloud", *core.services.nodes))
+    assert found["policy"] == "cloud-only" and found["requests"] == 3 and found["same_station"] == 1
+    assert found["stations"] == {"cloud": 3} and found["faults"] == {}
+    core.watch_with(None)
+    assert core.shadow is None
+
+
+def test_measured_times_move_the_estimates(site):
+    core = site("cloud-only")
+    for number in range(-60, -10):
+        core.handle(RequestArrived(0.0, number, CAMERA, 9.0, 0.0))
+        core.replicas["camera@cloud"].mine += 1  # somebody else's: not a time of service
+        core.handle(RequestReturned(0.5, number, answered=True, took_s=0.1))
+        core.replicas["camera@cloud"].mine -= 1
+        core.handle(RequestEnded(0.5, number))
+    assert core.view().cloud_delay_s[0] == pytest.approx(0.4, rel=1e-3)
+    put(core, "a")
+    core.adviser.policy.decide = lambda view: np.full(view.site.shape, 1)
+    for number in range(-10, 0):
+        core.handle(RequestArrived(0.0, number, CAMERA, 9.0, 0.0))
+        core.handle(RequestReturned(0.3, number, answered=True, took_s=0.25))
+        core.handle(RequestEnded(0.3, number))
+    assert core.service_s[CAMERA] == pytest.approx(0.25, rel=0.1)
+    assert core.service_s[PLATES] == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize("name", policies.names("dispatch", "requests", live=True))

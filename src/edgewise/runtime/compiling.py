@@ -27,6 +27,7 @@ from edgewise import policies
 from edgewise.core import ledger
 from edgewise.core.compiled import JIT, numba
 from edgewise.core.defer import Slots
+from edgewise.core.dispatch import requests
 from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
@@ -37,7 +38,7 @@ from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller import jobs
-from edgewise.runtime.gateway import dispatching, session
+from edgewise.runtime.gateway import session
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
 LONGEST_S = 300.0  # that a child may take: a policy that never answers keeps others from being switched
@@ -63,7 +64,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
     elif kind == "requests":
-        dispatching.rehearse(services, policy)
+        requests.rehearse(services, policy)
     else:
         policy = batched(policy)
         begin(policy, services.system, Key(0))

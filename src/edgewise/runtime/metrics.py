@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from edgewise.runtime.gateway.dispatching import Dispatching
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import OUTCOMES, UNKNOWN, Session
 from edgewise.runtime.http import Response
@@ -184,7 +184,7 @@ class ServiceMetrics(Collector):
         delays: of the answers of each service, by its number.
     """
 
-    def __init__(self, core: Dispatching, registry: CollectorRegistry) -> None:
+    def __init__(self, core: RequestCore, registry: CollectorRegistry) -> None:
         self._core = core
         registry.register(self)
         self.delays = ThreadHistogram(
@@ -226,7 +226,7 @@ class ServiceMetrics(Collector):
             ),
             [((r.name, name, node), r.mine) for r, name, node in replicas],
         )  # fmt: skip
-        yield _in_use("edgewise_request_policy", core.policy.name)
+        yield _in_use("edgewise_request_policy", core.adviser.policy.name)
 
 
 def _filled(family: Family, samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:

@@ -20,6 +20,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.telling import tell_once
 from edgewise.core.world import World
@@ -34,7 +35,6 @@ from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.books import Book
-from edgewise.runtime.gateway.dispatching import Dispatching
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.service_requests import ServiceRequests
@@ -263,7 +263,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
     settings, world = process.settings, gateway.session.world
     policy = policies.load("dispatch", store.policy("requests"), "requests", live=True)
     site = world.site_names.index(settings["site"])
-    core = Dispatching(services, site, policy, settings["seed"], gateway.session.clock, Limited())
+    core = RequestCore(services, site, policy, settings["seed"], Limited())
     return ServiceRequests(
         core,
         gateway.upstreams,
@@ -272,8 +272,6 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
         gateway.patience,
         ServiceMetrics(core, gateway.metrics.registry),
         gateway.session,
-        gateway.ways,
-        gateway.tracing,
         store.secret("parts"),
     )
 

@@ -105,7 +105,7 @@ def _policies(
     if what == SHADOWS:
         shadow = gateway.session.shadow
         return http.as_json({"policy": ""} if shadow is None else shadow.report())
-    policy = gateway.session.core.policy if services is None else services.core.policy
+    policy = gateway.session.core.policy if services is None else services.core.adviser.policy
     return http.as_json({"policy": policy.name, "available": have})
 
 

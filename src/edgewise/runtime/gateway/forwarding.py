@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -226,21 +226,59 @@ class Patience:
 
 @dataclass(slots=True)
 class LiveQuery:
-    """A query on its way; `sent_s` on the session's clock, the others on the monotonic one.
+    """A query of a stream, or a request, on its way; times on the monotonic clock.
 
-    ways_s: emulated time of both ways together; home_s: when its answer may be given.
+    stream_id: -1 for a request.
+    began_s: when its present way began; emulated time counts from there.
     reserve_s: of the time left, what its work and way back need: a worker need not begin it later.
     """
 
-    stream_id: int
     body: bytes
     headers: dict[str, str]
-    expires_s: float
-    sent_s: float
     received_s: float
-    ways_s: float | None = None
-    home_s: float = 0.0
+    size_bytes: float
+    stream_id: int = -1
+    expires_s: float = math.inf
+    began_s: float = 0.0
     reserve_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.began_s = self.received_s
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a query goes, and by which way."""
+
+    target: Upstream
+    name: str
+    variant: str
+    site: int
+    cluster: int
+
+
+class Work(Protocol):
+    """What a query is to its gateway: one of a stream, or a request of a service."""
+
+    async def choose(self, query: LiveQuery) -> Place | http.Response:
+        """Where it goes now, or why nowhere."""
+
+    def lost(self) -> bool:
+        """Who had it is lost; whether it may go elsewhere."""
+
+    def returned(
+        self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool
+    ) -> None:
+        """It came back, and goes elsewhere where that one is lost.
+
+        Args:
+            answer: None when nobody waits for it any more.
+            there_s: how long it was there; None where it was not answered.
+            back_s: way that the answer has yet to go.
+        """
+
+    def ended(self, answer: http.Response | None) -> None:
+        """It is answered, or nobody waits for it any more."""
 
 
 async def forward(

@@ -24,7 +24,6 @@ from typing import Any
 
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
-from edgewise.model.work import Stream
 from edgewise.runtime import http
 from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.describing import ALL, describe, describe_all
@@ -35,8 +34,10 @@ from edgewise.runtime.gateway.forwarding import (
     TRIES,
     LiveQuery,
     Patience,
+    Place,
     Upstream,
     Ways,
+    Work,
     forward,
     pass_time,
     reported,
@@ -56,6 +57,7 @@ from edgewise.runtime.tracing import OFF, Tracing
 
 __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
+NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
 COUNTS_S = 0.5  # a worker that does not say by then what it counted is not waited for
 EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
 
@@ -210,98 +212,65 @@ class Gateway:
             return answer
         return await describe(request, task, rest, self._targets(task), self.draining)
 
-    async def _infer(self, request: http.HttpRequest, task: str) -> http.Response:
+    async def _infer(self, request: http.HttpRequest, name: str) -> http.Response:
         if self.draining:
             return http.failure(503, "draining")
-        services = self._services_with(task)
-        if services is not None:
-            self._in_flight += 1
-            try:
-                return await services.infer(request, task)
-            finally:
-                self._in_flight -= 1
-        session, left_s = self.session, remaining_s(request.headers)
-        with self.tracing.span("decide"):
-            stream_id = await self.streams.of(request, task, min(left_s, LONGEST_S))
-            worker = session.bound_to(stream_id)
-        stream = session.served[stream_id].stream
-        if stream.task != task:
-            raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
-        if worker is None:
-            return self._reject(stream_id)
-        if (wait_s := session.query_wait_s(stream_id)) > 0.0:
-            why = f"stream {stream_id} sends more than the {stream.rate_qps:g}/s that it declared"
-            return http.failure(429, why, stream=stream_id, retry_after_s=wait_s)
-        self.streams.renew(stream_id)
-        expires_s = request.received_s + min(stream.deadline_s, left_s)
-        headers = {name: request.headers[name] for name in PASSED if name in request.headers}
-        if stream.priority:
-            headers[PRIORITY] = str(stream.priority)
-        query = LiveQuery(stream_id, request.body, headers, expires_s, session.clock(), request.received_s)
+        headers = {each: request.headers[each] for each in PASSED if each in request.headers}
+        query = LiveQuery(request.body, headers, request.received_s, len(request.body))
+        services, answer = self._services_with(name), None
+        work: Work = StreamWork(self, request, name) if services is None else services.work(request, name)
         self._in_flight += 1
         try:
-            if self.ways is not None:
-                return await self._travel(query, worker, stream)
-            return await self._send(query, worker)
+            answer = await self._serve(work, query)
+            return answer
         finally:
             self._in_flight -= 1
+            work.ended(answer)
 
-    async def _travel(self, query: LiveQuery, worker: int, stream: Stream) -> http.Response:
-        """Send a query over the emulated way to its worker and back."""
-        assert self.ways is not None
-        self._travelled += 1
-        where = stream.site, int(self.session.world.cluster[worker])
-        there_s, back_s = self.ways.delays_s(*where, stream.size_bytes, query.stream_id, self._travelled)
-        await pass_time(there_s)
-        now = self.session.bound_to(query.stream_id)  # it may have moved in the meantime
-        query.ways_s = there_s + back_s - self.ways.client_s
-        answer = await self._send(query, worker if now is None else now)
-        await pass_time(query.home_s - time.monotonic())
+    async def _serve(self, work: Work, query: LiveQuery) -> http.Response:
+        """Send a query where it is to go, and elsewhere when who has it is lost."""
+        for left in reversed(range(TRIES)):
+            with self.tracing.span("decide"):
+                place = await work.choose(query)
+            if isinstance(place, http.Response):
+                return place
+            answer, again = await self._carry(work, query, place, left > 0)
+            if not again:
+                break
+            query.began_s = time.monotonic()
+            self.metrics.retries.inc()
         return answer
 
-    def _reject(self, stream_id: int) -> http.Response:
-        self.session.query_rejected(stream_id)
-        reason = self.session.served[stream_id].reason
-        status = 503 if reason == REASONS[Violation.DOWN] else 409
-        reason = self.streams.why(stream_id)
-        return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)
-
-    async def _send(self, query: LiveQuery, worker: int) -> http.Response:
-        """Send a query to its stream's worker, and elsewhere when that one is lost."""
-        session, there_s = self.session, None
-        session.query_sent(worker)
+    async def _carry(
+        self, work: Work, query: LiveQuery, place: Place, may_retry: bool
+    ) -> tuple[http.Response, bool]:
+        """The answer of a place, over the emulated ways there and back; and whether it goes elsewhere."""
+        answer, there_s, back_s, again = None, None, 0.0, False
         try:
-            for left in reversed(range(TRIES)):
-                began_s = time.monotonic()
-                answer, lost = await self._forward(query, worker)
-                other = self._elsewhere(query, worker) if lost and left else None
-                if other is None:
-                    break
-                session.query_lost(worker)
-                worker = other
-                session.query_sent(worker)
-                self.metrics.retries.inc()
-            if answer.status in LOST:
-                session.query_unserved(query.stream_id)
-            if answer.status == 200:
-                there_s = time.monotonic() - began_s
-            if query.ways_s is not None:
-                query.home_s = query.received_s + query.ways_s + took_s(answer)
+            ways_s = await self._travel(query, place)
+            sent_s = time.monotonic()
+            answer, lost = await forward(place.target, place.name, query, self.tracing)
+            now_s = time.monotonic()
+            there_s = now_s - sent_s if answer.status == 200 else None
+            back_s = max(query.began_s + ways_s + took_s(answer) - now_s, 0.0) if ways_s else 0.0
+            again = lost and may_retry and work.lost()
         finally:
-            left_s = max(query.home_s - time.monotonic(), 0.0)
-            session.query_done(query.stream_id, worker, query.sent_s, there_s, left_s)
-        self.metrics.delays.note(session.clock() - query.sent_s, worker)
-        return reported(answer, session.world.worker_names[worker], session.world.variant_names[worker])
+            work.returned(answer, there_s, back_s, again)
+        if not again:
+            await pass_time(back_s)
+        return reported(answer, place.name, place.variant), again
 
-    def _elsewhere(self, query: LiveQuery, lost: int) -> int | None:
-        """Where a query goes whose worker is lost; None when its stream finds no other."""
-        self.worker_changed(lost, False)
-        other = self.session.bound_to(query.stream_id)
-        return None if other == lost else other
-
-    async def _forward(self, query: LiveQuery, worker: int) -> tuple[http.Response, bool]:
-        name = self.session.world.worker_names[worker]
-        return await forward(self.upstreams[worker], name, query, self.tracing)
+    async def _travel(self, query: LiveQuery, place: Place) -> float:
+        """Pass the emulated time to a place; that of both ways, 0 where they are not emulated."""
+        if self.ways is None:
+            return 0.0
+        self._travelled += 1
+        key = query.stream_id if query.stream_id >= 0 else NO_STREAM + place.site
+        there_s, back_s = self.ways.delays_s(
+            place.site, place.cluster, query.size_bytes, key, self._travelled
+        )
+        await pass_time(there_s)
+        return there_s + back_s - self.ways.client_s
 
     def _services_with(self, task: str) -> ServiceRequests | None:
         """The services, where one of them is called so."""
@@ -314,3 +283,79 @@ class Gateway:
             return services.targets(task)
         world = self.session.world
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]
+
+
+class StreamWork:
+    """One query of a stream on its way."""
+
+    def __init__(self, gateway: Gateway, request: http.HttpRequest, task: str) -> None:
+        self._gateway, self._session, self._request, self._task = gateway, gateway.session, request, task
+        self._stream_id = self._worker = -1
+        self._sent_s = 0.0
+
+    async def choose(self, query: LiveQuery) -> Place | http.Response:
+        """Its stream's worker.
+
+        Raises:
+            ProtocolError: there is no such stream, or its needs are wrong.
+        """
+        session, world = self._session, self._session.world
+        refused = await self._begin(query) if self._worker < 0 else None
+        worker = session.bound_to(self._stream_id)
+        if refused is not None or worker is None:
+            return refused or self._reject()
+        session.query_sent(worker)
+        self._worker = worker
+        site = session.served[self._stream_id].stream.site
+        names = world.worker_names[worker], world.variant_names[worker]
+        return Place(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
+
+    def lost(self) -> bool:
+        """Its stream moves, where there is another worker."""
+        self._gateway.worker_changed(self._worker, False)
+        return self._session.bound_to(self._stream_id) not in (None, self._worker)
+
+    def returned(
+        self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool
+    ) -> None:
+        """Judge it, unless it goes elsewhere."""
+        session, worker = self._session, self._worker
+        if lost:
+            session.query_lost(worker)
+            return
+        if answer is not None and answer.status in LOST:
+            session.query_unserved(self._stream_id)
+        session.query_done(self._stream_id, worker, self._sent_s, there_s, back_s)
+        self._gateway.metrics.delays.note(session.clock() - self._sent_s, worker)
+
+    def ended(self, answer: http.Response | None) -> None:
+        """It was judged when it came back."""
+
+    async def _begin(self, query: LiveQuery) -> http.Response | None:
+        """Find or open its stream; why it is not sent, if so."""
+        session, streams, task = self._session, self._gateway.streams, self._task
+        left_s = remaining_s(self._request.headers)
+        stream_id = await streams.of(self._request, task, min(left_s, LONGEST_S))
+        stream = session.served[stream_id].stream
+        if stream.task != task:
+            raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
+        self._stream_id = query.stream_id = stream_id
+        query.size_bytes = stream.size_bytes
+        if session.bound_to(stream_id) is None:
+            return self._reject()
+        if (wait_s := session.query_wait_s(stream_id)) > 0.0:
+            why = f"stream {stream_id} sends more than the {stream.rate_qps:g}/s that it declared"
+            return http.failure(429, why, stream=stream_id, retry_after_s=wait_s)
+        streams.renew(stream_id)
+        query.expires_s = query.received_s + min(stream.deadline_s, left_s)
+        if stream.priority:
+            query.headers[PRIORITY] = str(stream.priority)
+        self._sent_s = session.clock()
+        return None
+
+    def _reject(self) -> http.Response:
+        stream_id = self._stream_id
+        self._session.query_rejected(stream_id)
+        status = 503 if self._session.served[stream_id].reason == REASONS[Violation.DOWN] else 409
+        reason = self._gateway.streams.why(stream_id)
+        return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)

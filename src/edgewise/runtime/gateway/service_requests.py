@@ -9,33 +9,39 @@ what they could not end in time if they began it now. A request whose replica is
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from edgewise.errors import ProtocolError
+from edgewise.core.dispatch.requests import (
+    Drop,
+    Hold,
+    ReplicaChanged,
+    ReplicaGone,
+    ReplicaTold,
+    RequestAgain,
+    RequestArrived,
+    RequestCore,
+    RequestEnded,
+    RequestReturned,
+)
 from edgewise.runtime import http
-from edgewise.runtime.gateway.dispatching import Dispatching, Replica
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
-    PASSED,
-    TRIES,
     LiveQuery,
     Patience,
+    Place,
     Upstream,
-    Ways,
-    forward,
-    pass_time,
-    reported,
     took_s,
 )
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.store import Running
-from edgewise.runtime.tracing import OFF, Tracing
 
-NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
+log = logging.getLogger("edgewise.dispatching")
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
 
 
@@ -49,26 +55,21 @@ class ServiceRequests:
         cloud: index in `workers` of each worker in the cloud, by name.
         wanted: replicas as the store has them, called each health period.
         patience: times.
-        ways: emulated delays; None where the network has its own.
         metrics: told about answers.
         session: told what goes to workers, where streams have their queries, too.
-        tracing: records spans.
         token: that replicas want to see.
     """
 
-    core: Dispatching
+    core: RequestCore
     workers: Sequence[Upstream]
     cloud: dict[str, int]
     wanted: Callable[[], list[Running]]
     patience: Patience
     metrics: ServiceMetrics
     session: Session
-    ways: Ways | None = None
-    tracing: Tracing = OFF
     token: str | None = field(default=None, repr=False)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     _targets: dict[str, Upstream] = field(default_factory=dict)
-    _waiting: int = 0
-    _travelled: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,13 +86,13 @@ class ServiceRequests:
     def targets(self, service: str) -> list[Upstream]:
         """Replicas of a service."""
         s = self.names.index(service)
-        return [self._target(replica) for replica in self.core.replicas.values() if replica.service == s]
+        return [self.target(replica.name) for replica in self.core.replicas.values() if replica.service == s]
 
     async def watch(self) -> None:
         """Read which replicas there are, and check their health, until cancelled."""
         while True:
             self.refresh()
-            await asyncio.gather(*(self._check(replica) for replica in list(self.core.replicas.values())))
+            await asyncio.gather(*(self._check(name) for name in list(self.core.replicas)))
             await asyncio.sleep(self.patience.health_period_s)
 
     def refresh(self) -> None:
@@ -103,19 +104,18 @@ class ServiceRequests:
             if place is None:
                 continue  # of a scenario that this gateway is yet to be started with
             n, s = place
-            if name not in replicas:
-                replicas[name] = Replica(name, s, n + 1)
             old = self._targets.get(name)
             if old is None or old.client.url != process.url:
                 self._targets[name] = Upstream(http.Client.of_url(process.url, self.token), services.names[s])
                 self._targets[name].up = old is not None and old.up  # its successor was ready first
                 if old is not None:
                     old.client.close()
-            replicas[name].wanted = process.wanted
+            up = name in replicas and replicas[name].up
+            self._tell(ReplicaChanged(self._now(), name, s, n + 1, process.wanted, up))
         for name in set(self._targets) - set(rows):
-            replicas[name].wanted = False
+            self._seen(name, wanted=False)
             if replicas[name].mine == 0:
-                del replicas[name]
+                self._tell(ReplicaGone(self._now(), name))
                 self._targets.pop(name).client.close()
 
     def close(self) -> None:
@@ -123,120 +123,128 @@ class ServiceRequests:
         for target in self._targets.values():
             target.client.close()
 
-    async def infer(self, request: http.HttpRequest, name: str) -> http.Response:
-        """Dispatch a request, and count what becomes of it.
+    def work(self, request: http.HttpRequest, name: str) -> RequestWork:
+        """A request that came."""
+        return RequestWork(self, request, self.names.index(name), next(self.numbers))
 
-        Raises:
-            ProtocolError: a header is wrong, it cannot end in time, or nobody can serve it.
-        """
-        service, outcome = self.names.index(name), "failed"
-        self.core.arrived[service] += 1
-        try:
-            stated_s = number(request.headers, DEADLINE, float(self.core.services.deadline_s[service]))
-            stated_s = min(stated_s, remaining_s(request.headers), LONGEST_S)
-            answer = await self._serve(request, service, request.received_s + stated_s)
-            if answer.status == 200:
-                delay_s = time.monotonic() - request.received_s
-                outcome = "in_time" if delay_s <= stated_s else "late"
-                self.metrics.delays.note(delay_s, service)
-            elif answer.status in DROPPED:
-                outcome = "dropped"
-            return answer
-        except ProtocolError as error:
-            outcome = "dropped" if error.status in DROPPED else "failed"
-            raise
-        finally:
-            self.core.ended[outcome][service] += 1
+    def target(self, name: str) -> Upstream:
+        """Who serves as a replica."""
+        return self.workers[self.cloud[name]] if name in self.cloud else self._targets[name]
 
-    async def _serve(self, request: http.HttpRequest, service: int, expires_s: float) -> http.Response:
-        """The answer of a replica, or of another one where it is lost."""
-        headers = {name: request.headers[name] for name in (*PASSED, PRIORITY) if name in request.headers}
-        core, left = self.core, TRIES
-        while True:
-            with self.tracing.span("decide"):
-                replica = await self._dispatch(service, expires_s, len(request.body))
-            query = LiveQuery(-1, request.body, headers, expires_s, core.clock(), request.received_s)
-            back_s = 0.5 * float(core.services.system.delay_s[core.site, replica.station])
-            query.reserve_s = float(core.service_s[service]) + back_s
-            answer, lost = await self._send(query, replica)
-            left -= 1
-            if not lost or not left:
-                return reported(answer, replica.name, self.names[service])
-            replica.up = False  # until its next health check
+    def note_cloud(self) -> None:
+        """Which workers in the cloud are up is the session's to find out."""
+        for name, worker in self.cloud.items():
+            if self.core.replicas[name].up != self.workers[worker].up:
+                self._seen(name, up=self.workers[worker].up)
 
-    async def _dispatch(self, service: int, expires_s: float, size_bytes: int) -> Replica:
-        """Where the policy sends a request, once it no longer holds it."""
-        self._waiting += 1
-        try:
-            while True:
-                self._note_cloud()
-                left_s = expires_s - time.monotonic()
-                replica = self.core.decide(service, left_s, size_bytes, self._waiting)
-                if replica is not None:
-                    return replica
-                await asyncio.sleep(self.core.services.spec.slot_s)
-        finally:
-            self._waiting -= 1
+    def note_queue(self, name: str) -> None:
+        """How many requests a replica has, as it last said."""
+        if (queued := self.target(name).queued) is not None and name in self.core.replicas:
+            self._tell(ReplicaTold(self._now(), name, queued))
 
-    async def _send(self, query: LiveQuery, replica: Replica) -> tuple[http.Response, bool]:
-        """A replica's answer, over the emulated way there and back; and whether the replica is lost."""
-        target, sent_s, alone = self._target(replica), time.monotonic(), replica.held == 0
-        worker, total_s, there_s = self.cloud.get(replica.name), None, None
-        replica.mine += 1
-        if worker is not None:
-            self.session.request_sent(worker, len(query.body))
-        try:
-            ways_s = await self._travel(replica, len(query.body))
-            began_s = time.monotonic()
-            answer, lost = await forward(target, replica.name, query, self.tracing)
-            passed_s = time.monotonic() - began_s
-            target.heard(answer)
-            if ways_s is not None:
-                await pass_time(sent_s + ways_s + took_s(answer) - time.monotonic())
-            if answer.status == 200:
-                total_s, there_s = time.monotonic() - sent_s, passed_s
-        finally:
-            replica.mine -= 1
-            if worker is not None:
-                self.session.request_done(worker, there_s)
-        self._note_others(replica, target)
-        if total_s is not None:
-            self.core.measured(replica, len(query.body), total_s, took_s(answer), alone)
-        return answer, lost
-
-    async def _travel(self, replica: Replica, size_bytes: int) -> float | None:
-        """Pass the emulated time to a replica; that of both ways, None where they are not emulated."""
-        if self.ways is None:
-            return None
-        self._travelled += 1
-        core = self.core
-        cluster = core.services.clusters[replica.station]
-        there_s, back_s = self.ways.delays_s(
-            core.site, cluster, size_bytes, NO_STREAM + core.site, self._travelled
-        )
-        await pass_time(there_s)
-        return there_s + back_s - self.ways.client_s
-
-    async def _check(self, replica: Replica) -> None:
-        if replica.station == 0:
-            self._note_others(replica, self._target(replica))
-            return
-        target, wait = self._targets[replica.name], self.patience
-        up = await target.check(wait.health_timeout_s, wait.health_misses)
-        if self._targets.get(replica.name) is target:
-            replica.up = target.up = up
-            self._note_others(replica, target)
+    async def _check(self, name: str) -> None:
+        if name not in self.cloud:
+            target, wait = self._targets[name], self.patience
+            up = await target.check(wait.health_timeout_s, wait.health_misses)
+            if self._targets.get(name) is not target:
+                return
+            target.up = up
+            self._seen(name, up=up)
             if not up and target.silent:
                 target.client.abort()  # what was under way there goes elsewhere at once
+        self.note_queue(name)
 
-    def _note_cloud(self) -> None:
-        for name, worker in self.cloud.items():
-            self.core.replicas[name].up = self.workers[worker].up
+    def _seen(self, name: str, *, up: bool | None = None, wanted: bool | None = None) -> None:
+        """Tell the core what changed of a replica that it knows."""
+        r = self.core.replicas[name]
+        known = r.wanted if wanted is None else wanted, r.up if up is None else up
+        self._tell(ReplicaChanged(self._now(), name, r.service, r.station, *known))
 
-    def _note_others(self, replica: Replica, target: Upstream) -> None:
-        """Requests at a replica that are not from here, as it last said."""
-        if target.queued is not None:
-            replica.others = max(target.queued - replica.mine, 0)
+    def _now(self) -> float:
+        return self.session.clock()
 
-    def _target(self, replica: Replica) -> Upstream:
-        return self.workers[self.cloud[replica.name]] if replica.station == 0 else self._targets[replica.name]
+    def _tell(self, event: ReplicaChanged | ReplicaTold | ReplicaGone) -> None:
+        self.core.handle(event)
+
+
+class RequestWork:
+    """One request on its way."""
+
+    def __init__(
+        self, services: ServiceRequests, request: http.HttpRequest, service: int, number: int
+    ) -> None:
+        self._services, self._request, self._service, self._number = services, request, service, number
+        self._core, self._session = services.core, services.session
+        self._stated_s = LONGEST_S
+        self._name = ""
+        self._arrived = False
+
+    async def choose(self, query: LiveQuery) -> Place | http.Response:
+        """Where the policy sends it, once it no longer holds it; or why it is refused.
+
+        Raises:
+            ProtocolError: a header is wrong.
+        """
+        core, services, headers = self._core, self._services, self._request.headers
+        services.note_cloud()
+        if self._arrived:
+            (command,) = core.handle(RequestAgain(self._now(), self._number))
+        else:
+            stated_s = number(headers, DEADLINE, float(core.services.deadline_s[self._service]))
+            self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
+            query.expires_s = query.received_s + self._stated_s
+            query.headers |= {PRIORITY: headers[PRIORITY]} if PRIORITY in headers else {}
+            until_s = self._now() + query.expires_s - time.monotonic()
+            what = self._number, self._service, until_s, len(query.body)
+            self._arrived = True
+            (command,) = core.handle(RequestArrived(self._now(), *what))
+        while isinstance(command, Hold):
+            await asyncio.sleep(core.services.spec.slot_s)
+            services.note_cloud()
+            (command,) = core.handle(RequestAgain(self._now(), self._number))
+        if core.adviser.guard.new:
+            more = {"policy": core.adviser.policy.name, "why": core.adviser.guard.fault}
+            log.error("policy failed", extra=more)
+        if isinstance(command, Drop):
+            return http.failure(409 if command.late else 503, command.reason)
+        return self._at(command.replica, query)
+
+    def lost(self) -> bool:
+        """Its replica is lost; it may go elsewhere."""
+        return True
+
+    def returned(
+        self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool
+    ) -> None:
+        """It came back from its replica, or not; its answer has `back_s` yet to go."""
+        name, took = self._name, took_s(answer) if answer is not None else 0.0
+        now_s, answered = self._now() + back_s, there_s is not None
+        self._core.handle(RequestReturned(now_s, self._number, answered, took, lost))
+        if name in self._services.cloud:
+            self._session.request_done(self._services.cloud[name], there_s)
+        if answer is not None:
+            self._services.target(name).heard(answer)
+            self._services.note_queue(name)
+
+    def ended(self, answer: http.Response | None) -> None:
+        """Count what became of it."""
+        status = 0 if answer is None else answer.status
+        outcome = None if status == 200 else "dropped" if status in DROPPED else "failed"
+        if self._arrived:
+            self._core.handle(RequestEnded(self._now(), self._number, outcome))
+        if status == 200:
+            self._services.metrics.delays.note(time.monotonic() - self._request.received_s, self._service)
+
+    def _at(self, name: str, query: LiveQuery) -> Place:
+        core, services = self._core, self._services
+        station = core.replicas[name].station
+        self._name, query.began_s = name, time.monotonic()
+        back_s = 0.5 * float(core.services.system.delay_s[core.site, station])
+        query.reserve_s = float(core.service_s[self._service]) + back_s
+        if name in services.cloud:
+            self._session.request_sent(services.cloud[name], len(query.body))
+        cluster = core.services.clusters[station]
+        return Place(services.target(name), name, services.names[self._service], core.site, cluster)
+
+    def _now(self) -> float:
+        return self._session.clock()

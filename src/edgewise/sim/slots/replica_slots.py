@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import inner, kernel
+from edgewise.core.dispatch.requests import possible
 from edgewise.core.held import held
 from edgewise.core.orchestrate import ReplicaView
 from edgewise.core.orchestrate.counting import may_change
@@ -21,17 +22,6 @@ from edgewise.policies.dispatch.requests.stations import by_weights
 from edgewise.sim.slots.replica_kernels import arrive, cloud_noise_s, imbalance, send, work
 from edgewise.sim.slots.replica_scaling import scale_one
 from edgewise.sim.slots.replica_state import ReplicaBatch, Truth
-
-
-@inner
-def possible(seen: ReplicaView, world: int, b: int, k: int) -> bool:
-    """Whether site b may send its head to station k (or hold it, k = -1)."""
-    if k == -1:
-        return True
-    if seen.site[world, b].head < 0 or k < -1 or k >= seen.replicas.shape[1]:
-        return False
-    replicas = seen.replicas[world, k, seen.site[world, b].head_service]
-    return bool(k == 0 or replicas.ready > replicas.removing)
 
 
 @inner

@@ -16,10 +16,11 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import argsort, inner, kernel
+from edgewise.core.dispatch.requests import stays
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import RequestDispatch
-from edgewise.policies.dispatch.requests.rules import hosted, travel_s
+from edgewise.policies.dispatch.requests.rules import travel_s
 from edgewise.policies.registry import policy
 
 MISSED = 100.0  # cost in s of missing a deadline: above any wait
@@ -86,7 +87,7 @@ def arcs_of(system: System, view: ReplicaView, world: int, heads: int) -> Arcs:
         if view.site[world, b].head >= 0:
             site[h] = b
             for k in range(view.replicas.shape[1]):
-                if k == 0 or hosted(view, world, k, view.site[world, b].head_service):
+                if stays(view, world, k, view.site[world, b].head_service):
                     cost[h, 2 * k] = with_deadline(view, world, b, travel_s(system, view, world, b, k))
                     cost[h, 2 * k + 1] = with_deadline(view, world, b, queue_s(system, view, world, b, k))
             cost[h, ends - 1] = 2.0 * MISSED

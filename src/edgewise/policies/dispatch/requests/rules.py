@@ -11,6 +11,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
+from edgewise.core.dispatch.requests import stays, way_s
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestrate import HOLD, ReplicaView
@@ -21,13 +22,6 @@ from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, by_we
 from edgewise.policies.registry import policy
 
 POLICY = int(Purpose.POLICY)
-
-
-@inner
-def hosted(view: ReplicaView, world: int, k: int, s: int) -> bool:
-    """Whether node k has a replica of service s that stays."""
-    replicas = view.replicas[world, k, s]
-    return bool(replicas.ready > replicas.removing)
 
 
 @inner
@@ -51,10 +45,7 @@ def use(system: System, view: ReplicaView, world: int, k: int) -> float:
 @inner
 def travel_s(system: System, view: ReplicaView, world: int, b: int, k: int) -> float:
     """Time for the head of site b to reach station k, the wait for the WAN as last measured."""
-    size_bits = 8.0 * view.site[world, b].head_payload_bytes
-    if k == 0:
-        return float(view.world[world].cloud_delay_s + size_bits / system.wan_bps)
-    return float(system.delay_s[b, k] + size_bits / system.lan_bps)
+    return way_s(system, view.world[world].cloud_delay_s, b, k, view.site[world, b].head_payload_bytes)
 
 
 @inner
@@ -83,7 +74,7 @@ def nearest(system: System, view: ReplicaView, world: int, b: int, memory: Any) 
     """The nearest node that hosts the service and has room; of equal ones the least used; else the cloud."""
     best, best_s, least, s = 0, np.inf, np.inf, view.site[world, b].head_service
     for k in range(1, view.replicas.shape[1]):
-        if system.delay_s[b, k] <= best_s and hosted(view, world, k, s) and fits(system, view, world, b, k):
+        if system.delay_s[b, k] <= best_s and stays(view, world, k, s) and fits(system, view, world, b, k):
             used = use(system, view, world, k)
             if system.delay_s[b, k] < best_s or used < least:
                 best, best_s, least = k, system.delay_s[b, k], used
@@ -95,7 +86,7 @@ def least_used(system: System, view: ReplicaView, world: int, b: int, memory: An
     """The least used node that hosts the service and has room, else the cloud."""
     best, least, s = 0, np.inf, view.site[world, b].head_service
     for k in range(1, view.replicas.shape[1]):
-        if hosted(view, world, k, s) and fits(system, view, world, b, k):
+        if stays(view, world, k, s) and fits(system, view, world, b, k):
             used = use(system, view, world, k)
             if used < least:
                 best, least = k, used
@@ -103,11 +94,11 @@ def least_used(system: System, view: ReplicaView, world: int, b: int, memory: An
 
 
 @inner
-def draw_hosted(view: ReplicaView, world: int, s: int, count: int, draw: float) -> int:
+def draw_stays(view: ReplicaView, world: int, s: int, count: int, draw: float) -> int:
     """The node at `draw` in (0, 1) among `count` that host service s."""
     left = int(draw * count)
     for k in range(1, view.replicas.shape[1]):
-        if hosted(view, world, k, s):
+        if stays(view, world, k, s):
             if left == 0:
                 return k
             left -= 1
@@ -115,11 +106,11 @@ def draw_hosted(view: ReplicaView, world: int, s: int, count: int, draw: float) 
 
 
 @inner
-def count_hosted(view: ReplicaView, world: int, s: int) -> int:
+def count_stays(view: ReplicaView, world: int, s: int) -> int:
     """Nodes that host service s."""
     count = 0
     for k in range(1, view.replicas.shape[1]):
-        count += hosted(view, world, k, s)
+        count += stays(view, world, k, s)
     return count
 
 
@@ -133,11 +124,11 @@ def slot_of(system: System, view: ReplicaView, world: int) -> int:
 def better_of_two(system: System, view: ReplicaView, world: int, b: int, memory: Any) -> int:
     """Of two random nodes that host the service, where it begins first; the cloud where none does."""
     s, slot, seed = view.site[world, b].head_service, slot_of(system, view, world), view.world[world].seed
-    count = count_hosted(view, world, s)
+    count = count_stays(view, world, s)
     if count == 0:
         return 0
-    one = draw_hosted(view, world, s, count, uniform_of(seed, POLICY, b, 2 * slot))
-    two = draw_hosted(view, world, s, count, uniform_of(seed, POLICY, b, 2 * slot + 1))
+    one = draw_stays(view, world, s, count, uniform_of(seed, POLICY, b, 2 * slot))
+    two = draw_stays(view, world, s, count, uniform_of(seed, POLICY, b, 2 * slot + 1))
     return two if wait_s(system, view, world, b, two) < wait_s(system, view, world, b, one) else one
 
 
@@ -146,11 +137,11 @@ def anywhere(system: System, view: ReplicaView, world: int, b: int, memory: Any)
     """A random node that hosts the service and has room, or the cloud, all as likely (the context mask)."""
     s, count = view.site[world, b].head_service, 1
     for k in range(1, view.replicas.shape[1]):
-        count += hosted(view, world, k, s) and fits(system, view, world, b, k)
+        count += stays(view, world, k, s) and fits(system, view, world, b, k)
     left = int(count * uniform_of(view.world[world].seed, POLICY, b, slot_of(system, view, world)))
     if left > 0:
         for k in range(1, view.replicas.shape[1]):
-            if hosted(view, world, k, s) and fits(system, view, world, b, k):
+            if stays(view, world, k, s) and fits(system, view, world, b, k):
                 left -= 1
                 if left == 0:
                     return k
@@ -167,7 +158,7 @@ def soonest(system: System, view: ReplicaView, world: int, b: int, memory: Any) 
     left_s = head.head_deadline_s - view.world[world].clock_s - head.head_service_s
     best, best_s, first, first_s = -1, np.inf, 0, np.inf
     for k in range(view.replicas.shape[1]):
-        if k > 0 and not hosted(view, world, k, head.head_service):
+        if k > 0 and not stays(view, world, k, head.head_service):
             continue
         begin_s, rank_s = travel_s(system, view, world, b, k), 1e6
         if k > 0:

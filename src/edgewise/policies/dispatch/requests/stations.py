@@ -14,6 +14,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats
 from edgewise.core.compiled import inner, kernel
+from edgewise.core.dispatch.requests import stays, way_s
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.model.orchestration import System
@@ -63,13 +64,6 @@ def largest(values: Floats) -> float:
 
 
 @inner
-def stays(view: ReplicaView, world: int, k: int, s: int) -> bool:
-    """Whether station k has a replica of service s that stays; the cloud always."""
-    replicas = view.replicas[world, k, s]
-    return bool(k == 0 or replicas.ready > replicas.removing)
-
-
-@inner
 def fill_row(system: System, view: ReplicaView, world: int, b: int, k: int, row: Floats) -> None:
     """(F,) features of station k for the head of site b; see STATION_FEATURES."""
     head, m, s = view.site[world, b], system.first_machine[k], view.site[world, b].head_service
@@ -81,13 +75,11 @@ def fill_row(system: System, view: ReplicaView, world: int, b: int, k: int, row:
         waiting += view.replicas[world, k, other].waiting
         core_s += view.replicas[world, k, other].waiting_s * system.service_cpu_cores[other]
     cloud, own = k == 0, k > 0 and system.site_of[max(k - 1, 0)] == b
-    rate_bps = system.wan_bps if cloud else system.lan_bps
-    way_s = view.world[world].cloud_delay_s if cloud else system.delay_s[b, k]
-    way_s += 8.0 * head.head_payload_bytes / rate_bps
+    there_s = way_s(system, view.world[world].cloud_delay_s, b, k, head.head_payload_bytes)
     idle = max(replicas.ready - replicas.busy, 0)
     replica_wait_s = 0.0 if cloud else replicas.waiting_s / max(replicas.ready, 1)
     left_s, took_s = head.head_deadline_s - view.world[world].clock_s, head.head_service_s
-    room_s = left_s - way_s - took_s - max(core_s / cores, replica_wait_s)
+    room_s = left_s - there_s - took_s - max(core_s / cores, replica_wait_s)
     fits = machine.free_cpu_cores >= head.head_cpu_cores and idle > replicas.waiting
     fits = cloud or (fits and machine.free_memory_bytes >= head.head_memory_bytes)
     row[0], row[1] = cloud, own
@@ -96,10 +88,10 @@ def fill_row(system: System, view: ReplicaView, world: int, b: int, k: int, row:
     row[6], row[7] = squashed(replica_wait_s), squashed(core_s / cores)
     row[8] = machine.free_cpu_cores / largest(system.cpu_cores)
     row[9] = machine.free_memory_bytes / largest(system.memory_bytes)
-    row[10], row[11], row[12] = squashed(10.0 * way_s), squashed(left_s), squashed(took_s)
+    row[10], row[11], row[12] = squashed(10.0 * there_s), squashed(left_s), squashed(took_s)
     row[13], row[14], row[15] = squashed(room_s), room_s < 0.0, head.head_cpu_cores
     row[16], row[17] = squashed(head.site_queue), fits
-    row[18], row[19] = (way_s, squashed(took_s)) if cloud else (0.0, 0.0)
+    row[18], row[19] = (there_s, squashed(took_s)) if cloud else (0.0, 0.0)
     row[20] = _hosting(view, world, s) if cloud else 0.0
     row[21] = fits and own
 

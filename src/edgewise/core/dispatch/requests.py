@@ -1,0 +1,439 @@
+"""The decision core for requests of services: events in, commands out. A request is an item without a stream.
+
+One core stands at each site and decides alone: the policy sees the view that it sees in simulation, of one
+world, with this site's request as the only head. Counts of the site's own requests are exact, those of others
+are what replicas last said. Forbidden here: I/O, clocks, async. A request is in one of three states:
+
+    unknown ──RequestArrived──▶ waiting ──Send──▶ sent ──RequestEnded──▶ unknown
+                                  ▲  │ Hold, Drop   │ RequestReturned
+                                  └──┴──────────────┘ RequestAgain
+
+The kernels below are the rules that simulated sites and policies share with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from edgewise.core.compiled import inner
+from edgewise.core.guard import Caller, Guard, at_once, begin
+from edgewise.core.keyed import Key
+from edgewise.core.one_world import batched
+from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy, new_view
+from edgewise.core.orchestrate.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
+from edgewise.model.orchestration import System
+from edgewise.model.services import Services
+
+OUTCOMES = ("in_time", "late", "dropped", "failed")
+WEIGHT = 0.2  # of a new measurement in a moving mean
+CLOUD = 0  # the station
+
+
+@inner
+def stays(view: ReplicaView, world: int, k: int, s: int) -> bool:
+    """Whether station k has a replica of service s that stays; the cloud always."""
+    replicas = view.replicas[world, k, s]
+    return bool(k == CLOUD or replicas.ready > replicas.removing)
+
+
+@inner
+def possible(view: ReplicaView, world: int, b: int, k: int) -> bool:
+    """Whether site b may send its head to station k, or hold it."""
+    if k == HOLD:
+        return True
+    head = view.site[world, b]
+    return bool(
+        head.head >= 0 and 0 <= k < view.replicas.shape[1] and stays(view, world, k, head.head_service)
+    )
+
+
+@inner
+def way_s(system: System, cloud_delay_s: float, b: int, k: int, size_bytes: float) -> float:
+    """Time from site b to station k: the delay, to the cloud as last measured, and the transfer."""
+    bits = 8.0 * size_bytes
+    return float(
+        cloud_delay_s + bits / system.wan_bps if k == CLOUD else system.delay_s[b, k] + bits / system.lan_bps
+    )
+
+
+class RequestArrived(NamedTuple):
+    """A request of a service came to the site; its number is new."""
+
+    time_s: float
+    request: int
+    service: int
+    deadline_s: float
+    size_bytes: float
+
+
+class RequestAgain(NamedTuple):
+    """A request that was held, or whose replica was lost, asks again."""
+
+    time_s: float
+    request: int
+
+
+class RequestReturned(NamedTuple):
+    """A replica's answer came back, or its replica is lost.
+
+    Attributes:
+        answered: it was served.
+        took_s: time at the replica, as that says; 0 where it does not.
+        lost: nobody is there; the replica counts as down until it is seen up.
+    """
+
+    time_s: float
+    request: int
+    answered: bool = False
+    took_s: float = 0.0
+    lost: bool = False
+
+
+class RequestEnded(NamedTuple):
+    """What became of a request: an outcome, or None where it was answered and its deadline judges."""
+
+    time_s: float
+    request: int
+    outcome: str | None = None
+
+
+class ReplicaChanged(NamedTuple):
+    """A replica is there, or was seen to change.
+
+    Attributes:
+        wanted: False: it gets no more requests.
+        up: whether it answers.
+    """
+
+    time_s: float
+    name: str
+    service: int
+    station: int
+    wanted: bool
+    up: bool
+
+
+class ReplicaTold(NamedTuple):
+    """A replica said how many requests it has, of whomever."""
+
+    time_s: float
+    name: str
+    queued: int
+
+
+class ReplicaGone(NamedTuple):
+    """A replica is no more."""
+
+    time_s: float
+    name: str
+
+
+RequestEvent: TypeAlias = (
+    RequestArrived
+    | RequestAgain
+    | RequestReturned
+    | RequestEnded
+    | ReplicaChanged
+    | ReplicaTold
+    | ReplicaGone
+)
+
+
+class Send(NamedTuple):
+    """Send the request to this replica."""
+
+    request: int
+    replica: str
+
+
+class Hold(NamedTuple):
+    """Keep the request for a slot, then have it ask again."""
+
+    request: int
+
+
+class Drop(NamedTuple):
+    """Do not serve the request; `late`: because it cannot end in time, else nobody is there."""
+
+    request: int
+    reason: str
+    late: bool
+
+
+RequestCommand: TypeAlias = Send | Hold | Drop
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """A replica as a site sees it; `mine` are the site's own requests there, `others` those of others."""
+
+    name: str
+    service: int
+    station: int
+    wanted: bool = True
+    up: bool = False
+    mine: int = 0
+    others: int = 0
+
+    @property
+    def held(self) -> int:
+        """Requests that it has or will get."""
+        return self.mine + self.others
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    service: int
+    deadline_s: float
+    size_bytes: float
+    replica: Replica | None = None
+    sent_s: float = 0.0
+    alone: bool = False  # nobody else was at its replica when it was sent: it takes its service time
+
+
+class Adviser:
+    """A policy of requests under guard.
+
+    Args:
+        policy: begun here.
+        seed: of its own draws.
+        asking: calls it.
+    Raises:
+        PolicyError: it does not fit the system.
+    """
+
+    def __init__(self, policy: RequestPolicy, system: System, seed: int, asking: Caller) -> None:
+        self.policy, self.guard = batched(policy), Guard(asking)
+        begin(self.policy, system, Key(seed))
+
+    def station(self, view: ReplicaView, b: int) -> int:
+        """Where it sends the head of site b, or HOLD; the cloud where it fails."""
+
+        def check(station: int) -> str | None:
+            return None if possible(view, 0, b, station) else "chose a station that cannot serve the request"
+
+        return self.guard.ask(lambda: int(self.policy.decide(view)[0, b]), lambda: CLOUD, check)
+
+
+class RequestShadow(Adviser):
+    """A second policy that is asked the same, and only compared."""
+
+    def __init__(
+        self, policy: RequestPolicy, system: System, seed: int, asking: Caller, now_s: float
+    ) -> None:
+        super().__init__(policy, system, seed, asking)
+        self.began_s = self.now_s = now_s
+        self.same = 0
+        self.stations: Counter[int] = Counter()
+
+    def report(self, places: tuple[str, ...]) -> dict[str, Any]:
+        """What it would have done with the requests since it began, by the names of stations."""
+        return {
+            "policy": self.policy.name,
+            "seconds": self.now_s - self.began_s,
+            "requests": self.stations.total(),
+            "same_station": self.same,
+            "stations": {"(held)" if k == HOLD else places[k]: n for k, n in self.stations.items()},
+            "faults": dict(self.guard.faults),
+        }
+
+
+class RequestCore:
+    """Sends the requests of a site to replicas through a policy, and counts what becomes of them.
+
+    Args:
+        services: what may be asked for, and where it may run.
+        site: index of the site.
+        policy: decides.
+        seed: of the policy's own draws.
+        asking: calls the policy, and may limit how long that takes; without an answer a request goes to the
+            cloud.
+    Attributes:
+        adviser: the policy, why the last request was not its to decide, and how often.
+        shadow: watches, if there is one.
+        replicas: by name, those in the cloud included.
+        service_s: (S,) measured mean time of a request on a replica.
+        arrived: (S,) requests that came.
+        ended: by outcome, (S,) requests that ended.
+    """
+
+    def __init__(
+        self, services: Services, site: int, policy: RequestPolicy, seed: int, asking: Caller = at_once
+    ) -> None:
+        self.services, self.site, self.seed, self.now_s = services, site, seed, 0.0
+        self.replicas = {
+            name: Replica(name, s, CLOUD) for s, names in enumerate(services.cloud) for name in names
+        }
+        self.service_s = services.service_s.copy()
+        self.arrived = np.zeros(len(services.names), dtype=np.int64)
+        self.ended = {outcome: np.zeros_like(self.arrived) for outcome in OUTCOMES}
+        self.shadow: RequestShadow | None = None
+        self._requests: dict[int, _Request] = {}
+        self._view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
+        self._view.cloud_delay_s[:] = services.system.delay_s[site, CLOUD]
+        self.adviser = Adviser(policy, services.system, seed, asking)
+
+    def use(self, policy: RequestPolicy, asking: Caller | None = None) -> None:
+        """Take a policy from now on, and what calls it unless that is None.
+
+        Raises:
+            PolicyError: it does not fit these services.
+        """
+        self.adviser = Adviser(policy, self.services.system, self.seed, asking or self.adviser.guard.asking)
+
+    def watch_with(self, policy: RequestPolicy | None, asking: Caller = at_once) -> None:
+        """Ask a second policy the same from now on; None: none any more."""
+        given = self.services.system, self.seed, asking, self.now_s
+        self.shadow = None if policy is None else RequestShadow(policy, *given)
+
+    def view(self) -> ReplicaView:
+        """What the policy may see now, of one world, without a head; its arrays hold until the next event."""
+        rows = [
+            (r.station, r.service, r.held, (READY if r.up else STARTING) if r.wanted else REMOVING)
+            for r in self.replicas.values()
+            if r.up or r.wanted
+        ]
+        self._view.clock_s[:] = self.now_s
+        self._view.site[0, self.site] = NO_HEAD
+        count(self.services.system, self._view, known(rows), self.service_s)
+        return self._view
+
+    def handle(self, event: RequestEvent) -> list[RequestCommand]:
+        """Apply one event and return what is to be done.
+
+        Raises:
+            ValueError: no such request or replica is known.
+        """
+        self.now_s = event.time_s
+        match event:
+            case RequestArrived():
+                self._requests[event.request] = _Request(event.service, event.deadline_s, event.size_bytes)
+                self.arrived[event.service] += 1
+                return [self._decide(event.request)]
+            case RequestAgain():
+                return [self._decide(event.request)]
+            case RequestReturned():
+                self._returned(event)
+            case RequestEnded():
+                request = self._requests.pop(event.request)
+                judged = "in_time" if event.time_s <= request.deadline_s else "late"
+                self.ended[event.outcome or judged][request.service] += 1
+            case ReplicaChanged():
+                place = event.name, event.service, event.station
+                replica = self.replicas.setdefault(event.name, Replica(*place))
+                replica.wanted, replica.up = event.wanted, event.up
+            case ReplicaTold():
+                replica = self.replicas[event.name]
+                replica.others = max(event.queued - replica.mine, 0)
+            case ReplicaGone():
+                del self.replicas[event.name]
+        return []
+
+    def validate(self) -> None:
+        """Check every invariant; tests call it at teardown."""
+        sent = Counter(r.replica.name for r in self._requests.values() if r.replica is not None)
+        for replica in self.replicas.values():
+            assert replica.mine == sent[replica.name], "a replica's requests are not those sent there"
+            assert replica.others >= 0
+        open_now = np.bincount([r.service for r in self._requests.values()], minlength=self.arrived.size)
+        assert (self.arrived == open_now + sum(self.ended.values())).all(), "a request was lost"
+
+    def report(self) -> dict[str, Any]:
+        """What the controller asks for: totals of services, and the state of each replica."""
+        names = self.services.names
+        return {
+            "policy": self.adviser.policy.name,
+            "fault": self.adviser.guard.fault,
+            "faults": dict(self.adviser.guard.faults),
+            "cloud_delay_s": float(self._view.cloud_delay_s[0]),
+            "services": {
+                name: {"arrived": int(self.arrived[s]), **{o: int(self.ended[o][s]) for o in OUTCOMES}}
+                for s, name in enumerate(names)
+            },
+            "replicas": {
+                r.name: {"service": names[r.service], "up": r.up, "wanted": r.wanted, "held": r.mine}
+                for r in self.replicas.values()
+            },
+        }
+
+    def _decide(self, number: int) -> RequestCommand:
+        """Where a request goes: of the station that the policy chooses, the replica with least to do."""
+        request = self._requests[number]
+        service = request.service
+        found = [r for r in self.replicas.values() if r.service == service and r.up and r.wanted]
+        if not found:
+            return Drop(number, f"no replica of {self.services.names[service]!r} is up", late=False)
+        if why := self._too_late(request, found):
+            return Drop(number, why, late=True)
+        station = self._station(request)
+        if station == HOLD:
+            return Hold(number)
+        there = [replica for replica in found if replica.station == station]
+        replica = min(there or found, key=lambda r: (r.station, r.held))
+        request.replica, request.sent_s, request.alone = replica, self.now_s, replica.held == 0
+        replica.mine += 1
+        return Send(number, replica.name)
+
+    def _too_late(self, request: _Request, found: list[Replica]) -> str | None:
+        """Why a request cannot end in time even at the nearest of replicas, if so."""
+        system, cloud_s = self.services.system, float(self._view.cloud_delay_s[0])
+        ways = (way_s(system, cloud_s, self.site, r.station, request.size_bytes) for r in found)
+        need_s, left_s = float(self.service_s[request.service]) + min(ways), request.deadline_s - self.now_s
+        if need_s <= left_s:
+            return None
+        return (
+            f"refused: cannot end in time: takes {need_s:.3f} s at its nearest replica, "
+            f"{max(left_s, 0.0):.3f} s are left"
+        )
+
+    def _station(self, request: _Request) -> int:
+        view, system, s = self.view(), self.services.system, request.service
+        cores = (
+            0.0 if system.replica_cpu_cores[s] > 0.0 else float(system.service_cpu_cores[s])
+        )  # its replica's
+        queue = sum(each.replica is None for each in self._requests.values())
+        took_s = float(self.service_s[s])
+        head = Head(0, s, queue, request.deadline_s, took_s, cores, 0.0, request.size_bytes)
+        view.site[0, self.site] = head
+        station = self.adviser.station(view, self.site)
+        if (shadow := self.shadow) is not None:
+            other = shadow.station(view, self.site)
+            shadow.now_s = self.now_s
+            shadow.same += other == station
+            shadow.stations[other] += 1
+        view.site[0, self.site] = NO_HEAD
+        return station
+
+    def _returned(self, event: RequestReturned) -> None:
+        request = self._requests[event.request]
+        replica, request.replica = request.replica, None
+        if replica is None:
+            raise ValueError(f"request {event.request} was not sent")
+        replica.mine -= 1
+        if event.lost:
+            replica.up = False
+        if not event.answered:
+            return
+        if request.alone and event.took_s > 0.0:
+            self.service_s[request.service] += WEIGHT * (event.took_s - self.service_s[request.service])
+        if replica.station == CLOUD:
+            sent_s = 8.0 * request.size_bytes / self.services.system.wan_bps
+            ways_s = max(event.time_s - request.sent_s - event.took_s - sent_s, 0.0)
+            self._view.cloud_delay_s[:] += WEIGHT * (ways_s - self._view.cloud_delay_s)
+
+
+def rehearse(services: Services, policy: RequestPolicy) -> None:
+    """Let a policy decide once, on replicas of its own, so that it is compiled before it counts.
+
+    Raises:
+        PolicyError: it does not fit these services.
+    """
+    core = RequestCore(services, 0, policy, 0)
+    for replica in core.replicas.values():
+        replica.up = True
+    core.handle(RequestArrived(0.0, 0, 0, 1e6, 1.0))
+    core.handle(RequestReturned(1.0, 0, True, 1.0))
