@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as service
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb, external_processor_pb2_grpc as service
 from envoy.type.v3.http_status_pb2 import HttpStatus
 from google.protobuf.struct_pb2 import Struct
 

@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from edgewise import runs
-from edgewise.config import dump_scenario
-from edgewise.config import load_scenario as load_scenario
+from edgewise.config import dump_scenario, load_scenario as load_scenario
 from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records

@@ -24,8 +24,7 @@ from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.slots.defer import simulate as simulate_deferral
-from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
-from edgewise.sim.slots.replicas import simulate as simulate_replicas
+from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate as simulate_replicas
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.network import Station, StationNetwork
 from edgewise.sim.stations.split import SplitRun, simulate_split

@@ -25,8 +25,8 @@ from edgewise.core.orchestrate import (
 )
 from edgewise.errors import PolicyError
 from edgewise.learn.card import write_card
-from edgewise.learn.orchestration.cmmac import IMPROVED as BETTER_DISPATCH
 from edgewise.learn.orchestration.cmmac import (
+    IMPROVED as BETTER_DISPATCH,
     DispatchConfig,
     Dispatcher,
     forwarded,

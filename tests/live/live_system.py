@@ -12,8 +12,7 @@ from onnx import TensorProto, helper
 from edgewise import policies
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
-from edgewise.model.topology import Cluster, Node, Site, Topology, Way
-from edgewise.model.topology import Worker as Deployed
+from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker as Deployed
 from edgewise.runtime import http
 from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.controller.controller import Controller

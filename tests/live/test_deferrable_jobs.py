@@ -32,8 +32,7 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
-from edgewise.runtime.controller import job_requests, job_runner
-from edgewise.runtime.controller import jobs as live_jobs
+from edgewise.runtime.controller import job_requests, job_runner, jobs as live_jobs
 from edgewise.runtime.controller.job_book import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs

@@ -6,8 +6,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from live_system import dense_file, dense_world
 
 from edgewise import policies

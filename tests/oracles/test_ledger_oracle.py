@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from naive_ledger import NodeLedger as NaiveLedger
-from naive_ledger import Reservation as NaiveReservation
+from hypothesis import given, settings, strategies as st
+from naive_ledger import NodeLedger as NaiveLedger, Reservation as NaiveReservation
 
 from edgewise.core.ledger import HOLE, NodeLedger, Reservation, fits, reserve
 from edgewise.errors import CapacityError

@@ -1,8 +1,7 @@
 """Whatever the network, graphs and failures: servers are not shared, work is conserved, time goes on."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.stations.engine import OUTCOMES, GraphEngine

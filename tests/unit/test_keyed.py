@@ -9,8 +9,7 @@ from subprocess import run
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from edgewise.core import keyed

@@ -1,8 +1,7 @@
 """The node ledger: exact sums, preemption, left-over capacity."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import CapacityError

@@ -1,8 +1,7 @@
 """Histograms without locks show what prometheus_client's own show."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from edgewise.runtime.metrics import DELAYS_S, ThreadHistogram

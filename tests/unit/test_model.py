@@ -1,8 +1,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from edgewise.config import load_scenario
 from edgewise.model.catalog import KINDS, Profile, Resources

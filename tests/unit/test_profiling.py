@@ -17,9 +17,14 @@ from edgewise import config  # noqa: E402
 from edgewise.cli.catalog import origin  # noqa: E402
 from edgewise.errors import ProfileError, ScenarioError  # noqa: E402
 from edgewise.model.catalog import Profile  # noqa: E402
-from edgewise.profiling import entries, graphs, law, operators  # noqa: E402
-from edgewise.profiling import measure as machine  # noqa: E402
-from edgewise.profiling import network as inputs  # noqa: E402
+from edgewise.profiling import (  # noqa: E402
+    entries,
+    graphs,
+    law,
+    measure as machine,
+    network as inputs,
+    operators,
+)
 from edgewise.profiling.law import MeasuredPoint, fit_profile  # noqa: E402
 from edgewise.profiling.measure import LoadTest, Measurement  # noqa: E402
 

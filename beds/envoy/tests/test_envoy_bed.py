@@ -20,8 +20,7 @@ import grpc
 import httpx
 import onnx
 import pytest
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as service
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb, external_processor_pb2_grpc as service
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from beds.envoy import Bed, Body, Settings

@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from edgewise.cli import jobs, live, running, switch, verbs
-from edgewise.cli import reproduce as reproducing
+from edgewise.cli import jobs, live, reproduce as reproducing, running, switch, verbs
 from edgewise.cli.catalog import catalog
 from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.load import load

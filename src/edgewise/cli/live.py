@@ -16,8 +16,7 @@ from edgewise import api, policies
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
 from edgewise.cli.extras import extra
 from edgewise.cli.following import follow
-from edgewise.cli.output import err, note, out
-from edgewise.cli.output import show as show_table
+from edgewise.cli.output import err, note, out, show as show_table
 from edgewise.cli.places import check_folder
 from edgewise.cli.ports import check_ports
 from edgewise.cli.replicas import services_table
@@ -30,9 +29,9 @@ from edgewise.cli.verbs import (
     by_decision,
     command,
     listing,
+    load as load_changed,
     show,
 )
-from edgewise.cli.verbs import load as load_changed
 from edgewise.cli.waiting import (
     FAILED,
     Restore,

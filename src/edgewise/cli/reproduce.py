@@ -47,8 +47,10 @@ def reproduce(
     ] = None,
 ) -> None:
     """Measure the claims of a paper, each with its interval and status."""
-    from edgewise.reproduce import cases as cases  # registers what ships
-    from edgewise.reproduce import run as runs
+    from edgewise.reproduce import (
+        cases as cases,  # registers what ships
+        run as runs,
+    )
 
     if name is None:
         _print_known()
@@ -97,9 +99,11 @@ def freeze(
     ],
 ) -> None:
     """Fix a scenario, or the setting of a reproduction, for good, before anything is tuned on it."""
-    from edgewise.reproduce import cases as cases  # registers what ships
-    from edgewise.reproduce import frozen
-    from edgewise.reproduce import run as runs
+    from edgewise.reproduce import (
+        cases as cases,  # registers what ships
+        frozen,
+        run as runs,
+    )
 
     what = runs.registered().get(scenario)
     if what is not None and what.setting is not None:

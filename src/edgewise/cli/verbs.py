@@ -15,13 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from edgewise import api, config, policies, runs
-from edgewise.cli.output import err, note, out
-from edgewise.cli.output import show as show_table
+from edgewise.cli.output import err, note, out, show as show_table
 from edgewise.cli.plans import print_plan
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
-from edgewise.report import records
-from edgewise.report import summary as summaries
+from edgewise.report import records, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.reproduce import seeds as splits
 

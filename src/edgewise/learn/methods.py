@@ -22,8 +22,7 @@ from edgewise.learn.harness import Step, Trainer, silent
 from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
 from edgewise.learn.orchestration.judged import Fixed
 from edgewise.learn.orchestration.settings import setting
-from edgewise.learn.orchestration.train import METHODS as KAIS
-from edgewise.learn.orchestration.train import Training
+from edgewise.learn.orchestration.train import METHODS as KAIS, Training
 from edgewise.policies.dispatch.meta import ALL, PAPER
 from edgewise.policies.dispatch.requests.rules import Weighted
 

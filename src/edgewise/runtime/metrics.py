@@ -14,8 +14,7 @@ import asyncio
 import os
 import time
 from bisect import bisect_left
-from collections import Counter as Counts
-from collections import deque
+from collections import Counter as Counts, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass

@@ -36,8 +36,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.outcome import Outcome, Said
-from edgewise.sim.streams import queues as kernels
-from edgewise.sim.streams import tables
+from edgewise.sim.streams import queues as kernels, tables
 from edgewise.sim.streams.telemetry import backlog_s, count_all_answers, waiting_at
 from edgewise.workloads.generate import generate_streams
 

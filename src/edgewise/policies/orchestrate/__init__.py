@@ -1,8 +1,6 @@
 """Policies that add and remove replicas on nodes."""
 
-from edgewise.policies.orchestrate import autoscale as _autoscale
-from edgewise.policies.orchestrate import marginal as _marginal
-from edgewise.policies.orchestrate import shadow as _shadow
+from edgewise.policies.orchestrate import autoscale as _autoscale, marginal as _marginal, shadow as _shadow
 from edgewise.policies.orchestrate.base import Orchestration
 
 __all__ = ["Orchestration"]

@@ -23,8 +23,8 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime import private
 from edgewise.runtime.controller.jobs import POLICY
-from edgewise.runtime.controller.rolling import SCENARIO as SCENARIO
 from edgewise.runtime.controller.rolling import (
+    SCENARIO as SCENARIO,
     begin_change,
     beside,
     free_port,

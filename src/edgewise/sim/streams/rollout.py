@@ -18,8 +18,7 @@ from edgewise.core.dispatch.state import CLOSE, OPEN, Batch, State, Weights, pla
 from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.errors import RunError
-from edgewise.sim.streams import queues as kernels
-from edgewise.sim.streams import tables
+from edgewise.sim.streams import queues as kernels, tables
 from edgewise.sim.streams.queues import STREAM
 
 
