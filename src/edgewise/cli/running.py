@@ -178,18 +178,17 @@ def _profiled(spec: PipelineSpec, speed_ops: float) -> tuple[PipelineSpec, dict[
     from edgewise.workloads.pipeline_profiler import profile_pipeline, profiled
 
     frame = Path(spec.inputs[0])
-    sample = _bytes(spec.name, frame)
-    _compare_sizes(frame, len(sample), spec.input_bytes)
+    try:
+        sample = frame.read_bytes()
+    except OSError as error:
+        where = f"pipeline {spec.name!r}: inputs: {frame}"
+        raise EdgewiseError(f"{where}: cannot be read: {error.strerror}; check the path") from None
+    if abs(len(sample) - spec.input_bytes) > 0.05 * spec.input_bytes:
+        note = f"{frame} has {len(sample):,} bytes, input_bytes of the pipeline says {spec.input_bytes:,.0f}"
+        err.print(f"note: {note}: frames/s will differ from the plan", markup=False, soft_wrap=True)
     if any(None in (task.work_ops, task.output_bytes) for task in spec.tasks):
         spec = profiled(spec, profile_pipeline(spec, sample, {"here": 1})["here"], speed_ops)
     return spec, {task.name: (task.work_ops or 0.0) / speed_ops for task in spec.tasks}
-
-
-def _compare_sizes(frame: Path, bytes_: int, planned_bytes: float) -> None:
-    """Say that the plan is for frames of another size, where they differ by more than 5 %."""
-    if abs(bytes_ - planned_bytes) > 0.05 * planned_bytes:
-        note = f"{frame} has {bytes_:,} bytes, input_bytes of the pipeline says {planned_bytes:,.0f}"
-        err.print(f"note: {note}: frames/s will differ from the plan", markup=False, soft_wrap=True)
 
 
 def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state: Path) -> None:
@@ -266,15 +265,6 @@ def _database(state: Path) -> Path:
     if not file.is_file():
         raise EdgewiseError(f"--state {state}: no run has kept anything there; check the path")
     return file
-
-
-def _bytes(name: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise EdgewiseError(
-            f"pipeline {name!r}: inputs: {path}: cannot be read: {error.strerror}; check the path"
-        ) from None
 
 
 def _show(

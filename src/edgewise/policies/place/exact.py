@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import highspy
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Floats
 from edgewise.core.place import PipelineArrays, Placement
 from edgewise.errors import PolicyError
 from edgewise.model.network import Network
@@ -84,13 +84,6 @@ def optimum(
     return Optimum(float(rates.sum()), float(info.mip_dual_bound), rates, tuple(placed))
 
 
-class _Route(NamedTuple):
-    source: int
-    target: int
-    links: Ints
-    most: float  # as a share of the widest link
-
-
 class _Part(NamedTuple):
     """Variables of a pipeline: x, s, X (T, N), and y and b of each route of each edge."""
 
@@ -113,13 +106,9 @@ class _ExactModel:
         self.bytes, self.ops = float(network.memory_bytes.max()) or 1.0, float(network.speed_ops.max())
         self.bps = float(network.bandwidth_bps.max(initial=1.0))
         self.nodes = range(len(network.names))
-        self.routes = [_Route(u, u, np.zeros(0, dtype=np.int64), np.inf) for u in self.nodes]
-        self.routes += [
-            _Route(u, v, links.astype(np.int64), float(network.bandwidth_bps[links].min()) / self.bps)
-            for u in self.nodes
-            for v in self.nodes
-            for links in table.paths(u, v)
-        ]
+        none = np.zeros(0, dtype=np.int32)
+        self.routes = [(u, u, none) for u in self.nodes]  # from a node to a node over links
+        self.routes += [(u, v, path) for u in self.nodes for v in self.nodes for path in table.paths(u, v)]
         self.memory: list[list[Any]] = [[] for _ in self.nodes]  # terms of each node's and link's row
         self.cpu: list[list[Any]] = [[] for _ in self.nodes]
         self.link: list[list[Any]] = [[] for _ in network.bandwidth_bps]
@@ -163,14 +152,16 @@ class _ExactModel:
     ) -> tuple[Any, Any]:
         volume, tail, head = float(pipeline.volume_bits[e]) / self.bps, pipeline.tail[e], pipeline.head[e]
         chosen = self.highs.addBinaries(len(self.routes))
-        width = [self.highs.addVariable(ub=min(route.most, volume * most)) for route in self.routes]
-        for route, taken, bandwidth in zip(self.routes, chosen, width, strict=True):
-            self._add(bandwidth <= min(route.most, volume * most) * taken)
-            for link in route.links.tolist():
-                self.link[link].append(bandwidth)
+        width = []
+        for (_, _, links), taken in zip(self.routes, chosen, strict=True):
+            narrowest = float(self.network.bandwidth_bps[links].min(initial=np.inf)) / self.bps
+            width.append(self.highs.addVariable(ub=min(narrowest, volume * most)))
+            self._add(width[-1] <= min(narrowest, volume * most) * taken)
+            for link in links.tolist():
+                self.link[link].append(width[-1])
         for u in self.nodes:
-            out = self._sum(y for route, y in zip(self.routes, chosen, strict=True) if route.source == u)
-            into = self._sum(y for route, y in zip(self.routes, chosen, strict=True) if route.target == u)
+            out = self._sum(y for (begin, _, _), y in zip(self.routes, chosen, strict=True) if begin == u)
+            into = self._sum(y for (_, end, _), y in zip(self.routes, chosen, strict=True) if end == u)
             begins = on[tail][u] if tail >= 0 else runs if u == pipeline.source else 0
             self._add(out == begins)
             self._add(into == on[head][u])
@@ -182,7 +173,7 @@ class _ExactModel:
         start, links, width = [0], [], []
         for chosen, bandwidth in part.edges:
             best = int(np.argmax(self.highs.vals(chosen)))
-            links.append(self.routes[best].links)
+            links.append(self.routes[best][2])
             start.append(start[-1] + len(links[-1]))
             width.append(self.highs.val(bandwidth[best]) * self.bps if len(links[-1]) else np.inf)
         node = np.array([int(np.argmax(self.highs.vals(here))) for here in part.on])

@@ -72,7 +72,11 @@ class Joint:
         pipelines = [*(p.pipeline for p in view.running), *view.waiting]
         if not pipelines:
             return []
-        limits, plan = self._limits(view), make_plan(view, pipelines, self._chosen(view))
+        net, plan = view.network, make_plan(view, pipelines, self._chosen(view))
+        capacity = np.concatenate([net.bandwidth_bps, net.speed_ops])
+        limits = SearchInput(
+            capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
+        )
         hosts = self._hosts(view, plan)
         rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
         for j in range(len(view.running)):
@@ -86,13 +90,6 @@ class Joint:
             seed_pipeline(plan, limits, rows, j, tried, given)
         improve(plan, limits, rows, len(pipelines), hosts, np.uint64(self.key.seed), self.calls, self.effort)
         return self._decided(plan, limits, pipelines)
-
-    def _limits(self, view: NetworkView) -> SearchInput:
-        net = view.network
-        capacity = np.concatenate([net.bandwidth_bps, net.speed_ops])
-        return SearchInput(
-            capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
-        )
 
     def _rows(self, nodes: Ints) -> PathRows:
         for node in np.unique(nodes).tolist():

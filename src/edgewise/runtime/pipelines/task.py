@@ -21,7 +21,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -100,20 +100,17 @@ def connect(source: str, address: str, port: int, timeout_s: float = 10.0) -> so
     """
     until_s = time.monotonic() + timeout_s
     while True:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            sock.bind((source, 0))
-            sock.settimeout(timeout_s)
-            sock.connect((address, port))
-            sock.settimeout(None)
-            return sock
+            sock = socket.create_connection((address, port), timeout_s, (source, 0))
+            break
         except OSError:
-            sock.close()
             if time.monotonic() >= until_s:
                 raise
             time.sleep(0.05)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.settimeout(None)
+    return sock
 
 
 def accept(listener: socket.socket, secret: bytes) -> socket.socket:
@@ -235,14 +232,14 @@ class TaskProcess:
         self._work(function)
 
     def _work(self, function: Callable[[Any], Any] | None) -> None:
-        frames = self._source() if function is None else None
+        frames = itertools.cycle([b"b" + Path(name).read_bytes() for name in self.setting["frames"]])
         least_s, finish_s = self.setting["least_s"], 0.0
         while True:
             given = [q.get() for q in self.into]
             began_s = time.monotonic()
-            if frames is not None:
+            if function is None:  # the source
                 output = next(frames)
-            elif function is not None and NOTHING not in given:
+            elif NOTHING not in given:
                 output = _call(function, [decode(data) for data in given])
             else:
                 output = NOTHING
@@ -254,9 +251,6 @@ class TaskProcess:
             self.done += 1
             for q in self.out:
                 q.put(output)
-
-    def _source(self) -> Iterator[bytes]:
-        return itertools.cycle([b"b" + Path(name).read_bytes() for name in self.setting["frames"]])
 
     def _read(self, i: int, listener: Any) -> None:
         sock = accept(listener, self.setting["secret"].encode())
