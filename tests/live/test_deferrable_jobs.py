@@ -523,6 +523,29 @@ def test_events_of_a_live_system_give_the_same_commands_in_a_core_of_its_own(job
     assert [core.handle(event) for event, _ in told_of] == [commands for _, commands in told_of]
 
 
+def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_path, monkeypatch):
+    far, store, beats = far_worker(jobs), jobs.store, tmp_path / "beats"
+    near = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
+    until(jobs, lambda: state(jobs, near) == "running")
+    store.set_wanted(far, False)
+    job = jobs.book.submit(shell(f"while true; do echo x >> {beats}; sleep 0.02; done", cores=9.0))
+    until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
+    suspend = jobs.processes.suspend
+
+    def once(run):
+        monkeypatch.setattr(jobs.processes, "suspend", suspend)
+        raise OSError("for once")
+
+    monkeypatch.setattr(jobs.processes, "suspend", once)
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, job) == "suspended" and jobs.processes.suspend is suspend)
+    for _ in range(5):
+        jobs.step(time.time())
+    size = beats.stat().st_size
+    time.sleep(0.2)
+    assert beats.stat().st_size == size
+
+
 def test_a_second_policy_watches_and_starts_nothing(jobs):
     jobs.use("sjf")
     jobs.store.set_policy("defer", "fifo", SHADOWS)

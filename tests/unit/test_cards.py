@@ -13,7 +13,7 @@ from edgewise.core.defer import JobState
 from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED
 from edgewise.policies.defer import learned
-from edgewise.policies.defer.features import job_features
+from edgewise.policies.defer.learned import job_features
 from edgewise.policies.dispatch.requests.golden import golden_system, golden_view
 
 CARDS = [

@@ -17,8 +17,7 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
-from edgewise.policies.defer.careful import Horizon, Safe
-from edgewise.policies.defer.forecast import Forecast
+from edgewise.policies.defer.careful import Forecast, Horizon, Safe
 from edgewise.policies.defer.program import hindsight
 from edgewise.policies.defer.rules import Fifo, Tetris
 from edgewise.sim.slots.defer import DeferralWorlds, simulate

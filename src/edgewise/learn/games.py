@@ -28,8 +28,8 @@ from edgewise.learn.joint import Game
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
-from edgewise.policies.defer.choose import choose
-from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, job_features, summary_features
+from edgewise.policies.defer.learned import JOB_FEATURES, SUMMARY_FEATURES, job_features, summary_features
+from edgewise.policies.defer.rules import choose
 from edgewise.policies.dispatch.requests.features import changes_possible, local_state, node_state
 from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned

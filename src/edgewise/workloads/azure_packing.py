@@ -15,13 +15,12 @@ world: starts and lives, of load and of jobs alike, are in slots of length / slo
 
 from __future__ import annotations
 
-import csv
-import gzip
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +30,7 @@ from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
 from edgewise.model.deferrable import DeferralPattern
+from edgewise.workloads.batch_task import csv_rows, sensible
 from edgewise.workloads.deferrable import LEADS, WINDOWS, gather, to_windows
 
 CLASSES: Mapping[float, float] = {1.0: 0.51, 2.0: 0.37, 4.0: 0.08, 8.0: 0.04}
@@ -70,11 +70,9 @@ def read_azure_packing(path: str | Path, machine_cores: float = 64.0) -> AzureTr
         ScenarioError: the file cannot be read, lacks a column, or has no usable row.
     """
     path, bad = Path(path), Counter[str]()
-    try:
-        raw = _sqlite_rows(path) if path.suffix in {".sqlite", ".sqlite3", ".db"} else _csv_rows(path)
-        rows = sorted(_usable(raw, bad), key=lambda row: row[3])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, sqlite3.Error) as error:
-        raise ScenarioError(f"{path}: cannot be read: {error}") from None
+    raw = _sqlite_rows(path) if path.suffix in {".sqlite", ".sqlite3", ".db"} else _csv_rows(path)
+    seen: set[str] = set()
+    rows = sorted(sensible(raw, lambda row: _read(row, seen), bad), key=lambda row: row[3])
     if not rows:
         raise ScenarioError(f"{path}: no usable row; left out: {dict(bad) or 'nothing, the file is empty'}")
     tenant, kind, priority, start, end, share = (np.array(column) for column in zip(*rows, strict=True))
@@ -83,58 +81,37 @@ def read_azure_packing(path: str | Path, machine_cores: float = 64.0) -> AzureTr
 
 
 def _csv_rows(path: Path) -> Iterator[Sequence[object]]:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ScenarioError(f"{path}: column {missing[0]!r} is missing; need {', '.join(COLUMNS)}")
-        for row in reader:
-            yield [row[name] for name in COLUMNS]
+    rows = csv_rows(path)
+    names = next(rows, [])
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise ScenarioError(f"{path}: column {missing[0]!r} is missing; need {', '.join(COLUMNS)}")
+    taken, short = itemgetter(*map(names.index, COLUMNS)), [""] * len(names)
+    yield from (taken(row + short) for row in rows)
 
 
 def _sqlite_rows(path: Path) -> Iterator[Sequence[object]]:
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        yield from database.execute(QUERY)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            yield from database.execute(QUERY)
+    except sqlite3.Error as error:
+        raise ScenarioError(f"{path}: cannot be read: {error}") from None
 
 
-def _usable(
-    rows: Iterable[Sequence[object]], bad: Counter[str]
-) -> Iterator[tuple[int, int, int, float, float, float]]:
-    seen: set[str] = set()
-    for ident, tenant, kind, priority, start, end, *share in rows:
-        try:
-            ends = np.inf if end in (None, "") else float(str(end))
-            row = (
-                int(str(tenant)),
-                int(str(kind)),
-                int(str(priority)),
-                float(str(start)),
-                ends,
-                float(str(share[0])) if share else np.nan,
-            )
-        except ValueError:
-            bad["not a number"] += 1
-            continue
-        reason = _wrong(row)
-        if str(ident) in seen:
-            reason = "vmId seen before"
-        seen.add(str(ident))
-        if reason:
-            bad[reason] += 1
-        else:
-            yield row
-
-
-def _wrong(row: tuple[int, int, int, float, float, float]) -> str:
-    _, _, priority, start, end, share = row
-    if priority not in (0, 1):
-        return "priority is neither 0 nor 1"
-    if not np.isfinite(start):
-        return "no start"
-    if not end > start:
-        return "ends before it starts"
-    return "cores are not positive" if share <= 0 else ""
+def _read(row: Sequence[object], seen: set[str]) -> tuple[int, int, int, float, float, float] | str:
+    """Tenant, type, priority, start, end and share of a machine, or what is wrong with a row."""
+    ident, *numbers, start, end = map(str, row[:6])
+    tenant, kind, priority = map(int, numbers)
+    began, ended = float(start), np.inf if end in ("None", "") else float(end)
+    share = float(str(row[6])) if len(row) > 6 else np.nan
+    reasons = {
+        "vmId seen before": ident in seen,
+        "priority is neither 0 nor 1": priority not in (0, 1),
+        "no start": not np.isfinite(began),
+        "ends before it starts": not ended > began,
+        "cores are not positive": share <= 0,
+    }
+    seen.add(ident)
+    return next((why for why, so in reasons.items() if so), (tenant, kind, priority, began, ended, share))
 
 
 def _cores_by_frequency(kind: Ints) -> Floats:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,66 +123,61 @@ def read_batch_tasks(paths: Path | str | Sequence[Path | str]) -> BatchTasks:
     """
     files = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     bad: Counter[str] = Counter()
-    rows: list[tuple[str, int, float, float, float, float]] = []
-    for path in files:
-        try:
-            rows.extend(_usable(_rows(path), bad))
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise ScenarioError(f"{path}: cannot be read: {error}") from None
+    raw = (row for path in files for row in csv_rows(path))
+    rows = sorted(sensible(raw, _read, bad), key=lambda row: row[2])
     if not rows:
         raise ScenarioError(
             f"{', '.join(map(str, files)) or 'no file'}: no usable row; left out: {dict(bad) or 'none'}"
         )
-    rows.sort(key=lambda row: row[2])
-    jobs, kind, start, duration, cpu, memory = zip(*rows, strict=True)
+    jobs, kind, start, duration, cpu, memory = map(np.array, zip(*rows, strict=True))
     number = {name: index for index, name in enumerate(dict.fromkeys(jobs))}
-    return BatchTasks(
-        np.array([number[name] for name in jobs]),
-        np.array(kind, dtype=np.int64),
-        np.array(start),
-        np.array(duration),
-        np.array(cpu),
-        np.array(memory),
-        dict(bad),
-    )
+    job = np.array([number[name] for name in jobs])
+    return BatchTasks(job, kind, start, duration, cpu, memory, dict(bad))
 
 
-def _rows(path: Path) -> Iterator[list[str]]:
+def csv_rows(path: Path) -> Iterator[list[str]]:
+    """Rows of a file (.csv or .csv.gz) that are not empty.
+
+    Raises:
+        ScenarioError: it cannot be read.
+    """
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        yield from csv.reader(file)
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield from filter(None, csv.reader(file))
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise ScenarioError(f"{path}: cannot be read: {error}") from None
 
 
-def _usable(
-    rows: Iterator[list[str]], bad: Counter[str]
-) -> Iterator[tuple[str, int, float, float, float, float]]:
+def sensible(
+    rows: Iterable[Any], read: Callable[[Any], tuple[Any, ...] | str], bad: Counter[str]
+) -> Iterator[Any]:
+    """What `read` makes of rows; those that it says a reason of are counted by it in `bad` and left out."""
     for row in rows:
-        if not row:
-            continue
-        if len(row) < len(COLUMNS) or any(row[len(COLUMNS) :]):
-            bad[f"{'fewer' if len(row) < len(COLUMNS) else 'more'} than {len(COLUMNS)} columns"] += 1
-            continue
         try:
-            kind = int(row[3])
-            start, end, cpu, memory = (float(value) for value in row[5:9])
+            found = read(row)
         except ValueError:
-            bad["not a number"] += 1
-            continue
-        reason = _wrong(start, end, cpu, memory)
-        if reason:
-            bad[reason] += 1
+            found = "not a number"
+        if isinstance(found, str):
+            bad[found] += 1
         else:
-            yield row[2], kind, start, end - start, cpu / 100.0, memory
+            yield found
 
 
-def _wrong(start: float, end: float, cpu: float, memory: float) -> str:
-    if not np.isfinite([start, end, cpu, memory]).all():
-        return "not finite"
-    if end <= start:
-        return "ends before it starts, or at once"
-    if cpu <= 0.0:
-        return "plan_cpu is not positive"
-    return "plan_mem is not positive" if memory <= 0.0 else ""
+def _read(row: Sequence[str]) -> tuple[str, int, float, float, float, float] | str:
+    """Job, task_type, start, duration, cores and memory share of a row, or what is wrong with it."""
+    if len(row) < len(COLUMNS) or any(row[len(COLUMNS) :]):
+        return f"{'fewer' if len(row) < len(COLUMNS) else 'more'} than {len(COLUMNS)} columns"
+    kind, (start, end, cpu, memory) = int(row[3]), map(float, row[5:9])
+    reasons = {
+        "not finite": not np.isfinite([start, end, cpu, memory]).all(),
+        "ends before it starts, or at once": end <= start,
+        "plan_cpu is not positive": cpu <= 0.0,
+        "plan_mem is not positive": memory <= 0.0,
+    }
+    return next(
+        (why for why, so in reasons.items() if so), (row[2], kind, start, end - start, cpu / 100.0, memory)
+    )
 
 
 def services_of(trace: BatchTasks, services: int = SERVICES) -> tuple[Ints, Floats]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -36,9 +36,10 @@ from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.services import TracedRequestsSpec
-from edgewise.workloads.batch_task import QUANTILES, BatchModel
+from edgewise.workloads.batch_task import QUANTILES, BatchModel, BatchTasks
 
 KINDS = ("P1", "P2", "P3", "P4")
+SHOWN = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)  # quantiles
 PHASES = 64  # steps into which a period is cut for the shares of services
 GAPS, BATCHES, SERVICE, STICK, DURATION, SITE, PAYLOAD, SLACK, WORLD = range(30, 39)  # counters of draws
 CORES = 5  # column of a sequence
@@ -281,3 +282,33 @@ def mean_work_core_s(what: RequestPattern, model: BatchModel) -> Floats:
     per_slack = np.log(what.slack_most / what.slack_least) / (what.slack_most - what.slack_least)
     found: Floats = required * per_slack * np.minimum(model.cpu_cores, what.most_cores)
     return found
+
+
+def comparison(
+    trace: BatchTasks, model: BatchModel, seed: int = 0, shown: tuple[float, ...] = SHOWN
+) -> Mapping[str, tuple[Floats, Floats]]:
+    """How well the model of a trace fits it (docs/orchestration-learning.md).
+
+    Returns:
+        Quantity → its quantiles in the trace and in as long a generated sequence, in the trace's
+        units.
+    """
+    span_s = float(trace.start_s[-1] - trace.start_s[0])
+    what = RequestPattern(
+        horizon_s=span_s,
+        rate_qps=trace.start_s.size / span_s,
+        delay_scale=1.0,
+        delay_least_s=1e-9,
+        delay_most_s=1e9,
+        most_cores=1e9,
+        memory_bytes_per_share=1.0,
+        memory_in_work=1.0,
+    )
+    drawn = generate(what, [seed], model)
+    pairs = {
+        "duration, s": (trace.duration_s, (drawn.deadline_s - drawn.arrival_s)[0]),
+        "cores": (trace.cpu_cores, drawn.cpu_cores[0]),
+        "memory share": (trace.memory_share, drawn.memory_bytes[0]),
+        "time between arrivals, s": (np.diff(trace.start_s), np.diff(drawn.arrival_s[0])),
+    }
+    return {name: (np.quantile(a, shown), np.quantile(b, shown)) for name, (a, b) in pairs.items()}

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from edgewise.policies.defer.features import JOB_FEATURES, SUMMARY_FEATURES, TARGETS
+from edgewise.policies.defer.learned import JOB_FEATURES, SUMMARY_FEATURES, TARGETS
 
 FEATURES, SUMMARY = len(JOB_FEATURES), len(SUMMARY_FEATURES)
 LEAST_DEVIATION = 0.05

@@ -24,13 +24,16 @@ from edgewise.learn.defer.networks import Auxiliary
 from edgewise.learn.harness import SEEDS_OF_A_RUN, Figures, Trainer, check_seed, descend
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.policies.cards import runner
-from edgewise.policies.defer.choose import choose
-from edgewise.policies.defer.features import (
+from edgewise.policies.defer.learned import (
     TARGETS,
+    LearnedDeferral,
+    feature_hash,
+    golden_scores,
+    golden_views,
     job_features,
     summary_features,
 )
-from edgewise.policies.defer.learned import LearnedDeferral, feature_hash, golden_scores, golden_views
+from edgewise.policies.defer.rules import choose
 from edgewise.sim.slots.defer import DeferralOutcome, DeferralWorlds, simulate
 from edgewise.workloads.deferrable import generate
 

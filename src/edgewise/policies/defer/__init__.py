@@ -1,7 +1,6 @@
 """Policies that start deferrable jobs in left-over capacity, and the optimum they are measured by."""
 
-from edgewise.policies.defer.choose import choose
-from edgewise.policies.defer.rules import ScoreDeferral
+from edgewise.policies.defer.rules import ScoreDeferral, choose
 from edgewise.policies.registry import Make, offer
 
 __all__ = ["ScoreDeferral", "choose"]

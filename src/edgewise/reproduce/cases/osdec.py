@@ -22,8 +22,7 @@ from edgewise.core.defer import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
 from edgewise.learn.defer.situations import name_of
 from edgewise.model.deferrable import DeferralPattern
-from edgewise.policies.defer.careful import Horizon
-from edgewise.policies.defer.forecast import Forecast
+from edgewise.policies.defer.careful import Forecast, Horizon
 from edgewise.policies.defer.program import hindsight
 from edgewise.reproduce.charts import band, boxes, chart
 from edgewise.reproduce.claims import Finding, at_least, at_most, exact, measured, within

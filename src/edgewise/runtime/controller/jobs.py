@@ -90,7 +90,7 @@ class LiveJobs:
         self.core = DeferCore(Slots(slot_s, 1), fallback, fallback)
         self.name, self._watching = store.policy("defer") or POLICY, ""
         self._begin_with_stored()
-        self._slot = -1
+        self._slot, self._whole = -1, True
         self._going_on = SaidOnce(log, "jobs")
         self._told_s: dict[str, float] = {}  # when a run was told to end
 
@@ -170,19 +170,25 @@ class LiveJobs:
     def step(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
         with self._going_on():
+            if not self._whole:
+                self.core.jobs.clear()  # the last pass broke off: the store says what was carried out
+            self._whole = False
             for job in self.book.open():
                 self._notice(job, now_s)
             for event in self._changes():
                 self._tell(event, now_s)
-            if not self.core.jobs:
-                return
-            ledger = ledger_of(self.scenario, self.store.processes())
-            self._tell(CapacityChanged(now_s, self.scenario.topology.nodes, ledger.reservations), now_s)
-            slot = int(now_s / self.slot_s)
-            if start and slot != self._slot:
-                self._slot = slot
-                self._watch()
-                self._tell(SlotBegan(slot * self.slot_s), now_s)
+            if self.core.jobs:
+                self._decide(now_s, start)
+            self._whole = True
+
+    def _decide(self, now_s: float, start: bool) -> None:
+        ledger = ledger_of(self.scenario, self.store.processes())
+        self._tell(CapacityChanged(now_s, self.scenario.topology.nodes, ledger.reservations), now_s)
+        slot = int(now_s / self.slot_s)
+        if start and slot != self._slot:
+            self._slot = slot
+            self._watch()
+            self._tell(SlotBegan(slot * self.slot_s), now_s)
 
     def _changes(self) -> Iterator[DeferEvent]:
         """What the store says of jobs that the core does not know."""
