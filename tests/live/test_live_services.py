@@ -279,8 +279,16 @@ def test_policies_are_switched_while_it_runs(system):
         assert (done["state"], states) == ("done", {"gateway-0": "done", "gateway-1": "done"})
         answers = [await request(client) for _ in range(3)]
         assert {each.headers["edgewise-worker"] for each in answers} == {"camera@cloud"}
+        assert (await system.switch("/v1/shadows/requests", "greedy"))["state"] == "done"
+        await request(client)
+        seen = [row["answer"] for row in await system.get("/v1/shadows/requests")]
+        assert {each["policy"] for each in seen} == {"greedy"} and sum(each["requests"] for each in seen) >= 1
+        assert all(sum(each["stations"].values()) == each["requests"] for each in seen)
         await system.kill("gateway-0")
         assert (await request(client)).headers["edgewise-worker"] == "camera@cloud"
+        seen = [row["answer"]["policy"] for row in await system.get("/v1/shadows/requests")]
+        assert seen == ["greedy", "greedy"]  # also in the gateway that was started anew
+        assert (await system.switch("/v1/shadows/requests", ""))["state"] == "done"
         assert (await system.switch("/v1/policies/requests", "greedy"))["state"] == "done"
 
         async def near():

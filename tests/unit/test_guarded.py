@@ -12,7 +12,7 @@ from edgewise.core.guard import Guard
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.guarded import Limited
 
 HANGS_S = 20.0  # whoever waits for it fails
@@ -102,7 +102,7 @@ def test_streams_are_bound_while_their_policy_hangs(release):
 
     scenario = load_scenario("tiny")
     world = World.build(scenario.catalog, scenario.topology)
-    session = Session(world, Hangs(), 0, time.monotonic, patience_s=PATIENCE_S)
+    session = Session(world, Hangs(), 0, time.monotonic, StreamRules(budget_s=PATIENCE_S))
     session.watch_with(Hangs())
     began_s = time.monotonic()
     for number in range(20):

@@ -455,7 +455,7 @@ def test_a_second_policy_is_asked_the_same_and_only_compared(site):
     for service in (CAMERA, CAMERA, PLATES):
         before = ask(core, service)
         assert before.replica == ("a" if service == CAMERA else "plates@cloud")
-    found = core.shadow.report(("cloud", *core.services.nodes))
+    found = core.shadow.report()
     assert found["policy"] == "cloud-only" and found["requests"] == 3 and found["same_station"] == 1
     assert found["stations"] == {"cloud": 3} and found["faults"] == {}
     core.watch_with(None)

@@ -15,7 +15,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter as Counts, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -171,6 +171,7 @@ class GatewayMetrics(Collector):
         for name, now in (("bound", session.core.bindings), ("refused", session.core.refused)):
             yield GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.", value=len(now))
         yield _in_use("edgewise_policy", session.core.policy.name)
+        yield _faults("edgewise_policy_faults", session.core.faults)
 
 
 class ServiceMetrics(Collector):
@@ -226,6 +227,7 @@ class ServiceMetrics(Collector):
             [((r.name, name, node), r.mine) for r, name, node in replicas],
         )  # fmt: skip
         yield _in_use("edgewise_request_policy", core.adviser.policy.name)
+        yield _faults("edgewise_request_policy_faults", core.adviser.guard.faults)
 
 
 def _filled(family: Family, samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
@@ -237,6 +239,11 @@ def _filled(family: Family, samples: Iterable[tuple[tuple[str, ...], float]]) ->
 
 def _in_use(name: str, policy: str) -> Metric:
     return _filled(GaugeMetricFamily(name, "1 for the policy in use.", labels=["policy"]), [((policy,), 1.0)])
+
+
+def _faults(name: str, faults: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, "Decisions that were not the policy's own.", labels=["why"])
+    return _filled(family, [((why,), count) for why, count in faults.items()])
 
 
 def page(registry: CollectorRegistry) -> Response:

@@ -151,11 +151,11 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     scenario, world = world_of(folder)
     settings, began_s = process.settings, store.get("began_s", time.time())
     offset_s = time.time() - began_s - time.monotonic()
-    services, shadow = services_of(scenario), store.policy("dispatch", SHADOWS)
-    for name in filter(None, (store.policy("dispatch"), shadow)):  # what was switched since the nursery began
-        try_out(("dispatch", name), world, services)  # is in the cache on disk
-    if services is not None:
-        try_out(("requests", store.policy("requests")), world, services)
+    services = services_of(scenario)
+    decided = ("dispatch",) if services is None else ("dispatch", "requests")
+    for decision in decided:  # what was switched since the nursery began is in the cache on disk
+        for name in filter(None, (store.policy(decision), store.policy(decision, SHADOWS))):
+            try_out((decision, name), world, services)
     policy = policies.load("dispatch", store.policy("dispatch"))
     token = store.secret("parts")
     session = Session(
@@ -187,8 +187,9 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         gateway.draining = True  # it shows that it can begin, and touches nothing
         return await run_trial(gateway, replace(where, grpc_port=None))
     gateway.restore()
-    if shadow:
-        session.watch_with(policies.load("dispatch", shadow))
+    for decision, who in zip(decided, (session, gateway.services), strict=False):
+        if (shadow := store.policy(decision, SHADOWS)) and who is not None:
+            who.watch_with(policies.load("dispatch", shadow, policies.RUNNING[decision][1], live=True))
     following = Following(gateway, store, places)
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()
@@ -263,7 +264,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
     settings, world = process.settings, gateway.session.world
     policy = policies.load("dispatch", store.policy("requests"), "requests", live=True)
     site = world.site_names.index(settings["site"])
-    core = RequestCore(services, site, policy, settings["seed"], Limited())
+    core = RequestCore(services, site, policy, settings["seed"], Limited(services.spec.budget_s))
     return ServiceRequests(
         core,
         gateway.upstreams,

@@ -222,22 +222,21 @@ class Adviser:
 class RequestShadow(Adviser):
     """A second policy that is asked the same, and only compared."""
 
-    def __init__(
-        self, policy: RequestPolicy, system: System, seed: int, asking: Caller, now_s: float
-    ) -> None:
-        super().__init__(policy, system, seed, asking)
-        self.began_s = self.now_s = now_s
+    def __init__(self, policy: RequestPolicy, core: RequestCore, asking: Caller) -> None:
+        super().__init__(policy, core.services.system, core.seed, asking)
+        self._places = (core.services.spec.cloud, *core.services.nodes)
+        self.began_s = self.now_s = core.now_s
         self.same = 0
         self.stations: Counter[int] = Counter()
 
-    def report(self, places: tuple[str, ...]) -> dict[str, Any]:
-        """What it would have done with the requests since it began, by the names of stations."""
+    def report(self) -> dict[str, Any]:
+        """What it would have done with the requests since it began."""
         return {
             "policy": self.policy.name,
             "seconds": self.now_s - self.began_s,
             "requests": self.stations.total(),
             "same_station": self.same,
-            "stations": {"(held)" if k == HOLD else places[k]: n for k, n in self.stations.items()},
+            "stations": {"(held)" if k == HOLD else self._places[k]: n for k, n in self.stations.items()},
             "faults": dict(self.guard.faults),
         }
 
@@ -287,8 +286,7 @@ class RequestCore:
 
     def watch_with(self, policy: RequestPolicy | None, asking: Caller = at_once) -> None:
         """Ask a second policy the same from now on; None: none any more."""
-        given = self.services.system, self.seed, asking, self.now_s
-        self.shadow = None if policy is None else RequestShadow(policy, *given)
+        self.shadow = None if policy is None else RequestShadow(policy, self, asking)
 
     def view(self) -> ReplicaView:
         """What the policy may see now, of one world, without a head; its arrays hold until the next event."""

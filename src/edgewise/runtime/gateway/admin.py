@@ -2,7 +2,7 @@
 
 GET  /v1/admin/policies/{decision}   the policy in use and those there are; of streams: dispatch, or requests
 PUT  /v1/admin/policies/{decision}   {"policy": name}: switch; bindings stay
-GET  /v1/admin/shadows/{decision}    what a second policy would have done; of dispatch
+GET  /v1/admin/shadows/{decision}    what a second policy would have done
 PUT  /v1/admin/shadows/{decision}    {"policy": name}: begin anew; {"policy": ""}: end
 GET  /v1/admin/replicas              totals of services, and each replica's state and requests
 GET  /v1/admin/operations[/{id}]     how far a switch is; PUT answers 202 and says where to ask
@@ -27,7 +27,6 @@ from edgewise.runtime.compiling import compiled, try_out
 from edgewise.runtime.gateway.books import Move
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.service_requests import ServiceRequests
-from edgewise.runtime.guarded import Limited
 from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations, check_name
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.protocol.stated import stated_in, text
@@ -35,7 +34,7 @@ from edgewise.runtime.store import POLICIES, SHADOWS
 
 log = logging.getLogger("edgewise.admin")
 HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
-DECIDED = {POLICIES: ("dispatch", "requests"), SHADOWS: ("dispatch",)}
+DECIDED = {POLICIES: ("dispatch", "requests"), SHADOWS: ("dispatch", "requests")}
 NO_SERVICES = "the scenario has no orchestration; add services to it"
 
 
@@ -103,10 +102,18 @@ def _policies(
     if request.method != "GET":
         return unanswered(request, "gateway")
     if what == SHADOWS:
-        shadow = gateway.session.shadow
-        return http.as_json({"policy": ""} if shadow is None else shadow.report())
-    policy = gateway.session.core.policy if services is None else services.core.adviser.policy
-    return http.as_json({"policy": policy.name, "available": have})
+        watching = gateway.session.shadow if services is None else services.shadow
+        return http.as_json({"policy": ""} if watching is None else watching.report())
+    session, adviser = gateway.session, None if services is None else services.core.adviser
+    policy, faults = (
+        (session.core.policy, session.core.faults)
+        if adviser is None
+        else (adviser.policy, adviser.guard.faults)
+    )
+    budget_s = session.rules.budget_s if services is None else services.core.services.spec.budget_s
+    return http.as_json(
+        {"policy": policy.name, "available": have, "budget_s": budget_s, "faults": dict(faults)}
+    )
 
 
 async def _switch(gateway: Gateway, operation: Operation) -> None:
@@ -117,24 +124,21 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     """
     session, name = gateway.session, operation.policy
     services = gateway.services.core.services if gateway.services is not None else None
+    who = _services(gateway) if operation.decision == "requests" else session
     if not name:
-        session.watch_with(None)
+        who.watch_with(None)
         return
     wanted = operation.decision, name
     await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
     operation.enter(SWITCHING)
     sys.setswitchinterval(HAND_OVER_S)
     await asyncio.to_thread(try_out, wanted, session.world, services)
-    if operation.decision == "requests":
-        _services(gateway).core.use(
-            await asyncio.to_thread(policies.load, "dispatch", name, "requests", True), Limited()
-        )
-        return
-    policy = await asyncio.to_thread(policies.load, "dispatch", name)
+    kind, of = policies.RUNNING[operation.decision]
+    policy = await asyncio.to_thread(policies.load, kind, name, of, True)
     if operation.what == SHADOWS:
-        session.watch_with(policy)
+        who.watch_with(policy)
     else:
-        session.use(policy)
+        who.use(policy)
 
 
 # workers

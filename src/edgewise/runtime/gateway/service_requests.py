@@ -26,7 +26,9 @@ from edgewise.core.dispatch.requests import (
     RequestCore,
     RequestEnded,
     RequestReturned,
+    RequestShadow,
 )
+from edgewise.core.orchestrate import RequestPolicy
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -37,6 +39,7 @@ from edgewise.runtime.gateway.forwarding import (
     took_s,
 )
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.headers import DEADLINE, PRIORITY, number, remaining_s
 from edgewise.runtime.store import Running
@@ -117,6 +120,30 @@ class ServiceRequests:
             if replicas[name].mine == 0:
                 self._tell(ReplicaGone(self._now(), name))
                 self._targets.pop(name).client.close()
+
+    def use(self, policy: RequestPolicy) -> None:
+        """Switch the policy.
+
+        Raises:
+            PolicyError: it does not fit these services.
+        """
+        self.core.use(policy, self._asking())  # the former one may still be thinking
+
+    @property
+    def shadow(self) -> RequestShadow | None:
+        """The policy that only watches."""
+        return self.core.shadow
+
+    def watch_with(self, policy: RequestPolicy | None) -> None:
+        """Ask a second policy the same from now on, and compare; None: no longer.
+
+        Raises:
+            PolicyError: it does not fit these services.
+        """
+        self.core.watch_with(policy, self._asking())
+
+    def _asking(self) -> Limited:
+        return Limited(self.core.services.spec.budget_s)
 
     def close(self) -> None:
         """Close the connections to replicas."""

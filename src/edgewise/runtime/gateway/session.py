@@ -43,7 +43,6 @@ from edgewise.runtime.guarded import Limited
 OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements
 REQUESTS_S = 5.0  # over which the load of requests is averaged
-PATIENCE_S = 2.0  # streams are opened seldom, and what decides for them may look ahead
 LEAST_QPS = 1e-3  # of such a load; less is none
 
 
@@ -55,6 +54,7 @@ class StreamRules:
         window_s: length of a window.
         retry_refused: decide refused streams anew at each window.
         burst: queries that any stream may send at once, see `core.policing`.
+        budget_s: that the policy has for a decision, and one in shadow; a fallback decides then.
         keep_closed: closed streams whose records are kept; older ones are forgotten.
     """
 
@@ -62,11 +62,13 @@ class StreamRules:
     retry_refused: bool = False
     burst: float = BURST
     keep_closed: int = 10_000
+    budget_s: float = 2.0  # streams are opened seldom, and what decides for them may look ahead
 
     @classmethod
     def of(cls, scenario: Scenario) -> StreamRules:
         """Those of a scenario."""
-        return cls(scenario.window_s, scenario.retry_refused, scenario.streams.burst)
+        streams = scenario.streams
+        return cls(scenario.window_s, scenario.retry_refused, streams.burst, budget_s=streams.budget_s)
 
 
 @dataclass(slots=True)
@@ -103,7 +105,6 @@ class Session:
         seed: keys the policy's draws.
         clock: seconds since the session began.
         rules: for streams.
-        patience_s: with the policy, and with one in shadow; a fallback decides then.
     Attributes:
         totals: queries by task and outcome.
         requests_qps: (W,) normalised load of requests of services, as measured; streams reserve theirs.
@@ -116,10 +117,9 @@ class Session:
         seed: int,
         clock: Callable[[], float],
         rules: StreamRules = StreamRules(),
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self.world, self.seed, self.clock, self.rules = world, seed, clock, rules
-        self._patience_s, asking = patience_s, Limited(patience_s)
+        asking = Limited(rules.budget_s)
         self.core = DispatchCore(world, policy, seed, retry_refused=rules.retry_refused, asking=asking)
         self.served: dict[int, Served] = {}
         self.totals: Counter[tuple[str, str]] = Counter()
@@ -195,12 +195,12 @@ class Session:
         self.shadow = None
         if policy is not None:
             opened = [s.stream for s in self.served.values() if s.close_s is None]
-            up, asking = self.core.view().up, Limited(self._patience_s)
+            up, asking = self.core.view().up, Limited(self.rules.budget_s)
             self.shadow = Shadow(self.world, policy, self.seed, self.clock(), opened, up, asking)
 
     def use(self, policy: DispatchPolicy) -> None:
         """Switch the policy; bindings stay, and the next window's record names it."""
-        self.core.use(policy, Limited(self._patience_s))  # the former one may still be thinking
+        self.core.use(policy, Limited(self.rules.budget_s))  # the former one may still be thinking
 
     @property
     def in_flight(self) -> Floats:
