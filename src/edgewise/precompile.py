@@ -16,10 +16,7 @@ import numpy as np
 
 from edgewise import api, policies
 from edgewise.config import load_scenario
-from edgewise.core import ledger
-from edgewise.core.dispatch import requests
-from edgewise.core.orchestrate import RequestPolicy, Requests
-from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate import Requests
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.services import services_of
@@ -27,7 +24,7 @@ from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.policies import cards
 from edgewise.policies.dispatch.requests import features as kais
 from edgewise.policies.registry import Kind
-from edgewise.runtime.gateway import session
+from edgewise.runtime.compiling import try_out
 from edgewise.sim.slots import replicas as replicating
 from edgewise.testing.driven import CASES
 from edgewise.workloads.services import SimulatedServices, simulated_services
@@ -38,7 +35,7 @@ def parts() -> dict[str, Callable[[], None]]:
     of_one_topology = cards.shipped("dispatch", "streams")
     every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
         ("streams", [name for name in policies.names("dispatch") if name not in of_one_topology], streams),
-        ("requests", policies.names("dispatch", "requests"), dispatch),
+        ("requests", policies.names("dispatch", "requests"), requests),
         ("replicas", policies.names("orchestrate"), scale),
         ("splitting", policies.names("split"), partial(checked, ("split", None))),
         ("features", ("kais",), features),
@@ -74,44 +71,47 @@ def _placements() -> Sequence[str]:
 def streams(name: str) -> None:
     """A dispatch policy, in simulation with all that may change on the way, and live."""
     tiny = load_scenario("tiny")
-    world = World.build(tiny.catalog, tiny.topology)
-    node, site, cluster = world.node_names[0], world.site_names[0], world.cluster_names[-1]
+    site, cluster = tiny.topology.sites[0].name, tiny.topology.clusters[-1].name
     changes = (
         LinkChange(3.0, site, cluster, delay_s=0.01),
         LinkChange(4.0, site, cluster, up=False),
         LinkChange(5.0, site, cluster, up=True),
-        NodeChange(6.0, node, up=False),
-        NodeChange(8.0, node, up=True),
+        NodeChange(6.0, tiny.topology.nodes[0].name, up=False),
+        NodeChange(8.0, tiny.topology.nodes[0].name, up=True),
     )
     api.simulate(replace(tiny, timeline=changes), name)
-    session.rehearse(world, policies.load("dispatch", name))
+    live("dispatch", name)
 
 
-def dispatch(name: str) -> None:
+def live(decision: str, name: str) -> None:
+    """What a running system does with a policy, unless it runs in simulation only."""
+    tiny = load_scenario("tiny")
+    world, services = World.build(tiny.catalog, tiny.topology), services_of(load_scenario("kais-live"))
+    with suppress(PolicyError):
+        try_out((decision, name), world, services)
+
+
+def requests(name: str) -> None:
     """A request policy or the dispatcher of a shipped card, in simulation and live."""
-    _replicas(policies.load("dispatch", name, "requests"), "none")
-    if (services := services_of(load_scenario("kais-live"))) is not None:
-        requests.rehearse(services, policies.load("dispatch", name, "requests"))
+    _replicas(name, "none")
+    live("requests", name)
 
 
 def scale(name: str) -> None:
-    """A replica policy, and what carries its commands out live."""
-    if (services := services_of(load_scenario("kais-live"))) is not None:
-        OrchestrateCore(services.system, services.holds, policies.load("orchestrate", "none")).carried_out(
-            np.array([[0, 1], [0, -1]])
-        )
-    _replicas(policies.load("dispatch", "greedy", "requests"), name)
+    """A replica policy, in simulation and live."""
+    _replicas("greedy", name)
+    live("orchestrate", name)
 
 
-def _replicas(request_policy: RequestPolicy, two: str) -> None:
+def _replicas(one: str, two: str) -> None:
     simulated, drawn, worlds = _services()
-    replica_policy = policies.load("orchestrate", two)
-    for policy in (request_policy, replica_policy):
+    dispatch, orchestrate = policies.load("dispatch", one, "requests"), policies.load("orchestrate", two)
+    for policy in (dispatch, orchestrate):
         if hasattr(policy, "know"):
             policy.know(drawn, simulated.system, simulated.horizon_s)
-    replicating.simulate(worlds, request_policy, replica_policy)
+    replicating.simulate(worlds, dispatch, orchestrate)
     worlds.reset()
-    worlds.step(request_policy.decide(worlds.view))
+    worlds.step(dispatch.decide(worlds.view))
 
 
 def checked(kind: Kind, name: str) -> None:
@@ -137,9 +137,9 @@ def _services() -> tuple[SimulatedServices, Requests, replicating.ReplicaWorlds]
 
 
 def deferral(name: str) -> None:
-    """A policy of deferrable jobs, and the ledger that live jobs reserve in."""
-    ledger.warm()
+    """A policy of deferrable jobs, in simulation and live."""
     checked(("defer", None), name)
+    live("defer", name)
 
 
 if __name__ == "__main__":
