@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 Policies = Policy | Mapping[str, Policy]
 """One policy, which is for the first decision of the scenario's work, or policies by decision."""
+Alternatives = Sequence[Policy] | Mapping[Any, Sequence[Policy]]
+"""Policies of the first decision of a scenario's work, or of another one as {"defer": ["fifo", …]}."""
 Progress = Callable[[], None]
 
 
@@ -192,7 +194,7 @@ def simulate(
 
 def compare(
     scenario: Scenario | str | Path,
-    policies: Sequence[Policy] | Mapping[str, Sequence[Policy]],
+    policies: Alternatives,
     seeds: Iterable[int] = range(10),
     *,
     fixed: Mapping[str, Policy] | None = None,
@@ -214,34 +216,57 @@ def compare(
     """
     from edgewise.report import statistics  # slow to import, and only needed here
 
-    if isinstance(policies, Mapping) and len(policies) != 1:
-        raise PolicyError(f"policies: compare those of one decision, got {', '.join(policies) or 'none'}")
-    ((decision, listed),) = policies.items() if isinstance(policies, Mapping) else ((None, policies),)
-    if len(listed) < 2:
-        raise PolicyError(f"policies: compare needs at least two, got {len(listed)}")
     loaded = _loaded(scenario)
-    given: dict[str | None, Policy] = {decision: listed[0]}
-    work, chosen = runs.assigned(loaded, {**dict(fixed or {}), **given}, "compare")
-    varied = decision or next(iter(chosen))
-    others = {name: runs.maker(work, name, each) for name, each in chosen.items() if name != varied}
-    found = _makers(work, varied, listed)
+    work, found, held = _alternatives(loaded, policies, fixed, "compare")
+    if len(found) < 2:
+        raise PolicyError(f"policies: compare needs at least two, got {len(found)}")
     if rival is not None and rival not in found:
         raise PolicyError(f"rival: {rival!r} is not among {', '.join(found)}")
-    held = {name: make for name, (_, make) in others.items()}
-    makers = {name: {**held, varied: make} for name, make in found.items()}
-    held_names = {name: label for name, (label, _) in others.items()}
-    result = _simulated(loaded, work, makers, held_names, seeds, progress, command)
+    result = _simulated(loaded, work, found, held, seeds, progress, command)
     result = replace(result, rival=rival or result.policies[0])
     rows = statistics.judged(work, result.summary(), result.policies, result.rival)
     return Comparison(result, tuple(rows))
 
 
-def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, command: str = "") -> Result:
-    """Simulate recorded streams under each dispatch policy.
+def _alternatives(
+    scenario: Scenario, policies: Alternatives, fixed: Mapping[Any, Policy] | None, what: str
+) -> tuple[str, dict[str, dict[str, runs.Make]], dict[str, str]]:
+    """The work that is run, the policies of each run by the name of the one that differs, the others' names.
+
+    Raises:
+        PolicyError: one cannot be loaded, two have one name, or they are of several decisions.
+    """
+    if isinstance(policies, Mapping) and len(policies) != 1:
+        raise PolicyError(f"policies: {what} those of one decision, got {', '.join(policies) or 'none'}")
+    ((decision, listed),) = policies.items() if isinstance(policies, Mapping) else ((None, policies),)
+    given: dict[Any, Policy] = {**(fixed or {}), **({decision: listed[0]} if listed else {})}
+    work, chosen = runs.assigned(scenario, given, what)
+    varied = decision or next(iter(chosen))
+    others = {name: runs.maker(work, name, each) for name, each in chosen.items() if name != varied}
+    held = {name: make for name, (_, make) in others.items()}
+    found: dict[str, dict[str, runs.Make]] = {}
+    for policy in listed or [chosen[varied]]:
+        name, make = runs.maker(work, varied, policy)
+        if name in found:
+            raise PolicyError(f"policies: {name!r} is given twice")
+        found[name] = {**held, varied: make}
+    return work, found, {name: label for name, (label, _) in others.items()}
+
+
+def replay(
+    folder: str | Path,
+    policies: Alternatives = (),
+    seed: int = 0,
+    *,
+    fixed: Mapping[Any, Policy] | None = None,
+    command: str = "",
+) -> Result:
+    """Simulate what was recorded, streams, requests or jobs, under each policy of one decision.
 
     Args:
-        folder: has scenario.yaml and streams.csv, as `edgewise record` writes them.
-        seed: keys delays and phases; openings are as recorded.
+        folder: has scenario.yaml and what it names, as `edgewise record` writes them.
+        policies, fixed: as `compare` takes them; one policy is enough, without any the defaults decide.
+        seed: keys delays and phases; what came is as recorded.
     Raises:
         ScenarioError, PolicyError: something cannot be read or loaded.
     """
@@ -251,9 +276,9 @@ def replay(folder: str | Path, policies: Sequence[Policy], seed: int = 0, *, com
     if not (folder / "scenario.yaml").is_file():
         raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
-    trace = read_streams_csv(folder / "streams.csv", scenario, seed)
-    makers = {name: {"dispatch": make} for name, make in _makers("streams", "dispatch", policies).items()}
-    return _simulated(scenario, "streams", makers, {}, (seed,), lambda: None, command, trace)
+    work, found, held = _alternatives(scenario, policies, fixed, "replay")
+    trace = read_streams_csv(folder / "streams.csv", scenario, seed) if work == "streams" else None
+    return _simulated(scenario, work, found, held, (seed,), lambda: None, command, trace)
 
 
 def report(folder: str | Path) -> Path:
@@ -280,21 +305,6 @@ def _by_decision(policy: Policies | None) -> Mapping[Any, Policy]:
     if policy is None:
         return {}
     return dict(policy) if isinstance(policy, Mapping) else {None: policy}
-
-
-def _makers(work: str, decision: str, chosen: Sequence[Policy]) -> dict[str, runs.Make]:
-    """By the names that the policies go by; what cannot be run is said before anything runs.
-
-    Raises:
-        PolicyError: one cannot be loaded, or two have one name.
-    """
-    found: dict[str, runs.Make] = {}
-    for policy in chosen:
-        name, make = runs.maker(work, decision, policy)
-        if name in found:
-            raise PolicyError(f"policies: {name!r} is given twice")
-        found[name] = make
-    return found
 
 
 def _simulated(

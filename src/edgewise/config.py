@@ -196,6 +196,8 @@ def _anchored(data: Any, folder: Path | None) -> Any:
     named += [(row, "network") for row in _rows(data, "graphs")] + [(row, "code") for row in pipelines]
     if isinstance(services, dict):
         named += [(services, "dispatch"), (services, "orchestrate")]
+        if isinstance(requests := services.get("requests"), dict):
+            named.append((requests, "file"))
     for row, key in named:
         path = row.get(key)
         if isinstance(path, str) and (key in ("file", "code") or path.endswith((CARD, NETWORK))):

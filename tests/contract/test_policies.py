@@ -19,7 +19,6 @@ REGISTERED = [
     for decision in policies.DECISIONS
     for of in (("streams", "requests") if decision == "dispatch" else (None,))
     for name in policies.names(decision, of)
-    if not name.startswith("aset-")  # each for one topology; `aset` chooses among them
 ]
 
 

@@ -387,6 +387,44 @@ def test_the_command_line_shows_and_steers_it(system):
     say("policy", "set", "orchestrate=autoscaler")
 
 
+def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_decision(system):
+    folder = system.folder
+
+    def say(*arguments, state=("--state", str(system.folder)), code=0):
+        return edgewise(arguments[0], *state, *arguments[1:], folder=folder, code=code)
+
+    began_s = time.time()
+    said = say("load", "plates", "--rate-qps", "30", "--seconds", "1", "--site", "site-east")
+    sent = int(re.search(r"\n +(\d+) +\d+", said)[1])
+    say("submit", "--cores", "2", "--duration", "3s", "--latest", "+1h", "--", "true")
+    until_s = time.monotonic() + 10
+    while len(system.store.requests(began_s)) < sent:
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    came = system.store.requests(began_s)
+    assert {(each.site, each.service, each.deadline_s) for each in came} == {("site-east", "plates", 0.25)}
+    said = say(
+        "record", "recorded", "--last", f"{time.time() - began_s + 2.0:.3f}"
+    )  # a process takes its time
+    kept = int(re.search(r"(\d+) requests, 1 jobs", said)[1])
+    assert kept > sent / 2
+    scenario = load_scenario(folder / "recorded" / "scenario.yaml")
+    assert set(scenario.spec.holds) == {"services", "jobs"} and scenario.duration_s % 3 == 0
+    (job,) = scenario.spec.jobs.submitted
+    assert (job.cores, job.duration_s) == (2, 3) and job.latest_s + 3 < scenario.duration_s
+    for given, rows in (
+        (("--policies", "orchestrate=none,autoscaler", "--policy", "dispatch=greedy"), 2),
+        (("--policies", "dispatch=greedy,closest,two-choices"), 3),
+        (("--policy", "defer=sjf"), 1),
+        (("--policies", "defer=fifo,horizon"), 2),
+    ):
+        found = json.loads(say("replay", "recorded", *given, "--out", "x", "--json", state=()))
+        assert len(found["summary"]) == rows, found["summary"]
+        asked = {row.get("arrived", row.get("jobs")) for row in found["summary"]}
+        assert asked == {kept if found["work"] == "services" else 1}
+    assert "has no graphs" in say("replay", "recorded", "--policy", "split=nona", state=(), code=2)
+
+
 def test_down_ends_everything(system):
     handles = [r.handle for r in system.store.processes() if r.handle]
     assert "everything has ended" in edgewise("down", "--state", str(system.folder), folder=system.folder)

@@ -27,6 +27,7 @@ def key_tables() -> str:
         heading = ", ".join(f"`{path}`" for path in dict.fromkeys(where))
         part = schema["$defs"][name]
         form = next((form for key, form in FORMS.items() if key in part["properties"]), "")
+        form = ", recorded" if name == "RecordedRequestsSpec" else form
         sections.append(_section(f"### {heading}{form}", part))
     return "\n".join(sections)
 

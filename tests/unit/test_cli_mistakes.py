@@ -52,7 +52,7 @@ MISTAKES = [
     ("up tiny --policy nope", "no policy 'nope'"),
     ("up tiny --models nope", "no such folder"),
     ("replay nope", "no recording"),
-    ("replay nope --policies defer=fifo", "what is recorded are streams"),
+    ("replay nope --policies defer=fifo", "no recording"),
     ("kernels --into taken", "taken"),
     ("demo --out taken", "--out taken"),
     ("run nope.yaml --backend local", "nope.yaml"),

@@ -292,34 +292,34 @@ def record(
     target: Annotated[Path, typer.Argument(help="Folder to write to.")],
     folder: Folder = DEFAULT,
     last_s: Annotated[
-        float | None, typer.Option("--last", help="Only what opened in so many last seconds.", min=1)
+        float | None, typer.Option("--last", help="Only what came in so many last seconds.", min=1)
     ] = None,
 ) -> None:
-    """Write the live traffic as a scenario with a trace of its streams; the system may be running."""
+    """Write what came, streams, requests and jobs, as a scenario with traces; the system may be running."""
     made = _import("clients.recording").record(folder, target, last_s)
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
-    out.print(f"{made.streams} streams over {made.duration_s:.0f} s: {target}{left_out}")
+    came = ", ".join(f"{getattr(made, name)} {name}" for name in ("streams", "requests", "jobs"))
+    out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
 
 
 @app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
 def replay(
     source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
     chosen: Annotated[
-        str, typer.Option("--policies", help="For simulation, [dispatch=]NAME,NAME,…")
-    ] = "least-impedance",
+        str | None, typer.Option("--policies", help="Of one decision, [DECISION=]NAME,NAME,…")
+    ] = None,
+    policy: PolicyOption = None,
     live: Annotated[bool, typer.Option("--live", help="Play it against the system that is up.")] = False,
     folder: Folder = DEFAULT,
     seed: Annotated[int, typer.Option(help="Keys delays and phases.")] = 0,
     target: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play recorded traffic again: in simulation under any policies, or live."""
+    """Play what was recorded again: in simulation under any policy of any decision, or streams live."""
     if not live:
-        decision, names = listing(chosen)
-        if decision not in (None, "dispatch"):
-            raise EdgewiseError(f"--policies {chosen}: what is recorded are streams; use dispatch=NAME,…")
         records.check_place(target or Path("runs") / "any")
-        result = api.replay(source, names, seed, command=command())
+        listed = dict([listing(chosen)]) if chosen else ()
+        result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
         return show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
     policy = _call(folder, "GET", "/v1/policies/dispatch")["policy"]
     seen, busy = _import("clients.recording").play(folder, source, seed)

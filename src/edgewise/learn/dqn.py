@@ -199,7 +199,7 @@ class DqnTrainer(Trainer):
             "workers": 0 if pooled else world.workers,
             "actions": list(config.actions),
             "topology": fingerprint(world),
-            "features": features_hash(config.state),
+            "features_sha256": features_hash(config.state),
             "golden": values.argmax(axis=1).tolist(),
             "onnx_sha256": digest,
         }

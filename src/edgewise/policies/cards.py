@@ -51,7 +51,7 @@ class Card(NamedTuple):
         Raises:
             PolicyError: it does.
         """
-        if meaning not in (self.about.get("features"), self.about.get("features_sha256")):
+        if meaning != self.about.get("features_sha256"):
             again = f"train it again with `{self.about.get('command', 'edgewise train')}`"
             raise self.error(f"was trained on other features; {again}")
 

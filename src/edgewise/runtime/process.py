@@ -44,7 +44,7 @@ from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import SHADOWS, Process, Store, from_fields
+from edgewise.runtime.store import SHADOWS, Process, Request, Store, from_fields
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
@@ -221,6 +221,7 @@ class Following:
         with self._going_on():
             self._follow()
             self._note()
+            self._note_requests()
 
     def _follow(self) -> None:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
@@ -240,6 +241,13 @@ class Following:
         changed = {s for s, w in bound.items() if self._bound.get(s) != w} | self._bound.keys() - bound.keys()
         self.store.bind({s: names[bound[s]] if s in bound else None for s in changed})
         self._bound = dict(bound)
+
+    def _note_requests(self) -> None:
+        if (services := self.gateway.services) is None or not services.came:
+            return
+        site = self.gateway.session.world.site_names[services.core.site]
+        came = [services.came.popleft() for _ in range(len(services.came))]
+        self.store.note_requests([Request(at_s, site, *rest) for at_s, rest in came])
 
 
 def _front(folder: Path, process: Process, store: Store) -> Listen:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,10 @@ CREATE TABLE IF NOT EXISTS retired (handle TEXT PRIMARY KEY, port INTEGER NOT NU
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
     opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT
+);
+CREATE TABLE IF NOT EXISTS request (
+    id INTEGER PRIMARY KEY, at_s REAL NOT NULL, site TEXT NOT NULL, service TEXT NOT NULL,
+    deadline_s REAL NOT NULL, size_bytes REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
@@ -87,6 +91,16 @@ class Running:
     restarts: int
     failures: int
     outdated: bool
+
+
+class Request(NamedTuple):
+    """A request of a service as it came: Unix time, site of its gateway, service, time it had, payload."""
+
+    at_s: float
+    site: str
+    service: str
+    deadline_s: float
+    size_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +336,24 @@ class Store(Database):
             "UPDATE stream SET closed_s = ?, worker = ?, outcome = ? WHERE id = ?",
             (time.time(), worker, json.dumps(outcome), stream_id),
         )
+
+    def note_requests(self, rows: Sequence[Request]) -> None:
+        """Keep requests of services that came, for `edgewise record`."""
+        with self.at_once():
+            self.run_for_each(
+                "INSERT INTO request (at_s, site, service, deadline_s, size_bytes) VALUES (?, ?, ?, ?, ?)",
+                rows,
+            )
+
+    def requests(self, since_s: float = 0.0) -> list[Request]:
+        """Requests that came since then, oldest first."""
+        columns = ", ".join(Request._fields)
+        found = self.rows(f"SELECT {columns} FROM request WHERE at_s >= ? ORDER BY at_s", (since_s,))
+        return [Request(*row) for row in found]
+
+    def purge_requests(self, most: int) -> None:
+        """Forget requests but for the latest `most`."""
+        self.run("DELETE FROM request WHERE id <= (SELECT MAX(id) FROM request) - ?", (most,))
 
     def purge_streams(self, most: int, before_s: float, at_once: int = 5_000) -> int:
         """Forget closed streams, but for the latest `most` and what was closed since `before_s`.

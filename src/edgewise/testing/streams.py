@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats
+from edgewise.config import load_scenario
 from edgewise.core import keyed
 from edgewise.core.dispatch.events import (
     Bind,
@@ -28,24 +29,44 @@ from edgewise.core.dispatch.views import REASONS, Decisions, DispatchView, Items
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.model.work import Stream
+from edgewise.policies.cards import Card
 from edgewise.testing.worlds import small_world, some_streams
 
 
 def check(make: Callable[[], DispatchPolicy], budget_s: float) -> None:
     """As `edgewise.testing.check_policy`."""
-    for world in (small_world(), small_world(workers=1), small_world(workers=40)):
+    own = _own_world(make())
+    worlds = [small_world(), small_world(workers=1), small_world(workers=40)] if own is None else [own]
+    for world in worlds:
         _check_decisions(make, world)
         assert _run(make(), world) == _run(make(), world), "same key and events, other decisions"
         later = [
-            replace(s, site=1 - s.site, rate_qps=1.0) if s.open_s > 20.0 else s for s in some_streams(60)
+            replace(s, site=1 - s.site, rate_qps=1.0) if s.open_s > 20.0 else s for s in _streams(world, 60)
         ]
         seen, others = (
-            _run(make(), world, until_s=20.0, streams=these) for these in (some_streams(60), later)
+            _run(make(), world, until_s=20.0, streams=these) for these in (_streams(world, 60), later)
         )
         assert seen == others, "other decisions because of what comes later"
         assert _played(make(), world) == _run(make(), world, ticks=False), "compiled and plain score differ"
-    _check_latency(make, small_world(workers=200), budget_s)
-    _check_state(make)
+    _check_latency(make, own or small_world(workers=200), budget_s)
+    _check_state(make, worlds[0])
+
+
+def _own_world(policy: DispatchPolicy) -> World | None:
+    """The world that a policy was trained on, where its card is for no other; None where it takes any."""
+    card = getattr(getattr(policy, "card", None), "card", None)
+    if not isinstance(card, Card) or not card.part["workers"]:
+        return None
+    scenario = load_scenario(card.about["config"]["scenario"])
+    return World.build(scenario.catalog, scenario.topology)
+
+
+def _streams(world: World, count: int) -> list[Stream]:
+    """As `some_streams`, of tasks that a world knows, and one that it does not."""
+    names = dict(zip(("classify", "detect"), (*world.task_names, *world.task_names), strict=False))
+    if not set(world.task_names).isdisjoint(names):
+        return some_streams(count)
+    return [replace(each, task=names.get(each.task, each.task)) for each in some_streams(count)]
 
 
 def _views(world: World) -> Iterator[tuple[DispatchView, Items]]:
@@ -68,7 +89,7 @@ def _views(world: World) -> Iterator[tuple[DispatchView, Items]]:
             )
             for array in _arrays(view):
                 array.setflags(write=False)
-            yield view, Items.of(world, some_streams(12))
+            yield view, Items.of(world, _streams(world, 12))
             yield view, Items(())
 
 
@@ -106,7 +127,7 @@ def _check_answer(view: DispatchView, items: Items, decisions: Decisions) -> Non
 
 def _played(policy: DispatchPolicy, world: World) -> list[object]:
     """The bindings and refusals of a small trace, played at once (compiled where it can be)."""
-    core, streams = DispatchCore(world, policy, seed=3), some_streams(60)
+    core, streams = DispatchCore(world, policy, seed=3), _streams(world, 60)
     times = np.array([s.open_s for s in streams] + [s.close_s for s in streams])
     kinds = np.repeat([OPEN, CLOSE], len(streams))
     order = np.lexsort((kinds, times))
@@ -133,7 +154,7 @@ def _run(
     Args:
         ticks: with windows and measurements; otherwise only bindings and refusals are returned.
     """
-    core, streams = DispatchCore(world, policy, seed=3), streams or some_streams(60)
+    core, streams = DispatchCore(world, policy, seed=3), streams or _streams(world, 60)
     events: list[tuple[float, int, object]] = [(s.open_s, 2, s) for s in streams if s.open_s <= until_s]
     events += [(s.close_s, 0, s.id) for s in streams if s.close_s <= until_s]
     events += [(5.0 * k, 1, None) for k in range(10)] if ticks else []
@@ -167,13 +188,12 @@ def _check_latency(make: Callable[[], DispatchPolicy], world: World, budget_s: f
     )
 
 
-def _check_state(make: Callable[[], DispatchPolicy]) -> None:
+def _check_state(make: Callable[[], DispatchPolicy], world: World) -> None:
     first, second = make(), make()
     dump, load = getattr(first, "state_dict", None), getattr(second, "load_state", None)
     assert (dump is None) == (load is None), "state_dict and load_state go together"
     if dump is None or load is None:
         return
-    world = small_world()
     _run(first, world)
     load(dump())
     view, items = next(_views(world))

@@ -1,13 +1,16 @@
 """Services of a scenario to be simulated: what the engine of slots can do with it, and what arrives.
 
-Requests come steadily, Poisson at every site and for every service, or as in a trace (`workloads.requests`).
+Requests come steadily, Poisson at every site and for every service, as in a trace (`workloads.requests`), or
+as they were recorded.
 Every draw is a hash of (seed, purpose, number of the request), so a seed's requests are the same under
 every policy.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +20,16 @@ from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.scenario import not_run
-from edgewise.model.grammar.services import RequestsSpec, ServicesSpec, TracedRequestsSpec
+from edgewise.model.grammar.services import (
+    RecordedRequestsSpec,
+    RequestsSpec,
+    ServicesSpec,
+    TracedRequestsSpec,
+)
 from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import first_replicas, spread, system_of
+from edgewise.model.services import first_replicas, service_names, spread, system_of
 from edgewise.model.topology import Way
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
@@ -81,6 +89,11 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
     slots = round(scenario.duration_s / spec.frame_s) * system.frame_slots
     if isinstance(spec.requests, TracedRequestsSpec):
         return _traced(spec, spec.requests, system, slots)
+    if isinstance(spec.requests, RecordedRequestsSpec):
+        seen = recorded(Path(spec.requests.file), scenario, system)
+        return SimulatedServices(
+            spec, system, lambda seeds: Requests._make(np.repeat(x, len(seeds), 0) for x in seen), slots
+        )
     asked, horizon_s = spec.requests, slots * system.slot_s
     return SimulatedServices(spec, system, lambda seeds: steady(asked, system, seeds, horizon_s), slots)
 
@@ -189,3 +202,37 @@ def steady(spec: RequestsSpec, system: System, seeds: Sequence[int], horizon_s: 
 def _within(ends: tuple[float, float], draws: Floats) -> Floats:
     low, high = ends
     return low + (high - low) * draws
+
+
+COLUMNS = ("arrival_s", "site", "service", "deadline_s", "service_s", "payload_bytes")  # of what is recorded
+
+
+def recorded(file: Path, scenario: Scenario, system: System) -> Requests:
+    """One world of the requests of a file, see `model.grammar.services.RecordedRequestsSpec`.
+
+    Raises:
+        ScenarioError: it cannot be read, or a line is wrong.
+    """
+    assert scenario.spec.services is not None, "who asks has services"
+    sites = [site.name for site in scenario.topology.sites]
+    names, rows = service_names(scenario.spec.services, scenario.catalog), []
+    try:
+        with file.open(encoding="utf-8", newline="") as opened:
+            for row in csv.DictReader(opened):
+                figures = [float(row[name]) for name in COLUMNS if name not in ("site", "service")]
+                if not all(0.0 <= figure < np.inf for figure in figures):
+                    raise ValueError(f"{figures} are not numbers from 0 on")
+                rows.append((*figures, sites.index(row["site"]), names.index(row["service"])))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ScenarioError(
+            f"{file}, line {len(rows) + 2}: {error}; columns are {', '.join(COLUMNS)}"
+        ) from None
+    found = np.array(sorted(rows), dtype=np.float64).reshape(-1, len(COLUMNS))
+    arrival_s, deadline_s, service_s, payload_bytes = found[:, :4].T[:, None]
+    site, service = found[:, 4:].T[:, None].astype(np.int64)
+    cores = system.service_cpu_cores[service]
+    return Requests(
+        count=np.array([len(rows)]), arrival_s=arrival_s, site=site, service=service,
+        deadline_s=arrival_s + deadline_s, work_core_s=service_s * cores, cpu_cores=cores,
+        memory_bytes=np.zeros_like(cores), payload_bytes=payload_bytes,
+    )  # fmt: skip

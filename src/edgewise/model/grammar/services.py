@@ -123,9 +123,23 @@ class TracedRequestsSpec(Spec):
     )
 
 
-AnyRequests = Annotated[
+class RecordedRequestsSpec(Spec):
+    """Requests to simulate: those of a file, as `edgewise record` writes it; the same for every seed."""
+
+    file: str = Field(
+        min_length=1,
+        description="CSV with columns arrival_s, site, service, deadline_s (from its arrival), service_s "
+        "(time on a replica) and payload_bytes, relative to the scenario's folder.",
+    )
+
+
+DrawnRequests = Annotated[
     Annotated[RequestsSpec, Tag("(without)")] | Annotated[TracedRequestsSpec, Tag("(with)")],
     having("pattern"),
+]
+AnyRequests = Annotated[
+    Annotated[DrawnRequests, Tag("(without)")] | Annotated[RecordedRequestsSpec, Tag("(with)")],
+    having("file"),
 ]
 
 

@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import RunError
+from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.work import Stream
+from edgewise.model.services import service_names
+from edgewise.model.work import INFERENCE, DeferrableJob, Stream
 from edgewise.runtime import http, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, zeros
+from edgewise.runtime.controller.job_book import JobBook
+from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.plan import SCENARIO
+from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.reaching import client_to, store_of
-from edgewise.runtime.store import Running
+from edgewise.runtime.store import Request, Running, Store
 from edgewise.workloads import read_streams_csv
+from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
-TRACE = "streams.csv"
+TRACE, REQUESTS = "streams.csv", "requests.csv"
 COLUMNS = (
     "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
     "priority",
 )  # fmt: skip
 SHORTEST_S = 1e-3
+MOST_JOBS = 10_000
 UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # for a name in a scenario
 
 
@@ -37,57 +45,128 @@ class Recording:
     """What was recorded.
 
     Attributes:
-        folder: has scenario.yaml and streams.csv.
-        streams: how many.
-        duration_s: from the first opening to the last end.
+        folder: has scenario.yaml, and the files that it names.
+        streams, requests, jobs: how many.
+        duration_s: from the first of them to the last end.
         left_out: streams that no scenario can have: the live system has not their task or site, or they
             tolerate no delay at all.
     """
 
     folder: Path
     streams: int
+    requests: int
+    jobs: int
     duration_s: float
     left_out: int
 
 
 def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
-    """Write a live system's streams as a scenario with a trace.
+    """Write what came to a live system, streams, requests and jobs, as a scenario with traces.
 
     Args:
         state: folder of the system; it may be running.
         folder: to write to.
-        last_s: only streams that opened in so many last seconds.
+        last_s: only what came in so many last seconds.
     Raises:
-        RunError: there is no system, or no stream was opened that a scenario can have.
+        RunError: there is no system, or nothing came that a scenario can have.
     """
-    store = store_of(state)
-    now_s = time.time()
-    seen = [r for r in store.streams(1_000_000) if last_s is None or r["opened_s"] >= now_s - last_s]
-    store.close()
-    live = load_scenario(state / SCENARIO)
-    rows = [row for row in seen if _is_possible(row, live)]
-    if not rows:
-        why = f"{len(seen)} of tasks or sites that it has not were; " if seen else ""
-        raise RunError(f"state {state}: no stream was opened; {why}there is nothing to record")
-    began_s = min(row["opened_s"] for row in rows)
-    ends_s = max(row["closed_s"] or now_s for row in rows)
-    duration_s = max(ends_s - began_s, 1.0) + SHORTEST_S
-    names = _names(rows)
-    scenario = _scenario(live, rows, names, duration_s)
+    store, now_s = store_of(state), time.time()
+    live, since_s = load_scenario(state / SCENARIO), 0.0 if last_s is None else now_s - last_s
+    seen, slot_s = (
+        _seen(store, live, since_s),
+        live.spec.jobs.slot_s if live.spec.jobs is not None else SLOT_S,
+    )
+    rows, requests, jobs = seen.rows, seen.requests, seen.jobs
+    came = [row["opened_s"] for row in rows] + [each.at_s for each in requests]
+    began_s = min(came + [job.submitted_s for job in jobs])
+    ends = [row["closed_s"] or now_s for row in rows] + [each.at_s for each in requests]
+    ends += [job.earliest_s + job.duration_s + 2 * slot_s for job in jobs]
+    duration_s = max(max(ends) - began_s, 1.0) + SHORTEST_S
+    services = live.spec.services
+    if requests and services is not None:  # whole frames are simulated
+        duration_s = math.ceil(duration_s / services.frame_s) * services.frame_s
+    data = live.spec.model_dump(mode="json", exclude_none=True, exclude=set(NEEDS)) | {
+        "name": f"{live.name}-recorded", "duration_s": duration_s, "timeline": [],
+        "description": f"{len(rows)} streams, {len(requests)} requests and {len(jobs)} jobs recorded live.",
+        "window_s": min(live.window_s, duration_s),
+    }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    private.write_file(folder / SCENARIO, dump_scenario(scenario))
+    if rows:
+        names = _names(rows)
+        data["streams"] = _streams(live, rows, names, duration_s)
+        _write(folder / TRACE, COLUMNS, _stream_lines(live, rows, names, began_s, now_s))
+    if requests and services is not None:
+        asked = {"requests": {"file": REQUESTS}}
+        data["services"] = services.model_dump(mode="json", exclude_none=True) | asked
+        _write(folder / REQUESTS, REQUEST_COLUMNS, _request_lines(live, requests, began_s))
+    if jobs:
+        listed = [_job(job, began_s, duration_s - 2 * slot_s) for job in jobs]
+        data["jobs"] = {"slot_s": slot_s, "on_demand": {"mean": seen.held}, "submitted": listed}
+    private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
+    return Recording(folder, len(rows), len(requests), len(jobs), duration_s, seen.left_out)
+
+
+class _Seen(NamedTuple):
+    """What came to a live system, and the share of its nodes' cores that its workers and replicas hold."""
+
+    rows: list[dict[str, Any]]
+    requests: list[Request]
+    jobs: list[DeferrableJob]
+    left_out: int
+    held: float
+
+
+def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
+    opened = [row for row in store.streams(1_000_000) if row["opened_s"] >= since_s]
+    rows = [row for row in opened if _is_possible(row, live)]
+    names = [] if live.spec.services is None else service_names(live.spec.services, live.catalog)
+    requests = [each for each in store.requests(since_s) if each.service in names]
+    left = float(ledger_of(live, store.processes()).left_over(INFERENCE)[:, 0].sum())
+    store.close()
+    book = JobBook(store.file)
+    jobs = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]
+    book.close()
+    if not (rows or requests or jobs):
+        why = f"{len(opened)} of tasks or sites that it has not were; " if opened else ""
+        raise RunError(f"state {store.file.parent}: no stream was opened; {why}there is nothing to record")
+    total = sum(node.resources.cpu_cores for node in live.topology.nodes)
+    return _Seen(rows, requests, jobs, len(opened) - len(rows), 1.0 - left / total)
+
+
+def _job(job: DeferrableJob, began_s: float, duration_s: float) -> dict[str, Any]:
+    """A job as it was submitted; its latest start leaves it time to end in the recording."""
+    earliest_s = job.earliest_s - began_s
+    latest_s = min(job.latest_s - began_s, duration_s - job.duration_s)
+    return {
+        "name": f"job-{job.id}", "cores": job.resources.cpu_cores, "memory_bytes": job.resources.memory_bytes,
+        "duration_s": job.duration_s, "submitted_s": job.submitted_s - began_s, "earliest_s": earliest_s,
+        "latest_s": max(latest_s, earliest_s), "priority": job.priority, "when_evicted": job.when_evicted,
+    }  # fmt: skip
+
+
+def _request_lines(live: Scenario, requests: Sequence[Request], began_s: float) -> Iterator[Sequence[Any]]:
+    took_s = {each.name: each.profile.delay_s(each.largest_bytes) for each in live.catalog.variants}
+    for each in requests:
+        figures = each.deadline_s, took_s[each.service], each.size_bytes
+        yield round(each.at_s - began_s, 6), each.site, each.service, *figures
+
+
+def _stream_lines(
+    live: Scenario, rows: Sequence[dict[str, Any]], names: Sequence[str], began_s: float, now_s: float
+) -> Iterator[Sequence[Any]]:
     sites = [site.name for site in live.topology.sites]
-    with private.open_file(folder / TRACE, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for row, name in zip(rows, names, strict=True):
-            length_s = max((row["closed_s"] or now_s) - row["opened_s"], SHORTEST_S)
-            sizes = (row["rate_qps"], max(row["size_bytes"], 1.0), row["deadline_s"])
-            figures = [repr(float(figure)) for figure in sizes]
-            rest = [row.get("min_accuracy", 0.0), row.get("priority", 0)]
-            opens = round(row["opened_s"] - began_s, 6)
-            writer.writerow([opens, row.get("site", sites[0]), name, round(length_s, 6), *figures, *rest])
-    return Recording(folder, len(rows), duration_s, len(seen) - len(rows))
+    for row, name in zip(rows, names, strict=True):
+        length_s = max((row["closed_s"] or now_s) - row["opened_s"], SHORTEST_S)
+        sizes = (row["rate_qps"], max(row["size_bytes"], 1.0), row["deadline_s"])
+        figures = [repr(float(figure)) for figure in sizes]
+        rest = [row.get("min_accuracy", 0.0), row.get("priority", 0)]
+        opens = round(row["opened_s"] - began_s, 6)
+        yield opens, row.get("site", sites[0]), name, round(length_s, 6), *figures, *rest
+
+
+def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    with private.open_file(path, "w", newline="") as file:
+        csv.writer(file).writerows([columns, *lines])
 
 
 def _is_possible(row: dict[str, Any], live: Scenario) -> bool:
@@ -109,10 +188,10 @@ def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
     return names
 
 
-def _scenario(
+def _streams(
     live: Scenario, rows: Sequence[dict[str, Any]], names: list[str], duration_s: float
-) -> Scenario:
-    """The live scenario with the applications, their ranges and the rate of arrivals that were seen."""
+) -> dict[str, Any]:
+    """The applications, their ranges and the rate of arrivals that were seen."""
     applications = []
     for name in dict.fromkeys(names):
         mine = [row for row, other in zip(rows, names, strict=True) if other == name]
@@ -130,14 +209,8 @@ def _scenario(
                 "min_accuracy": min(row.get("min_accuracy", 0.0) for row in mine),
             }
         )  # fmt: skip
-    data = live.spec.model_dump(mode="json")
     per_site_min = len(rows) * 60.0 / duration_s / len(live.topology.sites)
-    data |= {
-        "name": f"{live.name}-recorded", "description": f"{len(rows)} streams recorded live.",
-        "duration_s": duration_s, "window_s": min(live.window_s, duration_s), "timeline": [],
-        "streams": {"applications": applications, "arrivals": {"clients_per_min": per_site_min}},
-    }  # fmt: skip
-    return parse_scenario(data, "recording")
+    return {"applications": applications, "arrivals": {"clients_per_min": per_site_min}}
 
 
 def _range(values: list[float]) -> list[float]:

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,7 @@ from edgewise.runtime.protocol.headers import DEADLINE, PRIORITY, number, remain
 from edgewise.runtime.store import Running
 
 log = logging.getLogger("edgewise.dispatching")
+MOST_UNKEPT = 10_000  # requests, where nobody keeps them
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
 
 
@@ -61,6 +63,8 @@ class ServiceRequests:
         metrics: told about answers.
         session: told what goes to workers, where streams have their queries, too.
         token: that replicas want to see.
+    Attributes:
+        came: the latest requests, for whoever keeps them: Unix time, and service, time they had, payload.
     """
 
     core: RequestCore
@@ -72,6 +76,7 @@ class ServiceRequests:
     session: Session
     token: str | None = field(default=None, repr=False)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    came: deque[tuple[float, tuple[str, float, int]]] = field(default_factory=lambda: deque(maxlen=MOST_UNKEPT))
     _targets: dict[str, Upstream] = field(default_factory=dict)
 
     @property
@@ -224,6 +229,8 @@ class RequestWork:
             until_s = self._now() + query.expires_s - time.monotonic()
             what = self._number, self._service, until_s, len(query.body)
             self._arrived = True
+            came = services.names[self._service], self._stated_s, len(query.body)
+            services.came.append((time.time(), came))
             (command,) = core.handle(RequestArrived(self._now(), *what))
         while isinstance(command, Hold):
             await asyncio.sleep(core.services.spec.slot_s)
