@@ -76,7 +76,9 @@ class ServiceRequests:
     session: Session
     token: str | None = field(default=None, repr=False)
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    came: deque[tuple[float, tuple[str, float, int]]] = field(default_factory=lambda: deque(maxlen=MOST_UNKEPT))
+    came: deque[tuple[float, tuple[str, float, int]]] = field(
+        default_factory=lambda: deque(maxlen=MOST_UNKEPT)
+    )
     _targets: dict[str, Upstream] = field(default_factory=dict)
 
     @property
