@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, ProfileError
-from edgewise.model.graphs import SplitModel
+from edgewise.model.grammar.pipelines import GraphSpec
+from edgewise.model.graphs import graph_of
 from edgewise.model.scenario import Scenario
 from edgewise.policies.split import Contraction, QueryClass, SplitProgram, contract, limit_branches
 from edgewise.policies.split.layout import LayoutProgram
@@ -69,14 +70,14 @@ def predicted_s(policy: Any) -> float | None:
     return plan.mean_s if isinstance(plan, LayoutPlan) else plan and float(plan.forecast.mean_s)
 
 
-def _contracted(split_model: SplitModel) -> tuple[onnx.ModelProto | None, Contraction]:
+def _contracted(split_model: GraphSpec) -> tuple[onnx.ModelProto | None, Contraction]:
     """The network, where there is one, and its operators, contracted."""
-    model, graph = (None, split_model.graph) if split_model.graph is not None else _graph(split_model)
+    model, graph = (None, graph_of(split_model)) if split_model.operators else _graph(split_model)
     small = contract(graph)
     return model, small if split_model.branches is None else limit_branches(small, split_model.branches)
 
 
-def _graph(split_model: SplitModel) -> tuple[onnx.ModelProto, TaskGraph]:
+def _graph(split_model: GraphSpec) -> tuple[onnx.ModelProto, TaskGraph]:
     """The network and its operators."""
     try:
         from edgewise.profiling.dags import LIGHT, light_file, task_graph

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError, ScenarioError
+from edgewise.model.graphs import graph_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies.split import QueryClass, build_program, contract
 from edgewise.policies.split.lens import program_of
@@ -187,7 +188,7 @@ def test_graphs_written_out_and_two_at_once(tmp_path):
     done = runner.invoke(app, ["simulate", str(tmp_path / "own.yaml"), *made])
     assert done.exit_code == 0, (done.output, done.exception)
     assert set(pq.read_table(tmp_path / "run" / "items.parquet")["graph"].to_pylist()) == {"fan0", "fan1"}
-    classes = [QueryClass(contract(each.graph).graph, each.rate_qps) for each in scenario.graphs]
+    classes = [QueryClass(contract(graph_of(each)).graph, each.rate_qps) for each in scenario.graphs]
     program = program_of(scenario.topology, classes)
     same = build_program(classes, 3, 1e9, 1e9)
     assert all(np.array_equal(a, b) for a, b in zip(program.arrays, same.arrays, strict=True))

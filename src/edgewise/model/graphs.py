@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.problems import unique
 from edgewise.model.topology import Topology
 from edgewise.model.work import Edge, Task, TaskGraph
-
-
-@dataclass(frozen=True, slots=True)
-class SplitModel:
-    """Queries of one network whose operators may run on several servers.
-
-    Attributes:
-        rate_qps: Poisson rate of its queries.
-        network: an ONNX file, or the name of a known network; None where `graph` is written out.
-        graph: its operators and tensors; None where they are read from `network`.
-        shapes: of inputs with free axes.
-        branches: to contract a sub-graph to; None: as far as costs nothing.
-    """
-
-    name: str
-    rate_qps: float
-    network: str | None = None
-    graph: TaskGraph | None = None
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    branches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +21,25 @@ class ServerGroup:
     power_ops: float
 
 
-def build_graphs(specs: Sequence[GraphSpec], problems: list[str]) -> tuple[SplitModel, ...]:
-    """The split models of a checked form.
-
-    Problems: names given twice, tensors of unknown operators, cycles.
-    """
+def check_graphs(specs: Sequence[GraphSpec], problems: list[str]) -> None:
+    """Names given twice, tensors of unknown operators and cycles are problems."""
     unique("graphs", [spec.name for spec in specs], problems)
-    found = []
     for i, spec in enumerate(specs):
-        graph = None
         try:
-            if spec.operators:
-                tasks = tuple(Task(operator.name, operator.work_ops) for operator in spec.operators)
-                edges = tuple(Edge(t.source, t.target, t.size_bytes, t.tensor) for t in spec.tensors)
-                graph = TaskGraph(spec.name, tasks, edges)
+            graph_of(spec)
         except ValueError as error:
             problems.append(f"graphs[{i}]: {error}; change its tensors")
-        found.append(SplitModel(spec.name, spec.rate_qps, spec.network, graph, spec.shapes, spec.branches))
-    return tuple(found)
+
+
+def graph_of(spec: GraphSpec) -> TaskGraph:
+    """The operators and tensors that are written out; none where they are read from a network.
+
+    Raises:
+        ValueError: a tensor names an unknown operator, or there is a cycle.
+    """
+    tasks = tuple(Task(operator.name, operator.work_ops) for operator in spec.operators)
+    edges = tuple(Edge(t.source, t.target, t.size_bytes, t.tensor) for t in spec.tensors)
+    return TaskGraph(spec.name, tasks, edges)
 
 
 def server_groups(topology: Topology) -> tuple[ServerGroup, ...]:

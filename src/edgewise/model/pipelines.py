@@ -120,7 +120,11 @@ def _graph_problems(tasks: Sequence[PipelineTaskSpec]) -> list[str]:
             for to in task.downstream
             if to not in names
         ]
-        problems += [f"{where}: {to!r} is listed twice; list it once" for to in _twice(task.downstream)]
+        problems += [
+            f"{where}: {to!r} is listed twice; list it once"
+            for to, n in Counter(task.downstream).items()
+            if n > 1
+        ]
     if problems:
         return problems
     try:
@@ -132,7 +136,3 @@ def _graph_problems(tasks: Sequence[PipelineTaskSpec]) -> list[str]:
 
 def _edges(tasks: Sequence[PipelineTaskSpec]) -> tuple[Edge, ...]:
     return tuple(Edge(task.name, to, task.output_bytes or 0.0) for task in tasks for to in task.downstream)
-
-
-def _twice(names: Sequence[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]

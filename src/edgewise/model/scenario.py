@@ -26,10 +26,11 @@ from edgewise.model.build import (
 )
 from edgewise.model.catalog import Catalog
 from edgewise.model.deferrable import Jobs, build_jobs
+from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
-from edgewise.model.graphs import SplitModel, build_graphs
+from edgewise.model.graphs import check_graphs
 from edgewise.model.library import Library, resolve
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import explain, listed, nearest, shown
@@ -102,7 +103,7 @@ class Scenario:
     timeline: tuple[Change, ...] = ()
     decision_delay_s: float = 0.0
     jobs: Jobs | None = None
-    graphs: tuple[SplitModel, ...] = ()
+    graphs: tuple[GraphSpec, ...] = ()
 
 
 def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
@@ -157,7 +158,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     if spec.services is not None and not problems:
         check_services(spec.services, catalog, topology, problems)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
-    graphs = build_graphs(spec.graphs or (), problems)
+    check_graphs(spec.graphs or (), problems)
     if not problems:
         check_pipelines(spec, catalog, topology, problems)
     timeline: tuple[Change, ...] = ()
@@ -180,7 +181,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         timeline=timeline,
         decision_delay_s=spec.decision_delay_s,
         jobs=jobs,
-        graphs=graphs,
+        graphs=spec.graphs or (),
     )
 
 

@@ -11,12 +11,12 @@ import yaml
 
 from edgewise import config
 from edgewise.errors import ProfileError, ScenarioError
-from edgewise.model.catalog import Profile
 from edgewise.model.grammar.places import CatalogSpec, ModelSpec, VariantSpec
 from edgewise.profiling.measure import Measurement
 
 Entry = dict[str, Any]
 MEGABYTE = 1e6
+FITTED = ("fixed_s", "per_byte_s", "batch_slope", "deviation")
 
 
 def variant_entry(name: str, model: str, measured: Measurement, file: Path | None) -> Entry:
@@ -29,7 +29,7 @@ def variant_entry(name: str, model: str, measured: Measurement, file: Path | Non
             "cpu_cores": measured.threads,
             "memory_bytes": float(max(round(measured.memory_bytes / MEGABYTE), 1) * MEGABYTE),
         },
-        "profile": _profile_entry(profile),
+        "profile": {key: _rounded(getattr(profile, key)) for key in FITTED} | {"source": profile.source},
         "capacity_qps": _rounded(measured.load.capacity_qps),
         "largest_bytes": float(measured.largest_bytes),
         "max_batch": measured.max_batch,
@@ -105,16 +105,6 @@ def _text(file: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"{file}: cannot be read: {error}") from None
-
-
-def _profile_entry(profile: Profile) -> Entry:
-    return {
-        "fixed_s": _rounded(profile.fixed_s),
-        "per_byte_s": _rounded(profile.per_byte_s),
-        "batch_slope": _rounded(profile.batch_slope),
-        "deviation": _rounded(profile.deviation),
-        "source": profile.source,
-    }
 
 
 def _rounded(value: float) -> float:
