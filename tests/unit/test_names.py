@@ -56,6 +56,9 @@ def test_a_pipeline_is_not_called_as_a_job_is():
         "workloads/pipelines",
         "sim/pipelines",
         "core/place",
+        "runtime/pipelines",
+        "runtime/testbeds",
+        "sim/stations/frames",
         "reproduce/cases/ents",
     )
     found = names_in("policies/place", *one)

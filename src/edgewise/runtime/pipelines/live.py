@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,21 +138,15 @@ class StartedTask:
             if "error" in said:
                 self._error = said["error"]
             elif "at_s" in said:
-                flat = {"at_s": said["at_s"], "frames": said["frames"], "busy_s": said["busy_s"]}
-                self.latest = flat | said["bytes"]
+                self.latest = said
             self._ready.set()
             self._fresh.set()
         if self._error is None:
-            self._error = f"ended with status {_status(self._popen)}"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(1.0)
+            self._error = f"ended with status {self._popen.returncode}"
         self._ready.set()
         self._fresh.set()
-
-
-def _status(popen: subprocess.Popen[str]) -> int:
-    until_s = time.monotonic() + 1.0
-    while popen.poll() is None and time.monotonic() < until_s:
-        time.sleep(0.01)
-    return -1 if popen.returncode is None else popen.returncode
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +191,7 @@ class PipelineRates:
 
 @dataclass(slots=True)
 class RunningPipeline:
-    """A pipeline and its processes; the source is one of them, under `process_key`."""
+    """A pipeline and its processes by task; that of the source has no name, for a task may be called so."""
 
     live: LivePipeline
     placed: Placement
@@ -254,8 +247,3 @@ def rates_of(
         {name: gained(name, "busy_s") / max(gained(name, "frames"), 1.0) for name in order},
         tuple(flows),
     )
-
-
-def process_key(task: int, order: Sequence[str]) -> str:
-    """A task may itself be called "source"; the process that sends frames has no name of a task."""
-    return "" if task < 0 else order[task]

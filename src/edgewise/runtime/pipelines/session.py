@@ -44,7 +44,6 @@ from edgewise.runtime.pipelines.live import (
     PipelineRates,
     RunningPipeline,
     StartedTask,
-    process_key,
     rates_of,
 )
 from edgewise.runtime.pipelines.meta import ENDED, RUNNING, WAITING, MetaStore, Monitor, link_status
@@ -298,21 +297,20 @@ class PipelineSession:
         profiled = arrays_of(live.pipeline, placed.pipeline.id, self.backend.network)
         running = RunningPipeline(live, placed, [self.backend.port() for _ in profiled.head], {})
         order, speed_ops = live.pipeline.graph.order(), self.backend.network.speed_ops
-        for task in range(-1, len(order)):
-            node = int(placed.node[task]) if task >= 0 else profiled.source
+        for task, name in enumerate(("", *order), start=-1):
+            node = int(placed.node[task]) if name else profiled.source
             setting = TaskSetting(
-                code=live.code if task >= 0 else None,
-                function=live.functions[order[task]] if task >= 0 else None,
-                frames=[] if task >= 0 else list(live.frames),
+                code=live.code if name else None,
+                function=live.functions[name] if name else None,
+                frames=[] if name else list(live.frames),
                 address=self.backend.address(node),
                 inputs=[running.ports[e] for e in np.flatnonzero(profiled.head == task)],
                 outputs=[self._output(running, e) for e in np.flatnonzero(profiled.tail == task).tolist()],
-                least_s=float(profiled.work_ops[task] / speed_ops[node]) if task >= 0 else 0.0,
+                least_s=float(profiled.work_ops[task] / speed_ops[node]) if name else 0.0,
                 secret=self._secret,
             )
-            what = f"task {order[task]!r}" if task >= 0 else "its source"
-            label = f"pipeline {live.pipeline.name!r}, {what}"
-            running.processes[process_key(task, order)] = StartedTask(self.backend, node, label, setting)
+            label = f"pipeline {live.pipeline.name!r}, {f'task {name!r}' if name else 'its source'}"
+            running.processes[name] = StartedTask(self.backend, node, label, setting)
         return running
 
     def _output(self, running: RunningPipeline, e: int) -> FlowTarget:

@@ -75,11 +75,9 @@ class TokenBucket:
 
 
 class Meter:
-    """Payload bytes of one flow so far, and how long its sender was held up."""
+    """Payload bytes of one flow so far."""
 
-    def __init__(self) -> None:
-        self.count_bytes = 0
-        self.held_s = 0.0
+    count_bytes = 0
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -128,19 +126,14 @@ def accept(listener: socket.socket, secret: bytes) -> socket.socket:
         sock.close()
 
 
-def send(sock: socket.socket, payload: bytes, meter: Meter, bucket: TokenBucket | None = None) -> None:
+def send(sock: socket.socket, payload: bytes, bucket: TokenBucket | None = None) -> None:
     """Send one frame; returns when the socket has taken all of it."""
     data = memoryview(HEADER.pack(len(payload)) + payload)
-    began_s = time.monotonic()
-    if bucket is None:
-        sock.sendall(data)
-    else:
-        for at in range(0, len(data), CHUNK):
-            chunk = data[at : at + CHUNK]
+    for at in range(0, len(data), CHUNK):
+        chunk = data[at : at + CHUNK]
+        if bucket is not None:
             bucket.take(8.0 * len(chunk))
-            sock.sendall(chunk)
-    meter.held_s += time.monotonic() - began_s
-    meter.count_bytes += len(payload)
+        sock.sendall(chunk)
 
 
 def receive(sock: socket.socket, meter: Meter) -> bytes | None:
@@ -210,7 +203,6 @@ class TaskProcess:
         self.into = [queue.Queue[bytes](1) for _ in setting["inputs"]]
         self.out = [queue.Queue[bytes](1) for _ in setting["outputs"]]
         self.received = [Meter() for _ in setting["inputs"]]
-        self.sent = [Meter() for _ in setting["outputs"]]
         self.buckets = [
             None if out["rate_bps"] is None else TokenBucket(out["rate_bps"]) for out in setting["outputs"]
         ]
@@ -262,7 +254,7 @@ class TaskProcess:
         sock = connect(self.setting["address"], to["address"], to["port"])
         sock.sendall(self.setting["secret"].encode())
         while True:
-            send(sock, self.out[i].get(), self.sent[i], self.buckets[i])
+            send(sock, self.out[i].get(), self.buckets[i])
 
     def _obey(self) -> None:
         """New rates by port, one mapping a line, until the manager is gone."""
@@ -276,17 +268,9 @@ class TaskProcess:
     def _report(self) -> None:
         while True:
             time.sleep(PERIOD_S)
-            ins = zip(self.setting["inputs"], self.received, strict=True)
-            outs = zip(self.setting["outputs"], self.sent, strict=True)
-            _say(
-                {
-                    "at_s": time.monotonic(),
-                    "frames": self.done,
-                    "busy_s": self.busy_s,
-                    "bytes": {port: meter.count_bytes for port, meter in ins},
-                    "held_s": {out["port"]: meter.held_s for out, meter in outs},
-                }
-            )
+            passed = zip(self.setting["inputs"], self.received, strict=True)
+            came = {str(port): meter.count_bytes for port, meter in passed}
+            _say({"at_s": time.monotonic(), "frames": self.done, "busy_s": self.busy_s, **came})
 
 
 def _thread(run: Callable[..., None], *args: Any) -> None:
