@@ -1,8 +1,8 @@
 """Streaming pipelines: how long a placement decision takes, from what runs to a checked answer.
 
 A network with many running pipelines; then one pipeline ends and one arrives at every decision. Timed, in
-seconds of a processor by the one thread that works, are the view (`free_of`), the policy and the check
-(`validate`), with paths known; finding them is timed apart. OTFS takes fewer pipelines, as it lets those wait
+seconds of a processor by the one thread that works, is what `PlaceCore` does: the view, the policy and the
+check, with paths known; finding them is timed apart. OTFS takes fewer pipelines, as it lets those wait
 that find no bandwidth.
 """
 
@@ -16,16 +16,8 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.keyed import Key
-from edgewise.core.place import (
-    NetworkView,
-    PipelineArrays,
-    Placement,
-    PlacementPolicy,
-    arrays_of,
-    free_of,
-    validate,
-)
+from edgewise.core.place import PipelineArrays, arrays_of
+from edgewise.core.place.core import PipelineEnded, PipelineSubmitted, PlaceCore, PlacementDue
 from edgewise.model.network import Network, network_of
 from edgewise.policies.place.paths import PathTable
 from edgewise.workloads.pipelines import pipelines_of
@@ -55,7 +47,7 @@ def _size(nodes: int, running: int, target_s: float, decisions: int) -> Iterator
         player = _Player(name, network, table)
         took_s = player.play(pipelines, running)
         yield {
-            "policy": name, "nodes": nodes, "jobs": len(player.running), "decisions": decisions,
+            "policy": name, "nodes": nodes, "jobs": len(player.core.running), "decisions": decisions,
             "target_s": target_s, "p50_s": float(np.quantile(took_s, 0.5)),
             "p95_s": float(np.quantile(took_s, 0.95)), "max_s": max(took_s), "paths_s": paths_s,
         }  # fmt: skip
@@ -71,8 +63,9 @@ class _Player:
     """
 
     def __init__(self, name: str, network: Network, table: PathTable) -> None:
-        self.network, self.policy = network, _with_paths(name, network, table)
-        self.running: dict[int, Placement] = {}
+        policy: Any = policies.load("place", name)
+        self.core = PlaceCore(network, policy, seed=1)
+        vars(policy.table).update(vars(table))
 
     def play(self, pipelines: list[PipelineArrays], running: int) -> list[float]:
         """CPU seconds of each decision after the first `running` pipelines, which come in chunks."""
@@ -80,23 +73,15 @@ class _Player:
             self._decide(pipelines[first : min(first + CHUNK, running)])
         took_s = []
         for pipeline in pipelines[running:]:
-            self.running.pop(next(iter(self.running)))  # the oldest ends
+            self.core.handle(PipelineEnded(next(iter(self.core.running))))  # the oldest
+            for waiting in self.core.pipelines.keys() - self.core.running.keys():
+                self.core.handle(PipelineEnded(waiting))  # each is asked about once
             took_s.append(self._decide([pipeline]))
         return took_s
 
     def _decide(self, waiting: list[PipelineArrays]) -> float:
+        for pipeline in waiting:
+            self.core.handle(PipelineSubmitted(pipeline))
         began_s = time.process_time()
-        before = list(self.running.values())
-        memory, link = free_of(self.network, before)
-        placed = self.policy.decide(NetworkView(0.0, self.network, memory, link, waiting, before))
-        self.running |= {p.pipeline.id: p for p in placed}
-        validate(self.network, list(self.running.values()))
+        self.core.handle(PlacementDue(0.0))
         return time.process_time() - began_s
-
-
-def _with_paths(name: str, network: Network, table: PathTable) -> PlacementPolicy:
-    policy: Any = policies.load("place", name)
-    policy.reset(network, Key(1))
-    vars(policy.table).update(vars(table))
-    made: PlacementPolicy = policy
-    return made

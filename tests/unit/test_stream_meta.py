@@ -54,18 +54,18 @@ def test_what_monitors_see_replaces_what_they_saw(tmp_path):
         store.network()
     nodes = [NodeStatus(name, speed, 2e9, 1e9, 1, 0.5, 10.0) for name, speed in (("cam", 1e9), ("hub", 4e9))]
     link = LinkStatus("cam", "hub", 8e6, True, 5e6, 10.0)
-    store.put_bed([NodeStatus("old", 1.0, 1.0, 1.0, 0, 0.0, 1.0)], [])
-    store.put_bed(nodes, [link])
+    store.put([NodeStatus("old", 1.0, 1.0, 1.0, 0, 0.0, 1.0)])
+    store.put([*nodes, link], forget=[NodeStatus, LinkStatus])
     assert store.nodes() == nodes and store.links() == [link]
-    store.put_link(link._replace(up=False))
+    store.put([link._replace(up=False)])
     assert [row.up for row in store.links()] == [False]
     network = store.network()
     assert network.names == ("cam", "hub") and network.speed_ops.tolist() == [1e9, 4e9]
     assert network.ends.tolist() == [[0, 1]] and (network.bandwidth_bps == np.array([8e6])).all()
     task = TaskStatus(1, "a", "hub", 40, 0.25, 10.0)
     flow = FlowStatus(1, "source->a", "cam-hub", 8e6, 5e6, 10.0)
-    store.put_work([task], [flow])
-    store.put_work([task._replace(frames=80)], [])
+    store.put([task, flow])
+    store.put([task._replace(frames=80)], forget=[FlowStatus])
     assert store.tasks(1) == [task._replace(frames=80)] and store.flows(1) == []
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -106,6 +106,10 @@ class FlowStatus(NamedTuple):
     seen_s: float
 
 
+Status = NodeStatus | LinkStatus | TaskStatus | FlowStatus
+TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "task", FlowStatus: "flow"}
+
+
 class MetaStore(Database):
     """The database of one test bed, see `Database`; each thread opens its own.
 
@@ -121,23 +125,14 @@ class MetaStore(Database):
                 "--state folder, or move this one away"
             )
 
-    def put_bed(self, nodes: Iterable[NodeStatus], links: Iterable[LinkStatus]) -> None:
-        """The status of all nodes and links; what was known of others goes."""
+    def put(self, rows: Iterable[Status], forget: Iterable[type[Status]] = ()) -> None:
+        """The newest status of each; all that was known of the kinds in `forget` goes."""
         with self.at_once():
-            for table, rows in (("node", list(nodes)), ("link", list(links))):
-                self.run(f"DELETE FROM {table}")
-                self._insert(table, rows)
-
-    def put_link(self, link: LinkStatus) -> None:
-        """The status of one link."""
-        self._insert("link", [link])
-
-    def put_work(self, tasks: Iterable[TaskStatus], flows: Iterable[FlowStatus]) -> None:
-        """The newest status of tasks and flows; flows that are no longer there go."""
-        with self.at_once():
-            self.run("DELETE FROM flow")
-            self._insert("flow", list(flows))
-            self._insert("task", list(tasks))
+            for kind in forget:
+                self.run(f"DELETE FROM {TABLES[kind]}")
+            for row in rows:
+                marks = ",".join("?" * len(row))
+                self.run(f"INSERT OR REPLACE INTO {TABLES[type(row)]} VALUES ({marks})", row)
 
     def add(self, live: LivePipeline) -> int:
         """Keep a pipeline that waits; returns its number."""
@@ -206,11 +201,6 @@ class MetaStore(Database):
         rows = self.rows("SELECT * FROM flow WHERE pipeline = ? ORDER BY rowid", (pipeline,))
         return [FlowStatus(*row) for row in rows]
 
-    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            marks = ",".join("?" * len(rows[0]))
-            self.run_for_each(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
-
 
 WATCH_S = 1.0
 
@@ -248,15 +238,13 @@ class Monitor:
     def _look(self, store: MetaStore) -> None:
         pipelines = list(self._session.running.items())
         tasks, flows, busy = self._work(pipelines)
-        store.put_work(tasks, flows)
+        store.put([*tasks, *flows], forget=[FlowStatus])
         try:
             rate = self._link_bps()
         except RunError:  # the bed is being changed, or taken down
             return
-        store.put_bed(
-            self._nodes(pipelines, busy),
-            [link_status(self._session, link, bps) for link, bps in enumerate(rate.tolist())],
-        )
+        links = [link_status(self._session, link, bps) for link, bps in enumerate(rate.tolist())]
+        store.put([*self._nodes(pipelines, busy), *links], forget=[NodeStatus, LinkStatus])
 
     def _work(
         self, pipelines: list[tuple[int, RunningPipeline]]

@@ -181,7 +181,7 @@ class PipelineSession:
         self.core.handle(BandwidthChanged(link, bandwidth_bps))
         self.backend.set_link(link, up)
         if self.meta is not None:
-            self.meta.put_link(link_status(self, link, 0.0))
+            self.meta.put([link_status(self, link, 0.0)])
 
     def decide(self) -> None:
         """Tell the core what tasks were measured to take, let it decide, and carry that out.
