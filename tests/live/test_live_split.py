@@ -29,8 +29,8 @@ from edgewise.runtime.clients.split_trial import (
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry
-from edgewise.runtime.protocol.headers import AGE
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
+from edgewise.runtime.protocol.stated import AGE
 from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Store
 from edgewise.runtime.worker.batching import Line

@@ -22,7 +22,6 @@ from edgewise.core.sojourns import DELAY_BINS, Sojourns
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
-from edgewise.runtime.protocol.headers import QUEUED, REMAINING, TOOK, TRACE, VARIANT, WORKER
 from edgewise.runtime.protocol.messages import (
     JSON_LENGTH,
     decode_request,
@@ -30,6 +29,7 @@ from edgewise.runtime.protocol.messages import (
     encode_request,
     encode_response,
 )
+from edgewise.runtime.protocol.stated import QUEUED, REMAINING, TOOK, TRACE, VARIANT, WORKER
 from edgewise.runtime.tracing import Tracing
 
 log = logging.getLogger("edgewise.upstream")

@@ -51,8 +51,8 @@ from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.streams import LiveStreams
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.protocol import triton
-from edgewise.runtime.protocol.headers import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.protocol.openapi import answer_about
+from edgewise.runtime.protocol.stated import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.tracing import OFF, Tracing
 
 __all__ = ["Gateway", "Patience"]

@@ -9,8 +9,7 @@ from typing import Any
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.model.work import Stream
-from edgewise.runtime.protocol.headers import DEADLINE
-from edgewise.runtime.protocol.stated import number, text
+from edgewise.runtime.protocol.stated import DEADLINE, number, text
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,

@@ -42,7 +42,7 @@ from edgewise.runtime.gateway.forwarding import (
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.metrics import ServiceMetrics
-from edgewise.runtime.protocol.headers import DEADLINE, PRIORITY, number, remaining_s
+from edgewise.runtime.protocol.stated import DEADLINE, PRIORITY, in_header, remaining_s
 from edgewise.runtime.store import Running
 
 log = logging.getLogger("edgewise.dispatching")
@@ -224,7 +224,7 @@ class RequestWork:
         if self._arrived:
             (command,) = core.handle(RequestAgain(self._now(), self._number))
         else:
-            stated_s = number(headers, DEADLINE, float(core.services.deadline_s[self._service]))
+            stated_s = in_header(headers, DEADLINE, float(core.services.deadline_s[self._service]))
             self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
             query.expires_s = query.received_s + self._stated_s
             query.headers |= {PRIORITY: headers[PRIORITY]} if PRIORITY in headers else {}

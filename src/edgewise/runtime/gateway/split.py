@@ -33,7 +33,15 @@ from edgewise.policies.split import (
 from edgewise.policies.split.online import RateTracker
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import Upstream
-from edgewise.runtime.protocol.headers import (
+from edgewise.runtime.protocol.messages import (
+    InferRequest,
+    InferResponse,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from edgewise.runtime.protocol.stated import (
     AGE,
     PLAN,
     PRIORITY,
@@ -43,14 +51,6 @@ from edgewise.runtime.protocol.headers import (
     TOOK,
     TRACE,
     remaining_s,
-)
-from edgewise.runtime.protocol.messages import (
-    InferRequest,
-    InferResponse,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
 )
 from edgewise.runtime.protocol.tensors import Array
 from edgewise.runtime.worker.pieces import Cut, Part, read_split

@@ -27,8 +27,7 @@ from edgewise.runtime.gateway.books import Book, Key, known_as
 from edgewise.runtime.gateway.forwarding import OUTCOME, Patience, Upstream, explain, where_is
 from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.protocol.headers import STREAM
-from edgewise.runtime.protocol.stated import stated_in
+from edgewise.runtime.protocol.stated import STREAM, stated_in
 
 log = logging.getLogger("edgewise.gateway")
 MOST_CLOSED = 200  # for want of use, in one pass: each is written down

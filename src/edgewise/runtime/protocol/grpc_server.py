@@ -22,13 +22,13 @@ from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped
 
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.protocol.headers import REMAINING
 from edgewise.runtime.protocol.messages import (
     DTYPES,
     InferResponse,
     decode_response,
     join,
 )
+from edgewise.runtime.protocol.stated import REMAINING
 from edgewise.runtime.protocol.tensors import datatype_of, from_json, to_binary
 from edgewise.runtime.protocol.triton import DATA_TYPES
 

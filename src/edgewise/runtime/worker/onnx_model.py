@@ -134,7 +134,12 @@ class OnnxModel:
             except ProtocolError:
                 together = {}
             if together and all(len(array) == sum(rows) for array in together.values()):
-                return self._split(requests, rows, together)
+                return [
+                    InferResponse(
+                        self.name, {n: a[end - count : end] for n, a in together.items()}, request.id
+                    )
+                    for request, count, end in zip(requests, rows, np.cumsum(rows), strict=True)
+                ]
         return [self._alone(request) for request in requests]
 
     def _alone(self, request: InferRequest) -> InferResponse | ProtocolError:
@@ -142,15 +147,6 @@ class OnnxModel:
             return self.run(request)
         except ProtocolError as error:
             return error
-
-    def _split(
-        self, requests: Sequence[InferRequest], rows: Sequence[int], together: dict[str, Array]
-    ) -> list[InferResponse | ProtocolError]:
-        ends = np.cumsum(rows)
-        return [
-            InferResponse(self.name, {n: a[end - count : end] for n, a in together.items()}, request.id)
-            for request, count, end in zip(requests, rows, ends, strict=True)
-        ]
 
     def _run(self, names: Sequence[str], inputs: dict[str, Array]) -> dict[str, Array]:
         feeds = {name: _as_text(a) for name, a in inputs.items()} if self._takes_text else inputs
@@ -206,7 +202,7 @@ class SlowModel(OnnxModel):
     t = (D_0 + d ζ) (1 + s (b - 1)) max(1 + σ N, 0)
 
     for a batch of b queries with payload ζ: the same as in simulation. A network that takes longer
-    than t here takes what it takes; `late` counts those batches.
+    than t here takes what it takes.
 
     Args:
         profile: D_0, d, s and σ.
@@ -219,7 +215,7 @@ class SlowModel(OnnxModel):
         self, name: str, file: Path, folder: Path | None, profile: Profile, seed: int = 0, entity: int = 0
     ) -> None:
         super().__init__(name, file, folder)
-        self.profile, self.late = profile, 0
+        self.profile = profile
         self._seed, self._entity, self._batches = seed, entity, 0
 
     def run_batch(self, requests: Sequence[InferRequest]) -> list[InferResponse | ProtocolError]:
@@ -231,6 +227,5 @@ class SlowModel(OnnxModel):
         self._batches += 1
         mean_s = self.profile.delay_s(size, len(requests))
         left_s = mean_s * max(1.0 + self.profile.deviation * noise, 0.0) - (time.perf_counter() - started_s)
-        self.late += left_s < 0
         time.sleep(max(left_s, 0.0))
         return answers

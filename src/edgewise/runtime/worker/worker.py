@@ -28,14 +28,13 @@ from edgewise.runtime import http
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
-from edgewise.runtime.protocol.headers import QUEUED, TOOK, age_s, priority, remaining_s
 from edgewise.runtime.protocol.messages import (
     JSON_LENGTH,
     decode_request,
     encode_response,
 )
 from edgewise.runtime.protocol.openapi import answer_about
-from edgewise.runtime.protocol.stated import number, stated_in
+from edgewise.runtime.protocol.stated import QUEUED, TOOK, age_s, number, priority, remaining_s, stated_in
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
@@ -103,26 +102,30 @@ class LiveWorker:
         """Answer one HTTP request."""
         if request.path == self._infer_path and request.method == "POST":  # nearly all of them
             return await self._query(request)
-        parts = request.parts
-        answer = self._of_all_models(request, parts[1:])
-        if answer is None and parts[:2] == ["v2", "models"] and len(parts) >= 3:
-            answer = await self._model_request(request, parts[2:])
-        if answer is not None:
-            return answer
-        if parts[:2] == ["v1", "reservations"] and self.reservations is not None:
-            return self.reservations.handle(request, parts[2:])
-        if parts == ["v1", "telemetry"] and request.method == "GET":
-            self._sojourns.queue = self.queued
-            return http.as_json(asdict(self._sojourns))
+        match request.method, request.parts:
+            case "GET", ["v2", "models", "stats"] if self.model.name != "stats":
+                return http.as_json({"model_stats": [self.metrics.statistics.report(self.model.name)]})
+            case "POST", ["v2", "repository", "index"]:
+                models = {self.model.name: "draining" if self.draining else ""}
+                return http.as_json(triton.index(request.body, models))
+            case _, ["v2", "models", name, *rest]:
+                if (answer := await self._model_request(request, name, rest)) is not None:
+                    return answer
+            case _, ["v1", "reservations", *rest] if self.reservations is not None:
+                return self.reservations.handle(request, rest)
+            case "GET", ["v1", "telemetry"]:
+                self._sojourns.queue = self.queued
+                return http.as_json(asdict(self._sojourns))
         return answer_about(request, "worker", EXTENSIONS, self.draining, self.metrics.registry)
 
     async def drain(self) -> None:
         """Take no more queries and wait for those accepted."""
         await self._batcher.drain()
 
-    async def _model_request(self, request: http.HttpRequest, parts: list[str]) -> http.Response | None:
+    async def _model_request(
+        self, request: http.HttpRequest, name: str, rest: list[str]
+    ) -> http.Response | None:
         """The answer to what is asked of one model; None to what nobody answers."""
-        name, *rest = parts
         if name != self.model.name:
             return http.failure(404, f"no model {name!r}; this worker serves {self.model.name!r}")
         if rest[:1] == ["versions"] and len(rest) >= 2:
@@ -143,16 +146,6 @@ class LiveWorker:
                 return http.as_json(triton.model_config(self.model.metadata(), *self._batches))
             case "GET", ["stats"]:
                 return http.as_json({"model_stats": [self.metrics.statistics.report(name)]})
-        return None
-
-    def _of_all_models(self, request: http.HttpRequest, parts: list[str]) -> http.Response | None:
-        """Statistics, or the index; None for other paths, and for those of a model that is called "stats"."""
-        match request.method, parts:
-            case "GET", ["models", "stats"] if self.model.name != "stats":
-                return http.as_json({"model_stats": [self.metrics.statistics.report(self.model.name)]})
-            case "POST", ["repository", "index"]:
-                models = {self.model.name: "draining" if self.draining else ""}
-                return http.as_json(triton.index(request.body, models))
         return None
 
     async def _query(self, request: http.HttpRequest) -> http.Response:
