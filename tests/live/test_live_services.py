@@ -297,6 +297,12 @@ def test_policies_are_switched_while_it_runs(system):
         await until(near)
         done = await system.switch("/v1/policies/orchestrate", "none")
         assert (done["state"], done["policy"]) == ("done", "none")
+        assert (await system.switch("/v1/shadows/orchestrate", "autoscaler"))["state"] == "done"
+
+        async def watched():
+            return (await system.get("/v1/shadows/orchestrate"))[0]["answer"].get("frames", 0) > 0
+
+        await until(watched)
         await system.kill("controller")
         assert (await system.get("/v1/policies/orchestrate"))["policy"] == "none"
         rows = [r.process.name for r in system.store.processes("replica")]

@@ -172,7 +172,7 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path, monk
         KeepReplica,
         EndReplica,
     }
-    watched = live.report()["shadow"]
+    watched = live.watched()
     quiet = sum(isinstance(event, FrameBegan) and not commands for event, commands in log)
     assert (watched["policy"], watched["frames"], watched["same"], watched["last"]) == ("none", 39, quiet, [])
 

@@ -256,6 +256,21 @@ def test_replicas_that_hold_cores_for_life_are_added_only_where_cores_are_free(t
     assert carry_out(replicas, AddReplica(0, PLATES), AddReplica(0, PLATES)) == [StartReplica(0, PLATES)]
 
 
+def test_a_changed_scenario_keeps_no_more_replicas_than_its_nodes_have_cores_for(tmp_path):
+    large, small = {"count": 1, "resources.memory_bytes": "99GB"}, {"resources.cpu_cores": 1}
+    life, small = (
+        {"services.cores_held": "life"} | {f"clusters.0.nodes.0.{name}": x for name, x in part.items()}
+        for part in (large, large | small)
+    )
+    prepare(tmp_path, load_scenario("kais-live", life)).close()
+    changed = load_scenario("kais-live", small)
+    store, services = prepare(tmp_path, changed), services_of(changed)
+    rows = [services.place(r.process.settings) for r in store.processes("replica") if r.process.wanted]
+    assert sorted(s for _, s in rows) == [CAMERA, PLATES, SORTING]
+    for n, cores in enumerate(services.system.node_has[:, 1]):
+        assert sum(services.holds[s].cpu_cores for at, s in rows if at == n) <= cores
+
+
 def report(**held):
     """A gateway's answer; camera@west-0#0 is up, and holds requests."""
     wanted = held.pop("wanted", True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from edgewise.arrays import Bools, Floats, Ints
 
 
@@ -74,6 +76,17 @@ class System(NamedTuple):
     def services(self) -> int:
         """S."""
         return int(self.service_memory_bytes.size)
+
+    @property
+    def replica_holds(self) -> Floats:
+        """(S, 2) memory and cores of a replica while it lives; no cores where each request holds its own."""
+        return np.stack([self.service_memory_bytes, self.replica_cpu_cores], axis=1)
+
+    @property
+    def node_has(self) -> Floats:
+        """(N, 2) memory and cores of each node."""
+        machines = slice(int(self.first_machine[1]), None)
+        return np.stack([self.memory_bytes[machines], self.cpu_cores[machines]], axis=1)
 
     @property
     def stations(self) -> int:

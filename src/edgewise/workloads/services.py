@@ -105,8 +105,7 @@ def _traced(spec: ServicesSpec, asked: TracedRequestsSpec, system: System, slots
     images = np.argsort(np.argsort(memory_bytes)) * system.services // memory_bytes.size
     for_life = cores if spec.cores_held == "life" else np.zeros_like(cores)
     held = np.stack([memory_bytes, for_life], axis=1)
-    nodes = slice(system.first_machine[1], None)
-    free = np.stack([system.memory_bytes[nodes], system.cpu_cores[nodes]], axis=1)
+    free = system.node_has
     if spec.initial_share is None:
         initial = first_replicas([1] * memory_bytes.size, held, free)
     else:

@@ -19,7 +19,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import Orchestration, alive, needs, room
+from edgewise.policies.orchestrate.base import Orchestration, alive, room
 from edgewise.policies.registry import policy
 
 
@@ -75,7 +75,7 @@ class Autoscaler(Orchestration):
         self, view: ReplicaView, world: int, now: Ints, want: Ints, free: Floats
     ) -> list[AddReplica | RemoveReplica]:
         commands: list[AddReplica | RemoveReplica] = []
-        held = needs(self.system)
+        held = self.system.replica_holds
         for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
             for _ in range(int(now[:, s].sum() - want[s])):
                 idle = (view.ready - view.busy)[world, 1:, s]
@@ -95,8 +95,8 @@ class Autoscaler(Orchestration):
     def _node_for(self, view: ReplicaView, world: int, free: Floats, hosted: Ints, s: int) -> int:
         """Fewest replicas of s, then image there, then largest free share; -1 when none has room."""
         total = self.system.memory_bytes[self.system.first_machine[1] :]
-        nodes = np.flatnonzero((free >= needs(self.system)[s]).all(axis=1))
+        nodes = np.flatnonzero((free >= self.system.replica_holds[s]).all(axis=1))
         if not nodes.size:
             return -1
         lacks = ~view.has_layer[world, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)
-        return int(nodes[np.lexsort((-free[nodes, 1] / total[nodes], lacks, hosted[nodes]))[0]])
+        return int(nodes[np.lexsort((-free[nodes, 0] / total[nodes], lacks, hosted[nodes]))[0]])

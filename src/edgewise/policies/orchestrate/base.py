@@ -28,14 +28,9 @@ def alive(view: ReplicaView) -> Ints:
     return counts
 
 
-def needs(system: System) -> Floats:
-    """(S, 2) cores and memory that a replica holds while it lives; no cores where requests hold their own."""
-    return np.stack([system.replica_cpu_cores, system.service_memory_bytes], axis=1)
-
-
 def room(system: System, view: ReplicaView) -> Floats:
-    """(W, N, 2) cores and memory that are free on the nodes now."""
-    free = np.stack([view.free_cpu_cores, view.free_memory_bytes], axis=2)
+    """(W, N, 2) memory and cores that are free on the nodes now."""
+    free = np.stack([view.free_memory_bytes, view.free_cpu_cores], axis=2)
     found: Floats = np.maximum(free[:, system.first_machine[1] :], 0.0)
     return found
 

@@ -14,7 +14,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
 from edgewise.model.orchestration import System
-from edgewise.policies.orchestrate.base import Orchestration, alive, needs
+from edgewise.policies.orchestrate.base import Orchestration, alive
 from edgewise.policies.registry import policy
 
 
@@ -71,13 +71,13 @@ class GreedyShadow(Orchestration):
             load: (S,) busy replicas in the mean.
             now: (N, S) replicas that are there.
         """
-        system, first = self.system, self.system.first_machine[1]
-        cores, left = system.cpu_cores[first:].copy(), self._room()
+        system = self.system
+        cores, left, size = system.node_has[:, 1], self._room(), system.replica_holds
         unmet, placed = load * self._headroom, np.zeros_like(now)
         need = system.service_cpu_cores
         while True:
             gain = np.minimum(np.minimum(unmet, 1.0), np.maximum(cores[:, None], 0.0) / need)
-            gain = np.where((left[:, None] >= needs(system)).all(axis=2), gain, 0.0)
+            gain = np.where((left[:, None] >= size).all(axis=2), gain, 0.0)
             score = gain + 0.05 * (placed < now) * (gain > 0)
             n, s = np.unravel_index(int(score.argmax()), score.shape)
             if not gain[n, s] > 1e-3:
@@ -85,23 +85,22 @@ class GreedyShadow(Orchestration):
             placed[n, s] += 1
             unmet[s] -= gain[n, s]
             cores[n] -= gain[n, s] * need[s]
-            left[n] -= needs(system)[s]
+            left[n] -= size[s]
 
     def _room(self) -> Floats:
-        """(N, 2) cores of each node, and of its memory nine tenths: the rest is for what requests need."""
-        first = self.system.first_machine[1]
-        return np.stack([self.system.cpu_cores[first:], self.system.memory_bytes[first:] * 0.9], axis=1)
+        """(N, 2) nine tenths of each node's memory, the rest being for what requests need, and its cores."""
+        return self.system.node_has * (0.9, 1.0)
 
     def _towards(self, now: Ints, want: Ints) -> list[AddReplica | RemoveReplica]:
         """Additions, each with the removals on its node that make room; nothing else is removed."""
         commands: list[AddReplica | RemoveReplica] = []
-        size = needs(self.system)
+        size = self.system.replica_holds
         left = self._room() - now @ size
         lack, spare = np.maximum(want - now, 0), np.maximum(now - want, 0)
         for n, s in np.argwhere(lack > 0).tolist():
             for _ in range(int(lack[n, s])):
                 while (left[n] < size[s]).any() and spare[n].any():
-                    other = int((spare[n] * size[:, 1]).argmax())
+                    other = int((spare[n] * size[:, 0]).argmax())
                     spare[n, other] -= 1
                     left[n] += size[other]
                     commands.append(RemoveReplica(n, other))

@@ -235,8 +235,9 @@ class Controller:
                 return http.as_json(self._policies([decision])[0] | {"available": available})
             case "GET", ["v1", "shadows", decision]:
                 self.switching.available(decision, SHADOWS)
-                if decision == "defer":
-                    return http.as_json([{"gateway": "controller", "answer": self.jobs.watched()}])
+                here = {"defer": self.jobs.watched, "orchestrate": self.replicas.watched}.get(decision)
+                if here is not None:
+                    return http.as_json([{"gateway": "controller", "answer": here()}])
                 return http.as_json(await self._gateways("GET", f"/v1/admin/shadows/{decision}"))
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)

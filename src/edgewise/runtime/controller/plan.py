@@ -235,21 +235,21 @@ def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[
     if services is None:
         return []
     store.put("services", {name: kinds[name] for name in services.names})
-    left = services.system.memory_bytes[services.system.first_machine[1] :].copy()
+    left, needs = services.system.node_has, services.system.replica_holds
     kept: list[Process] = []
     for running in store.processes("replica"):
         old, place = running.process, services.place(running.process.settings)
         if place is None or not old.wanted:
             continue
         n, s = place
-        if left[n] * ROOM >= services.system.service_memory_bytes[s]:
-            left[n] -= services.system.service_memory_bytes[s]
+        if (left[n] * ROOM >= needs[s]).all():
+            left[n] -= needs[s]
             fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
             kept.append(replace(old, settings={**kinds[services.names[s]], **fresh}))
     have, taken = {p.settings["service"] for p in kept}, {r.process.name for r in store.processes()}
     first = services.system.initial.sum(axis=0).tolist()
     wish = [0 if name in have else count for name, count in zip(services.names, first, strict=True)]
-    placed = first_replicas(wish, services.system.service_memory_bytes, left)
+    placed = first_replicas(wish, needs, left)
     for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
         kept.append(replica(services, n, s, taken, kinds[services.names[s]], free_port()))
         taken.add(kept[-1].name)

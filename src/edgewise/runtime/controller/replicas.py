@@ -299,18 +299,15 @@ class Replicas:
             }
             sums = {key: sum(each[key] for each in mine) for key in (mine[0] if mine else ())}
             found.append({"service": name, "nodes": nodes, "requests": sums})
-        return {
-            "services": found,
-            "shadow": self._shadow(),
-        }
+        return {"services": found}
 
-    def _shadow(self) -> dict[str, Any] | None:
-        """What a second policy would have done; None where none watches."""
+    def watched(self) -> dict[str, Any]:
+        """What a second policy would have done so far; its name is "" where none watches."""
         watching = self._core.watching if self._core is not None else None
-        if watching is None:
-            return None
+        if watching is None or not self.store.policy("orchestrate", SHADOWS):
+            return {"policy": ""}
         return {
             "policy": watching.policy.name, "frames": watching.frames, "same": watching.same,
             "last": [[DONE[type(command)], *command] for command in watching.last],
-            "fault": watching.guard.fault or None,
+            "faults": dict(watching.guard.faults),
         }  # fmt: skip

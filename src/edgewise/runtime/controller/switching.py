@@ -46,7 +46,7 @@ LAST, UNDER_WAY = "last_operation", "operations"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
-SHADOWED = ("dispatch", "requests", "defer")  # decisions that a second policy may watch
+SHADOWED = ("dispatch", "requests", "orchestrate", "defer")  # decisions that a second policy may watch
 Answer = Callable[[Process, str, str, bytes], Awaitable[http.Response | None]]
 
 
