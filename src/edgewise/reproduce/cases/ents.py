@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import repeat
@@ -73,6 +73,9 @@ class PlacementResult(NamedTuple):
     overall_fps: float
     waiting_s: float
     unserved: float
+
+
+Outcomes = Mapping[str, Mapping[str, Floats]]  # field of PlacementResult → policy → (seeds,)
 
 
 class Against(NamedTuple):
@@ -140,16 +143,19 @@ def outcomes_of(point: FigurePoint, seed: int, policies: Sequence[str]) -> dict[
     return found
 
 
-def at_points(
-    points: Sequence[FigurePoint], seeds: Sequence[int], run: Run
-) -> dict[FigurePoint, dict[str, list[PlacementResult]]]:
+def at_points(points: Sequence[FigurePoint], seeds: Sequence[int], run: Run) -> dict[FigurePoint, Outcomes]:
     """Outcomes of every policy at every point, in the order of the seeds."""
-    found: dict[FigurePoint, dict[str, list[PlacementResult]]] = {}
+    found: dict[FigurePoint, Outcomes] = {}
     with ProcessPoolExecutor(PROCESSES) as pool:
         for point in points:
             run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
             rows = list(pool.map(outcomes_of, repeat(point), seeds, repeat(POLICIES)))
-            found[point] = {policy: [row[policy] for row in rows] for policy in POLICIES}
+            found[point] = {
+                field: {
+                    policy: np.array([getattr(row[policy], field) for row in rows]) for policy in POLICIES
+                }
+                for field in PlacementResult._fields
+            }
     return found
 
 
@@ -179,33 +185,25 @@ def small_case(seed: int) -> Small:
     return Small(found[0], found[1], best.bound_fps <= best.total_fps * (1 + 1e-4))
 
 
-def values(outcomes: dict[str, list[PlacementResult]], field: str) -> dict[str, Floats]:
-    """(seeds,) one figure of every policy."""
-    return {policy: np.array([getattr(o, field) for o in rows]) for policy, rows in outcomes.items()}
-
-
-def against(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> Finding:
+def against(outcomes: Outcomes, policy: str, rival: str) -> Finding:
     """Relative gain in mean throughput over all submitted pipelines, paired by seed."""
-    fps = values(outcomes, "fps")
+    fps, waits = outcomes["fps"], outcomes["waiting_s"]
     (row,) = compare({policy: fps[policy], rival: fps[rival]}, rival=rival, ratio=True)
-    waits = values(outcomes, "waiting_s")
     detail = f"waiting {waits[policy].mean():.2f} s and {waits[rival].mean():.2f} s"
     return compared(row, f"{detail}; {unserved_words(outcomes, policy, rival)}")
 
 
-def serves_more(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> Finding:
+def serves_more(outcomes: Outcomes, policy: str, rival: str) -> Finding:
     """Share of the submitted pipelines that the policy serves and the rival does not, paired by seed."""
-    unserved = values(outcomes, "unserved")
+    unserved = outcomes["unserved"]
     words = f"share of the submitted jobs; {unserved_words(outcomes, policy, rival)}"
     return measured(unserved[rival] - unserved[policy], words)
 
 
-def unserved_words(outcomes: dict[str, list[PlacementResult]], policy: str, rival: str) -> str:
+def unserved_words(outcomes: Outcomes, policy: str, rival: str) -> str:
     """How many pipelines two policies leave unserved."""
-    unserved = values(outcomes, "unserved")
-    return (
-        f"unserved {100 * unserved[policy].mean():.1f} % and {100 * unserved[rival].mean():.1f} % of the jobs"
-    )
+    both = (100 * outcomes["unserved"][each].mean() for each in (policy, rival))
+    return "unserved {:.1f} % and {:.1f} % of the jobs".format(*both)
 
 
 AHEAD = better_by(0.01)
@@ -299,7 +297,7 @@ def rival_of(run: Run) -> str:
     return run.rival({name: [row[name].fps for row in rows] for name in BASELINES}, VALIDATED)
 
 
-def _compared(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]]], best: str) -> None:
+def _compared(run: Run, found: Mapping[FigurePoint, Outcomes], best: str) -> None:
     """Every comparison at the points that were measured: who is ahead, and whether by leaving some out."""
     for id, what in COMPARED.items():
         if what.point not in found:
@@ -310,24 +308,24 @@ def _compared(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]
             run.claim(SERVED[id], serves_more(outcomes, what.policy, rival), at_least(-SERVED_POINT))
 
 
-def _base(run: Run, base: dict[str, list[PlacementResult]]) -> None:
-    run.claim("E1-lr-low", measured(values(base, "fps")["lr"]), at_most(1.0))
-    run.claim("E1-otfa-serves", measured(values(base, "unserved")["otfa"]), at_most(0.10))
-    waits = values(base, "waiting_s")["otfa"]
+def _base(run: Run, base: Outcomes) -> None:
+    run.claim("E1-lr-low", measured(base["fps"]["lr"]), at_most(1.0))
+    run.claim("E1-otfa-serves", measured(base["unserved"]["otfa"]), at_most(0.10))
+    waits = base["waiting_s"]["otfa"]
     run.claim("E3-wait", measured(waits, "simulated; decisions take ms"), at_most(1.0))
 
 
-def _waiting_and_growth(run: Run, found: dict[FigurePoint, dict[str, list[PlacementResult]]]) -> None:
+def _waiting_and_growth(run: Run, found: Mapping[FigurePoint, Outcomes]) -> None:
     """A pipeline that never starts counts as waiting to the end of the run, so none is left out of a mean."""
 
     def waits(point: FigurePoint, policy: str) -> Floats:
-        return values(found[point], "waiting_s")[policy]
+        return found[point]["waiting_s"][policy]
 
     def gain(point: FigurePoint) -> Floats:
-        fps = values(found[point], "fps")
+        fps = found[point]["fps"]
         return fps["otfa"] / fps["lr"]
 
-    ends = [values(found[FigurePoint(n, 10, 50)], "fps")["otfa"] for n in (10, 70)]
+    ends = [found[FigurePoint(n, 10, 50)]["fps"]["otfa"] for n in (10, 70)]
     run.claim("E2-growth", measured(ends[1] / ends[0] - 1.0), at_least(0.5))
     few = FigurePoint(20, 1, 50)
     run.claim("E3-few", measured(waits(few, "lr") - waits(few, "otfa"), "seconds more"), better_by(0.1))
@@ -360,7 +358,7 @@ _STYLE = (("#999999", "v"), ("#B8A800", "^"), ("#E69F00", "s"), ("#56B4E9", "D")
 
 
 def curves(
-    found: dict[FigurePoint, dict[str, list[PlacementResult]]],
+    found: Mapping[FigurePoint, Outcomes],
     points: Sequence[FigurePoint],
     axis: str,
     field: str,
@@ -372,7 +370,7 @@ def curves(
         axes,
     ):
         for policy, (colour, marker) in zip(POLICIES, _STYLE, strict=True):
-            rows = [values(found[point], field)[policy] for point in points]
+            rows = [found[point][field][policy] for point in points]
             whiskers(axes, x, rows, marker=marker, color=colour, label=policy)
         if field == "waiting_s":
             axes.set_yscale("symlog", linthresh=1.0)
