@@ -48,12 +48,16 @@ def new_axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(colors=_INK, labelsize=9, length=3, color="#888888")
     axes.set_axisbelow(True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.label.set(fontsize=9, color=_INK)
     return figure, axes
 
 
-def _empty(axes: Axes, message: str) -> None:
+def _empty(figure: Figure, message: str) -> Figure:
+    (axes,) = figure.axes
     axes.set_axis_off()
     axes.text(0.5, 0.5, message, ha="center", va="center", color="#777777", transform=axes.transAxes)
+    return figure
 
 
 def _names(axes: Axes, names: Sequence[str], side: str) -> None:
@@ -120,11 +124,9 @@ def success_over_time(run: RecordedRun) -> Figure:
         )
         lowest = min(lowest, float(np.nanmin(low if banded else mean)))
     if not axes.lines:
-        _empty(axes, f"no {whole} in any window")
-        return figure
-    axes.set_ylim(max(0.0, np.floor(lowest * 10 - 0.2) / 10), 1.005)
-    axes.set_xlabel("time (s)", fontsize=9, color=_INK)
-    axes.set_ylabel("answered in time", fontsize=9, color=_INK)
+        return _empty(figure, f"no {whole} in any window")
+    bottom = max(0.0, np.floor(lowest * 10 - 0.2) / 10)
+    axes.set(ylim=(bottom, 1.005), xlabel="time (s)", ylabel="answered in time")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.margins(x=0.01)
@@ -164,8 +166,7 @@ def outcome_shares(run: RecordedRun) -> Figure:
         "What became of the queries" if run.kind == "streams" else "What became of the requests",
     )
     if not names:
-        _empty(axes, "no query was sent")
-        return figure
+        return _empty(figure, "no query was sent")
     left = np.zeros(len(names))
     for metric, colour in zip(run.work.parts, _SHARE_COLOURS, strict=False):
         width = np.array([values[metric][name].mean() for name in names])
@@ -192,14 +193,12 @@ def means(run: RecordedRun) -> Figure:
     title = measure.heading[0].upper() + measure.heading[1:]
     figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(values)), title)
     if not values:
-        _empty(axes, "no run has a value")
-        return figure
+        return _empty(figure, "no run has a value")
     for index, x in enumerate(values.values()):
         axes.plot(measure.scale * x.mean(), index, "o", color=_COLOURS[0])
         _whisker(axes, measure.scale * x, index)
-    axes.set_ylim(-0.6, len(values) - 0.4)
+    axes.set(ylim=(-0.6, len(values) - 0.4), xlabel=f"{measure.heading}, 95 % interval")
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
-    axes.set_xlabel(f"{measure.heading}, 95 % interval", fontsize=9, color=_INK)
     _list_down(axes, list(values))
     return figure
 
@@ -228,8 +227,7 @@ def heat_map(grid: Floats, rows: Sequence[str], columns: Sequence[str], title: s
     height = 1.5 + 0.42 * max(1, len(rows))
     figure, axes = new_axes(max(5.5, min(10.0, 3.2 + 1.2 * len(columns))), height, title)
     if not rows or np.isnan(grid).all():
-        _empty(axes, "no query was sent")
-        return figure
+        return _empty(figure, "no query was sent")
     image = axes.imshow(grid, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
     for (row, column), share in np.ndenumerate(grid):
         known = not np.isnan(share)
@@ -263,8 +261,7 @@ def forest(comparisons: Sequence[PairedComparison], labels: Sequence[str], title
     """
     figure, axes = new_axes(8.0, 1.7 + 0.42 * max(1, len(comparisons)), title)
     if not comparisons:
-        _empty(axes, "one policy: nothing to compare")
-        return figure
+        return _empty(figure, "one policy: nothing to compare")
     rule = comparisons[0].rule
     low, high = (100 * end for end in rule.negligible)
     unit = "%" if rule.ratio else "points"
@@ -289,8 +286,7 @@ def forest(comparisons: Sequence[PairedComparison], labels: Sequence[str], title
             label=row.verdict if first else None,
         )
     _names(axes, labels, "y")
-    axes.set_ylim(len(comparisons) - 0.4, -0.6)
-    axes.set_xlabel(f"difference ({unit}), 95 % interval", fontsize=9, color=_INK)
+    axes.set(ylim=(len(comparisons) - 0.4, -0.6), xlabel=f"difference ({unit}), 95 % interval")
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     legend_below(axes, 5)
     return figure

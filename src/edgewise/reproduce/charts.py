@@ -23,8 +23,7 @@ def chart(
     """Axes to draw on, which then get labels, a grid, and names below in so many columns (0: none)."""
     drawn, axes = new_axes(width, height, title)
     yield drawn, axes
-    axes.set_xlabel(x, fontsize=9)
-    axes.set_ylabel(y, fontsize=9)
+    axes.set(xlabel=x, ylabel=y)
     axes.grid(color="#E3E3E3", linewidth=0.8)
     if columns:
         legend_below(axes, columns)

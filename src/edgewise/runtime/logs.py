@@ -6,7 +6,6 @@ say when they end stands there, too: one line for whoever runs the system; detai
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -94,7 +93,7 @@ def end_of(file: Path, most_bytes: int) -> tuple[int, bytes]:
     """Size and end of a file that may have been begun anew; 0 and nothing where there is none."""
     size, ends = 0, b""
     for name in (file, file.with_name(f"{file.name}.1")):
-        with contextlib.suppress(OSError), name.open("rb") as part:
+        with suppress(OSError), name.open("rb") as part:
             here = part.seek(0, os.SEEK_END)
             part.seek(max(here - (most_bytes - len(ends)), 0))
             size, ends = size + here, part.read() + ends
