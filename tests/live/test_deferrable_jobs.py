@@ -665,6 +665,32 @@ def test_commands_need_the_administrators_token(system):
     assert asyncio.run(run()) == 401
 
 
+def test_a_second_policy_is_named_while_a_system_runs(system):
+    async def said(client, method, body=None):
+        sent = b"" if body is None else json.dumps(body).encode()
+        answer = await ask(client, method, "/v1/shadows/defer", body=sent, patience_s=HANG_S)
+        return answer.status, json.loads(answer.body)
+
+    async def run():
+        client = operator(system.store)
+        assert (await said(client, "PUT", {"policy": "sjff"}))[0] == 400
+        assert (await said(client, "PUT", {"policy": "sjf"}))[0] == 202
+        began_s = time.monotonic()
+        while True:  # jobs are asked about while there are any
+            await submit(system, ["/bin/true"], duration_s=5)
+            _, ((row),) = await said(client, "GET")
+            if row["answer"].get("alike"):
+                break
+            assert time.monotonic() - began_s < HANG_S
+            await asyncio.sleep(0.2)
+        assert row["answer"]["policy"] == "sjf" and row["answer"]["only_shadow"] == 0
+        assert (await said(client, "PUT", {"policy": ""}))[0] == 202
+        client.close()
+
+    asyncio.run(run())
+    assert "tetris" in system.store.policy("defer")
+
+
 def test_kill_9_of_the_controller_at_random_moments(system, tmp_path):
     """Jobs are accepted, started and noticed while controllers die; each of them runs once."""
     draws = random.Random(11)

@@ -415,9 +415,11 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
     kept = int(re.search(r"(\d+) requests, 1 jobs", said)[1])
     assert kept > sent / 2
     scenario = load_scenario(folder / "recorded" / "scenario.yaml")
-    assert set(scenario.spec.holds) == {"services", "jobs"} and scenario.duration_s % 3 == 0
+    assert set(scenario.spec.holds) == {"services", "jobs"}
+    assert scenario.duration_s % scenario.spec.services.frame_s == 0
     (job,) = scenario.spec.jobs.submitted
     assert (job.cores, job.duration_s) == (2, 3) and job.latest_s + 3 < scenario.duration_s
+    assert scenario.spec.jobs.room == "nodes"  # as it ran
     for given, rows in (
         (("--policies", "orchestrate=none,autoscaler", "--policy", "dispatch=greedy"), 2),
         (("--policies", "dispatch=greedy,closest,two-choices"), 3),

@@ -101,7 +101,12 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         _write(folder / REQUESTS, REQUEST_COLUMNS, _request_lines(live, requests, began_s))
     if jobs:
         listed = [_job(job, began_s, duration_s - 2 * slot_s) for job in jobs]
-        data["jobs"] = {"slot_s": slot_s, "on_demand": {"mean": seen.held}, "submitted": listed}
+        data["jobs"] = {
+            "slot_s": slot_s,
+            "room": "nodes",
+            "on_demand": {"mean": seen.held},
+            "submitted": listed,
+        }
     private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
     return Recording(folder, len(rows), len(requests), len(jobs), duration_s, seen.left_out)
 

@@ -16,6 +16,7 @@ import logging
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from edgewise import policies
@@ -97,9 +98,9 @@ class LiveJobs:
     def _begin_with_stored(self) -> None:
         """Take the policy that was named; where it cannot be used the fallback decides."""
         try:
-            self.core.use(policies.load("defer", self.name), Guard(Limited()))
+            self.use(self.name)
         except PolicyError as error:
-            self.core.guard = Guard(Limited())
+            self.core.guard = Guard(Limited(self.budget_s))
             self.core.guard.blame("cannot begin", str(error))
 
     def use(self, name: str) -> None:
@@ -108,7 +109,7 @@ class LiveJobs:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        self.core.use(policies.load("defer", name), Guard(Limited()))
+        self.core.use(policies.load("defer", name), Guard(Limited(self.budget_s)))
         self.name = name
 
     def _watch(self) -> None:
@@ -117,14 +118,22 @@ class LiveJobs:
         if name != self._watching:
             self._watching = name
             try:
-                self.core.watch_with(policies.load("defer", name) if name else None, Guard(Limited()))
+                policy, guard = policies.load("defer", name) if name else None, Guard(Limited(self.budget_s))
+                self.core.watch_with(policy, guard)
             except PolicyError as error:
                 log.error("job policy in shadow cannot begin", extra={"policy": name, "why": str(error)})
 
     def watched(self) -> dict[str, object]:
         """What the second policy would have started."""
         shadow = self.core.shadow
-        return {"policy": ""} if shadow is None else shadow.report() | {"budget_s": PATIENCE_S}
+        return {"policy": ""} if shadow is None else shadow.report() | {"budget_s": self.budget_s}
+
+    @property
+    def budget_s(self) -> float:
+        """Time that a policy has for a decision."""
+        with suppress(RunError):
+            return self.scenario.spec.jobs.budget_s if self.scenario.spec.jobs else PATIENCE_S
+        return PATIENCE_S  # no scenario yet
 
     @property
     def fault(self) -> str:
