@@ -9,13 +9,8 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.dispatch.requests import (
-    Replica,
-    RequestArrived,
-    RequestCore,
-    RequestEnded,
-    RequestReturned,
-)
+from edgewise.core.dispatch.events import RequestArrived, RequestEnded, RequestReturned
+from edgewise.core.dispatch.requests import Replica, RequestCore
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, new_view
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING, count, known

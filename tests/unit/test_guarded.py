@@ -7,7 +7,8 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.dispatch.requests import RequestArrived, RequestCore, Send
+from edgewise.core.dispatch.events import RequestArrived, Send
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.guard import Guard
 from edgewise.core.world import World
 from edgewise.model.services import services_of

@@ -257,7 +257,7 @@ from edgewise.core import compiled
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.core.dispatch import requests as core
+from edgewise.core.dispatch import events, requests as core
 from edgewise.runtime.gateway import session
 from edgewise import policies
 
@@ -288,8 +288,8 @@ for number in (1, 2, 3):
 requests = core.RequestCore(served, 0, request_policy, 1)
 for replica in requests.replicas.values():
     replica.up = True
-requests.handle(core.RequestArrived(0.0, 0, 0, 1e6, 1.0))
-requests.handle(core.RequestReturned(0.1, 0, True, 0.1))
+requests.handle(events.RequestArrived(0.0, 0, 0, 1e6, 1.0))
+requests.handle(events.RequestReturned(0.1, 0, True, 0.1))
 requests.report()
 print("done")
 """

@@ -8,7 +8,8 @@ from edgewise.config import load_scenario
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.defer.events import CapacityChanged, JobSubmitted, SlotBegan, StartJob
-from edgewise.core.dispatch.requests import RequestArrived, RequestCore, Send
+from edgewise.core.dispatch.events import RequestArrived, Send
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
@@ -23,7 +24,8 @@ from edgewise.workloads.services import simulated_services
 MINE = '''
 import numpy as np
 
-from edgewise.core.dispatch.requests import RequestArrived, RequestCore, Send
+from edgewise.core.dispatch.events import RequestArrived, Send
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate import AddReplica, hosts
 
 class Turns:

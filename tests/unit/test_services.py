@@ -9,19 +9,18 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import dump_scenario, load_scenario
-from edgewise.core.dispatch.requests import (
+from edgewise.core.dispatch.events import (
     Hold,
     ReplicaChanged,
     ReplicaGone,
     ReplicaTold,
     RequestAgain,
     RequestArrived,
-    RequestCore,
     RequestEnded,
     RequestReturned,
     Send,
-    rehearse,
-)  # fmt: skip
+)
+from edgewise.core.dispatch.requests import RequestCore, rehearse
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.orchestrate.core import EndReplica, KeepReplica, RequestsCounted, StartReplica

@@ -1,4 +1,4 @@
-"""Events that enter the decision core, and the commands that leave it.
+"""Events that enter the cores of streams and of requests, and the commands that leave them.
 
 Either driver builds the same events: the simulator from its clock, the gateway from its
 sockets. Commands are plain data; carrying them out is the driver's part.
@@ -7,6 +7,7 @@ sockets. Commands are plain data; carrying them out is the driver's part.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from edgewise.arrays import Floats
 from edgewise.model.work import Stream
@@ -133,3 +134,110 @@ class Release:
 
 
 Command = Bind | Refuse | Release
+
+
+class RequestArrived(NamedTuple):
+    """A request of a service came to the site; its number is new."""
+
+    time_s: float
+    request: int
+    service: int
+    deadline_s: float
+    size_bytes: float
+
+
+class RequestAgain(NamedTuple):
+    """A request that was held, or whose replica was lost, asks again."""
+
+    time_s: float
+    request: int
+
+
+class RequestReturned(NamedTuple):
+    """A replica's answer came back, or its replica is lost.
+
+    Attributes:
+        answered: it was served.
+        took_s: time at the replica, as that says; 0 where it does not.
+        lost: nobody is there; the replica counts as down until it is seen up.
+    """
+
+    time_s: float
+    request: int
+    answered: bool = False
+    took_s: float = 0.0
+    lost: bool = False
+
+
+class RequestEnded(NamedTuple):
+    """What became of a request: an outcome, or None where it was answered and its deadline judges."""
+
+    time_s: float
+    request: int
+    outcome: str | None = None
+
+
+class ReplicaChanged(NamedTuple):
+    """A replica is there, or was seen to change.
+
+    Attributes:
+        wanted: False: it gets no more requests.
+        up: whether it answers.
+    """
+
+    time_s: float
+    name: str
+    service: int
+    station: int
+    wanted: bool
+    up: bool
+
+
+class ReplicaTold(NamedTuple):
+    """A replica said how many requests it has, of whomever."""
+
+    time_s: float
+    name: str
+    queued: int
+
+
+class ReplicaGone(NamedTuple):
+    """A replica is no more."""
+
+    time_s: float
+    name: str
+
+
+RequestEvent: TypeAlias = (
+    RequestArrived
+    | RequestAgain
+    | RequestReturned
+    | RequestEnded
+    | ReplicaChanged
+    | ReplicaTold
+    | ReplicaGone
+)
+
+
+class Send(NamedTuple):
+    """Send the request to this replica."""
+
+    request: int
+    replica: str
+
+
+class Hold(NamedTuple):
+    """Keep the request for a slot, then have it ask again."""
+
+    request: int
+
+
+class Drop(NamedTuple):
+    """Do not serve the request; `late`: because it cannot end in time, else nobody is there."""
+
+    request: int
+    reason: str
+    late: bool
+
+
+RequestCommand: TypeAlias = Send | Hold | Drop

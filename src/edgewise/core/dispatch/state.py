@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.dispatch.views import Candidates, DispatchView, Item, Rows, Violation
+from edgewise.core.dispatch.views import Bound, Candidates, DispatchView, Item, Rows, Violation, frozen
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, finalise_of, prefix_of, uniform_of, unit_of
 from edgewise.core.world import (
@@ -89,6 +89,24 @@ class State(NamedTuple):
             way_arrays(view.world, view.links, here),
             view.measured_s,
             np.uint64(view.seed & 0xFFFFFFFFFFFFFFFF),
+        )
+
+    def view(self, world: World, now_s: float, links: Links, bound: Bound | None) -> DispatchView:
+        """What a policy may see; arrays are copies: a view never changes later."""
+        return DispatchView(
+            world=world,
+            now_s=now_s,
+            seed=int(self.seed),
+            load_qps=frozen(self.real[LOAD]),
+            streams=frozen(self.whole[STREAMS]),
+            up=frozen(self.up),
+            queue=frozen(self.real[QUEUE]),
+            throughput_qps=frozen(self.real[THROUGHPUT]),
+            delay_mean_s=frozen(self.real[DELAY_MEAN]),
+            delay_p95_s=frozen(self.real[DELAY_P95]),
+            measured_s=self.measured_s,
+            links=links,
+            bound=bound,
         )
 
     def copy(self) -> State:

@@ -19,48 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
-from edgewise.core.dispatch import state
-from edgewise.core.dispatch.events import (
-    Bind,
-    Command,
-    Event,
-    LinkChanged,
-    Measured,
-    Refuse,
-    Release,
-    ReservedElsewhere,
-    StreamClosed,
-    StreamOpened,
-    Tick,
-    WorkerChanged,
-)
+from edgewise.core.dispatch import events, state
 from edgewise.core.dispatch.policy import (
     DispatchPolicy,
     LeastImpedanceFallback,
-    assess,
     best_of,
     broken,
     candidates,
     compiled,
     score_of,
-)
-from edgewise.core.dispatch.state import (
-    DELAY_MEAN,
-    DELAY_P95,
-    ELSEWHERE,
-    LOAD,
-    OPEN,
-    QUEUE,
-    STREAMS,
-    THROUGHPUT,
-    TOLERANCE,
-    Batch,
-    State,
-    Weights,
-    share_of,
-    way_arrays,
-    weigh,
 )  # fmt: skip
+from edgewise.core.dispatch.state import Batch, State, Weights
 from edgewise.core.dispatch.views import (
     REASONS,
     Bound,
@@ -73,7 +42,7 @@ from edgewise.core.dispatch.views import (
     Violation,
     frozen,
     read_only,
-)
+)  # fmt: skip
 from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
 from edgewise.core.world import Links, World
@@ -120,9 +89,9 @@ class DispatchCore:
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
         self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
-        zeros = np.zeros(world.workers)
-        streams, up = np.zeros(world.workers, dtype=np.int64), np.ones(world.workers, dtype=np.bool_)
-        view = DispatchView(world, 0.0, seed, zeros, streams, up, zeros, zeros, zeros, zeros, -np.inf)
+        zeros, up = np.zeros(world.workers), np.ones(world.workers, dtype=np.bool_)
+        none = zeros.astype(np.int64)
+        view = DispatchView(world, 0.0, seed, zeros, none, up, zeros, zeros, zeros, zeros, -np.inf)
         self._take(State.of(view))
         self.use(policy)
 
@@ -149,28 +118,14 @@ class DispatchCore:
         Args:
             with_bound: list the bound streams too, as `tick` gets them.
         """
-        x = self._state
-        return DispatchView(
-            world=self.world,
-            now_s=self.now_s,
-            seed=self.seed,
-            load_qps=frozen(x.real[LOAD]),
-            streams=frozen(x.whole[STREAMS]),
-            up=frozen(x.up),
-            queue=frozen(x.real[QUEUE]),
-            throughput_qps=frozen(x.real[THROUGHPUT]),
-            delay_mean_s=frozen(x.real[DELAY_MEAN]),
-            delay_p95_s=frozen(x.real[DELAY_P95]),
-            measured_s=x.measured_s,
-            links=self._shown_links,
-            bound=self._bound() if with_bound else None,
-        )
+        bound = self._bound() if with_bound else None
+        return self._state.view(self.world, self.now_s, self._shown_links, bound)
 
     def share_qps(self, worker: int, rate_qps: float, size_bytes: float) -> float:
         """Normalised load of a rate on a worker, η ρ."""
-        return float(share_of(self._state.real, worker, rate_qps, size_bytes))
+        return float(state.share_of(self._state.real, worker, rate_qps, size_bytes))
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: events.Event) -> list[events.Command]:
         """Apply one event and return what is to be done.
 
         Raises:
@@ -178,25 +133,30 @@ class DispatchCore:
         """
         self._reach(event.time_s)
         match event:
-            case StreamOpened():
+            case events.StreamOpened():
                 item = Items.of(self.world, (event.stream,)).rows[0]
                 self._open(item, event.worker)
                 return [self._answer(item.id)]
-            case StreamClosed():
+            case events.StreamClosed():
                 return self._close(event.stream_id)
-            case Tick():
+            case events.Tick():
                 return self._ticked()
-            case WorkerChanged():
-                return self._worker_changed(event)
-            case ReservedElsewhere():
-                load, elsewhere = self._state.real[LOAD], self._state.real[ELSEWHERE]
+            case events.WorkerChanged():
+                self._state.up[event.worker] = event.up
+                down = event.worker if not event.up else NOBODY
+                return self._move([stream for stream, worker in self.bindings.items() if worker == down])
+            case events.ReservedElsewhere():
+                load, elsewhere = self._state.real[state.LOAD], self._state.real[state.ELSEWHERE]
                 load[event.worker] += event.load_qps - elsewhere[event.worker]
                 elsewhere[event.worker] = event.load_qps
                 return []
-            case LinkChanged():
+            case events.LinkChanged():
                 return self._link_changed(event)
-            case Measured():
-                return self._heard(event)
+            case events.Measured(telemetry=t):
+                self._state.real[state.QUEUE :] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
+                self._state = self._state._replace(measured_s=float(t.measured_s))
+                self._show("observe")
+                return []
         raise ValueError(f"unknown event {event!r}")
 
     def play(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
@@ -210,13 +170,23 @@ class DispatchCore:
         Raises:
             ValueError: as `handle`.
         """
-        # Where compiled code stops (a score raised, or is NaN), plain Python decides and says why.
         start, count = 0, batch.row.size
         while start < count:
             rest = Batch(batch.time_s[start:], batch.kind[start:], batch.row[start:])
-            start += self._play_compiled(rest, rows, worker, reason) if self._compiled_until(rest) else 0
+            self._reach(float(rest.time_s[0]))
+            score = compiled(self._score) if self._why_not(float(rest.time_s[-1])) is None else None
+            if score is not None:
+                played = state.play(score, self._state, self._weights, rest, rows, worker, reason)
+                self._book(rest, played, rows, worker, reason)
+                start += played
+            # Where compiled code stops (a score raised, or is NaN), plain Python decides and says why.
             if start < count:
-                self._play_one(batch, start, rows, worker, reason)
+                i, item = int(batch.row[start]), rows.item(int(batch.row[start]))
+                self._reach(float(batch.time_s[start]))
+                if batch.kind[start] == state.OPEN:
+                    worker[i], reason[i] = self._open(item)
+                else:
+                    self._close(item.id)
                 start += 1
 
     def adopt(self, view: DispatchView, bound: Bound) -> None:
@@ -236,26 +206,15 @@ class DispatchCore:
     def _take(self, known: State) -> None:
         """Have a state from now on, and room to weigh an item in it."""
         found = self._weights = Weights.of(known.up.size)
-        real, streams, up, violation = map(
-            read_only, (known.real, known.whole[STREAMS], known.up, found.violation)
-        )
-        ledger, shown = (real[LOAD], streams, up), found._replace(violation=violation)
-        self._state, self._seen = known, candidates(self.world, ledger, shown, real[QUEUE:])[1:-1]
-
-    def _compiled_until(self, batch: Batch) -> bool:
-        return compiled(self._score) is not None and self._why_not(float(batch.time_s[-1])) is None
-
-    def _play_compiled(self, batch: Batch, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> int:
-        self._reach(float(batch.time_s[0]))
-        played = state.play(compiled(self._score), self._state, self._weights, batch, rows, worker, reason)
-        if played:
-            self._reach(float(batch.time_s[played - 1]))
-        self._book(batch, played, rows, worker, reason)
-        return played
+        arrays = (known.real, known.whole[state.STREAMS], known.up, found.violation)
+        real, streams, up, violation = map(read_only, arrays)
+        ledger, shown = (real[state.LOAD], streams, up), found._replace(violation=violation)
+        self._state, self._seen = known, candidates(self.world, ledger, shown, real[state.QUEUE :])[1:-1]
 
     def _book(self, batch: Batch, played: int, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
         """Note what compiled code decided. Streams that came and went leave no trace in the books."""
-        row, opening = batch.row[:played], batch.kind[:played] == OPEN
+        row, opening = batch.row[:played], batch.kind[:played] == state.OPEN
+        self.now_s = float(batch.time_s[played - 1]) if played else self.now_s
         opened, closed = row[opening], row[~opening]
         came, went = np.zeros((2, rows.id.size), dtype=np.bool_)
         came[opened], went[closed] = True, True
@@ -282,42 +241,25 @@ class DispatchCore:
         needs, i, _ = self._open_streams[stream_id]
         return needs if isinstance(needs, Item) else needs.item(i)
 
-    def _play_one(self, batch: Batch, e: int, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
-        i, time_s = int(batch.row[e]), float(batch.time_s[e])
-        self._reach(time_s)
-        item = rows.item(i)
-        if batch.kind[e] != OPEN:
-            self._close(item.id)
-        else:
-            worker[i], reason[i] = self._open(item)
-
     def _reach(self, time_s: float) -> None:
         if time_s < self.now_s:
             raise ValueError(f"event at {time_s} s lies before {self.now_s} s: time must not go back")
         self.now_s = time_s
 
-    def _ticked(self) -> list[Command]:
+    def _ticked(self) -> list[events.Command]:
         self._suspended = False
         self._show("tick", with_bound=True)
         self._score = score_of(self.policy)
-        if not self._retry:
-            return []
-        return [c for stream_id in list(self.refused) for c in self._again(stream_id) if isinstance(c, Bind)]
+        again = [c for stream_id in list(self.refused) for c in self._again(stream_id)] if self._retry else []
+        return [command for command in again if isinstance(command, events.Bind)]
 
-    def _worker_changed(self, event: WorkerChanged) -> list[Command]:
-        self._state.up[event.worker] = event.up
-        if event.up:
-            return []
-        return self._move([stream for stream, worker in self.bindings.items() if worker == event.worker])
-
-    def _link_changed(self, event: LinkChanged) -> list[Command]:
+    def _link_changed(self, event: events.LinkChanged) -> list[events.Command]:
         where = (event.site, event.cluster)
-        for name in Links._fields:
-            value = getattr(event, name)
-            if value is not None:
-                getattr(self._links, name)[where] = value
+        for name, array in self._links._asdict().items():
+            if (value := getattr(event, name)) is not None:
+                array[where] = value
         self._shown_links = Links(*(frozen(array) for array in self._links))
-        self._state.ways[:] = way_arrays(self.world, self._links)
+        self._state.ways[:] = state.way_arrays(self.world, self._links)
         if self._links.delay_s[where] < np.inf:
             return []
         lost = [
@@ -326,13 +268,6 @@ class DispatchCore:
             if self.world.cluster[worker] == event.cluster and self._item(stream).site == event.site
         ]
         return self._move(lost)
-
-    def _heard(self, event: Measured) -> list[Command]:
-        t = event.telemetry
-        self._state.real[QUEUE:] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
-        self._state = self._state._replace(measured_s=float(t.measured_s))
-        self._show("observe")
-        return []
 
     def _show(self, method: str, with_bound: bool = False) -> None:
         """Show the policy the view, where it has the method; the fallback decides when that fails."""
@@ -347,13 +282,13 @@ class DispatchCore:
         if item.id in self._open_streams:
             raise ValueError(f"stream {item.id} is open already")
         self._open_streams[item.id] = (item, 0, self.now_s)
-        if kept is not None and assess(self.view(), item).feasible[kept]:
-            return self._bind(item, kept)
+        if kept is not None:
+            state.weigh(self._state, item, self._weights)
+            if self._weights.feasible[kept]:
+                return self._bind(item, kept)
         return self._place(item)
 
-    def _close(self, stream_id: int) -> list[Command]:
-        if stream_id not in self._open_streams:
-            raise ValueError(f"stream {stream_id} is not open")
+    def _close(self, stream_id: int) -> list[events.Command]:
         commands = self._unbind(stream_id)
         self._forget(stream_id)
         return commands
@@ -366,16 +301,16 @@ class DispatchCore:
         self.refused.pop(stream_id, None)
         del self._open_streams[stream_id]
 
-    def _answer(self, stream_id: int) -> Command:
+    def _answer(self, stream_id: int) -> events.Command:
         if stream_id in self.bindings:
-            return Bind(stream_id, self.bindings[stream_id])
-        return Refuse(stream_id, self.refused[stream_id])
+            return events.Bind(stream_id, self.bindings[stream_id])
+        return events.Refuse(stream_id, self.refused[stream_id])
 
-    def _again(self, stream_id: int) -> list[Command]:
+    def _again(self, stream_id: int) -> list[events.Command]:
         self._place(self._item(stream_id))
         return [self._answer(stream_id)]
 
-    def _move(self, streams: list[int]) -> list[Command]:
+    def _move(self, streams: list[int]) -> list[events.Command]:
         """Take streams off where they are, all of them first, and decide each anew."""
         commands = [c for stream in streams for c in self._unbind(stream)]
         return commands + [c for stream in streams for c in self._again(stream)]
@@ -401,7 +336,7 @@ class DispatchCore:
                 partial(broken, view, items),
             )
             found = _first(decisions)
-        elif reason := weigh(self._state, item, self._weights):
+        elif reason := state.weigh(self._state, item, self._weights):
             return NOBODY, reason
         else:
             seed, violation = self._state.seed, self._weights.violation
@@ -430,30 +365,32 @@ class DispatchCore:
         state.bind(self._state, worker, item.rate_qps, item.size_bytes)
         return worker, int(Violation.NONE)
 
-    def _unbind(self, stream_id: int) -> list[Command]:
+    def _unbind(self, stream_id: int) -> list[events.Command]:
         worker = self.bindings.pop(stream_id, None)
         if worker is None:
             return []
         item = self._item(stream_id)
         state.release(self._state, worker, item.rate_qps, item.size_bytes)
-        return [Release(stream_id, worker)]
+        return [events.Release(stream_id, worker)]
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
         real = self._state.real
-        load = np.zeros_like(real[LOAD])
-        streams = np.zeros_like(self._state.whole[STREAMS])
+        load = np.zeros_like(real[state.LOAD])
+        streams = np.zeros_like(self._state.whole[state.STREAMS])
         for stream_id, worker in self.bindings.items():
             item = self._item(stream_id)
-            load[worker] += share_of(real, worker, item.rate_qps, item.size_bytes)
+            load[worker] += state.share_of(real, worker, item.rate_qps, item.size_bytes)
             streams[worker] += 1
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
             assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
             assert self._state.up[worker], "bound to a worker that is down"
-        known = load + real[ELSEWHERE]
-        assert np.allclose(known, real[LOAD]), "load differs from the sum of the bindings"
-        assert (streams == self._state.whole[STREAMS]).all(), "stream count differs from the bindings"
-        assert (load <= self.world.capacity_qps * (1 + 2 * TOLERANCE)).all(), "a worker is over capacity"
+        assert np.allclose(load + real[state.ELSEWHERE], real[state.LOAD]), (
+            "load differs from the sum of the bindings"
+        )
+        assert (streams == self._state.whole[state.STREAMS]).all(), "stream count differs from the bindings"
+        most_qps = self.world.capacity_qps * (1 + 2 * state.TOLERANCE)
+        assert (load <= most_qps).all(), "a worker is over capacity"
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"
         assert self.bindings.keys() | self.refused.keys() == self._open_streams.keys(), "a stream was lost"
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from edgewise.core.dispatch.requests import (
+from edgewise.core.dispatch.events import (
     Drop,
     Hold,
     ReplicaChanged,
@@ -24,11 +24,10 @@ from edgewise.core.dispatch.requests import (
     ReplicaTold,
     RequestAgain,
     RequestArrived,
-    RequestCore,
     RequestEnded,
     RequestReturned,
-    RequestShadow,
-)
+)  # fmt: skip
+from edgewise.core.dispatch.requests import RequestCore, RequestShadow
 from edgewise.core.orchestrate import RequestPolicy
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import (

@@ -16,18 +16,8 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.dispatch.events import (
-    Bind,
-    Command,
-    Event,
-    Measured,
-    Refuse,
-    ReservedElsewhere,
-    StreamClosed,
-    StreamOpened,
-    Tick,
-    WorkerChanged,
-)
+from edgewise.core.dispatch import events
+from edgewise.core.dispatch.events import Command, Event
 from edgewise.core.dispatch.policing import BURST, Bucket, Buckets
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
@@ -137,7 +127,7 @@ class Session:
         """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
         bucket = self._buckets.opened(_kind(stream), stream.rate_qps, self.clock())
         self.served[stream.id] = Served(stream, bucket)
-        return self._carry_out(self._tell(StreamOpened(self.clock(), stream, worker)))
+        return self._carry_out(self._tell(events.StreamOpened(self.clock(), stream, worker)))
 
     def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
         """Return a stream's capacity.
@@ -148,7 +138,7 @@ class Session:
             ValueError: no such stream is open.
         """
         now_s = self.clock()
-        commands = self._tell(StreamClosed(now_s, stream_id))
+        commands = self._tell(events.StreamClosed(now_s, stream_id))
         served = self.served[stream_id]
         served.close_s, served.reason = now_s, reason or served.reason
         self._buckets.closed(_kind(served.stream), served.bucket, now_s)
@@ -171,8 +161,8 @@ class Session:
 
     def decide_anew(self, stream_id: int) -> list[Command]:
         """Take an open stream off its worker, if it has one, and ask the core again."""
-        self._tell(StreamClosed(self.clock(), stream_id))
-        opened = StreamOpened(self.clock(), self.served[stream_id].stream)
+        self._tell(events.StreamClosed(self.clock(), stream_id))
+        opened = events.StreamOpened(self.clock(), self.served[stream_id].stream)
         return self._carry_out(self._tell(opened))
 
     def reserved_elsewhere(self, worker: int, load_qps: float) -> None:
@@ -183,7 +173,7 @@ class Session:
     def _book(self, worker: int) -> None:
         """Tell the core what there is at a worker beside its own streams."""
         load_qps = float(self._others_qps[worker] + self.requests_qps[worker])
-        self._tell(ReservedElsewhere(self.clock(), worker, load_qps))
+        self._tell(events.ReservedElsewhere(self.clock(), worker, load_qps))
 
     def share_qps(self, stream_id: int, worker: int) -> float:
         """Load that an open stream reserves on a worker."""
@@ -209,11 +199,11 @@ class Session:
 
     def tick(self) -> list[Command]:
         """A window began."""
-        return self._carry_out(self._tell(Tick(self.clock())))
+        return self._carry_out(self._tell(events.Tick(self.clock())))
 
     def worker_changed(self, worker: int, up: bool) -> list[Command]:
         """A worker was seen to go down or come up; its streams move."""
-        return self._carry_out(self._tell(WorkerChanged(self.clock(), worker, up)))
+        return self._carry_out(self._tell(events.WorkerChanged(self.clock(), worker, up)))
 
     def sample(self, told: Sequence[Sojourns | None] = ()) -> None:
         """End a telemetry period: tell the core what the workers did since the last.
@@ -225,7 +215,7 @@ class Session:
         period_s = max(now_s - self._sampled_s, 1e-9)
         self._sampled_s = now_s
         done = [self._since(w, each) for w, each in enumerate(told or [None] * len(self._here))]
-        self._tell(Measured(now_s, telemetry(now_s, period_s, *_columns(done))))
+        self._tell(events.Measured(now_s, telemetry(now_s, period_s, *_columns(done))))
         self._measure_requests(period_s)
 
     def _since(self, worker: int, told: Sojourns | None) -> Sojourns:
@@ -337,9 +327,9 @@ class Session:
     def _carry_out(self, commands: list[Command]) -> list[Command]:
         for command in commands:
             served = self.served[command.stream_id]
-            if isinstance(command, Bind):
+            if isinstance(command, events.Bind):
                 served.worker, served.reason = command.worker, None
-            elif isinstance(command, Refuse):
+            elif isinstance(command, events.Refuse):
                 served.worker, served.reason = None, command.reason
         return commands
 
@@ -392,13 +382,13 @@ def rehearse(world: World, policy: DispatchPolicy) -> None:
     core = DispatchCore(world, policy, 0)
     served = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
     refused = replace(served, id=1, rate_qps=1e12)
-    events: tuple[Event, ...] = (
-        *(StreamOpened(0.0, stream) for stream in (served, refused)), Tick(0.0),
-        Measured(0.0, telemetry(0.0, 1.0, *_columns([Sojourns.none()] * world.workers))),
-        ReservedElsewhere(0.0, 0, 0.0),
-        *(WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
-        *(StreamClosed(0.0, stream.id) for stream in (served, refused)),
+    script: tuple[Event, ...] = (
+        *(events.StreamOpened(0.0, stream) for stream in (served, refused)), events.Tick(0.0),
+        events.Measured(0.0, telemetry(0.0, 1.0, *_columns([Sojourns.none()] * world.workers))),
+        events.ReservedElsewhere(0.0, 0, 0.0),
+        *(events.WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
+        *(events.StreamClosed(0.0, stream.id) for stream in (served, refused)),
     )  # fmt: skip
-    for event in events:
+    for event in script:
         core.handle(event)
     core.share_qps(0, 1.0, 1.0)  # of requests, and of what gateways reserve
