@@ -67,6 +67,8 @@ class DispatchCore:
         refused: stream id → reason.
     """
 
+    _state: State
+
     def __init__(
         self,
         world: World,
@@ -77,9 +79,7 @@ class DispatchCore:
         fallback: DispatchPolicy | None = None,
         asking: Caller = at_once,
     ) -> None:
-        self.world = world
-        self.now_s = 0.0
-        self.seed = seed
+        self.world, self.seed, self.now_s = world, seed, 0.0
         self.bindings: dict[int, int] = {}
         self.refused: dict[int, str] = {}
         # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
@@ -90,9 +90,8 @@ class DispatchCore:
         self._fallback = fallback or default
         self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
         zeros, up = np.zeros(world.workers), np.ones(world.workers, dtype=np.bool_)
-        none = zeros.astype(np.int64)
-        view = DispatchView(world, 0.0, seed, zeros, none, up, zeros, zeros, zeros, zeros, -np.inf)
-        self._take(State.of(view))
+        none = (zeros, zeros.astype(np.int64), up, zeros, zeros, zeros, zeros, -np.inf)
+        self._take(State.of(DispatchView(world, 0.0, seed, *none)))
         self.use(policy)
 
     def use(self, policy: DispatchPolicy, asking: Caller | None = None) -> None:
