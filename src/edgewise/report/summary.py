@@ -53,18 +53,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _by_stream(streams: pa.Table) -> dict[tuple[str, int], float]:
-    sent = streams.filter(pc.greater(streams["queries"], 0))
-    share = pc.divide(pc.cast(sent["ok"], pa.float64()), pc.cast(sent["queries"], pa.float64()))
-    means = (
-        sent.select(["policy", "seed"])
-        .append_column("share", share)
-        .group_by(["policy", "seed"], use_threads=False)
-        .aggregate([("share", "mean")])
-    )
-    return {(row["policy"], row["seed"]): row["share_mean"] for row in means.to_pylist()}
-
-
 def summarise(streams: pa.Table) -> list[dict[str, Any]]:
     """Shares per policy and seed, with the applications of each.
 
@@ -84,7 +72,15 @@ def summarise(streams: pa.Table) -> list[dict[str, Any]]:
 
         A share is None where no query was sent.
     """
-    by_stream = _by_stream(streams)
+    sent = streams.filter(pc.greater(streams["queries"], 0))
+    share = pc.divide(pc.cast(sent["ok"], pa.float64()), pc.cast(sent["queries"], pa.float64()))
+    means = (
+        sent.select(["policy", "seed"])
+        .append_column("share", share)
+        .group_by(["policy", "seed"], use_threads=False)
+        .aggregate([("share", "mean")])
+    )
+    by_stream = {(row["policy"], row["seed"]): row["share_mean"] for row in means.to_pylist()}
     applications: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for total in _totals(streams, ("policy", "seed", "application")):
         row = {"application": total["application"], **_shares(total)}

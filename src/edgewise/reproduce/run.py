@@ -28,7 +28,6 @@ from edgewise.report import figures
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
 from edgewise.reproduce.frozen import (
-    CodeVersion,
     append_look,
     check_frozen,
     check_setting,
@@ -266,7 +265,17 @@ def carry_out(
         what.measure(run)
         finished = True
     finally:
-        _note(run, made_by, finished)
+        if any(kind_of(seed) == "test" for seed in chosen):
+            append_look(
+                results,
+                name,
+                made_by,
+                run.finished_claims() if finished else tuple(run.claims.values()),
+                seeds=chosen,
+                quick=quick,
+                finished=finished,
+                scenarios=run.scenarios,
+            )
     elapsed_s = time.perf_counter() - started_s
     return Report(what.name, run.finished_claims(), chosen, run.scenarios, elapsed_s, command)
 
@@ -284,18 +293,3 @@ def _training(what: Reproduction, results: Path, evidence: Path | None, quick: b
         f"{claims}. They are in docs/results of edgewise's source repository, not in its wheel: give "
         "`--evidence CHECKOUT/docs/results`, or `--quick`, which measures the rest with the shipped policies"
     )
-
-
-def _note(run: Run, made_by: CodeVersion, finished: bool) -> None:
-    if any(kind_of(seed) == "test" for seed in run.seeds):
-        claims = run.finished_claims() if finished else tuple(run.claims.values())
-        append_look(
-            run.results,
-            run.what.name,
-            made_by,
-            claims,
-            seeds=run.seeds,
-            quick=run.quick,
-            finished=finished,
-            scenarios=run.scenarios,
-        )
