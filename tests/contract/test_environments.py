@@ -118,7 +118,7 @@ def test_rewards_of_splitting_add_up_to_the_completion_times():
         def reset(self, program, key):
             pass
 
-        def place(self, view):
+        def decide(self, view):
             return np.arange(4) % 2 + view.query % 3
 
     game, total, query = GAMES["split"](), 0.0, 0

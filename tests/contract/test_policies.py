@@ -143,7 +143,7 @@ class Queries:
     def reset(self, world, key):
         self.tasks = [len(job.graph.tasks) for job in world.classes]
 
-    def place(self, view):
+    def decide(self, view):
         return np.full(self.tasks[view.job], int(view.ledger.work_s.argmin()))
 
 

@@ -15,7 +15,7 @@ class Halves:
         """Every class's number of tasks."""
         self.tasks = [len(closed(job.graph).tasks) for job in program.classes]
 
-    def place(self, view):
+    def decide(self, view):
         """A server for each task."""
         first, second = np.argsort(view.ledger.work_s)[:2]
         return np.where(np.arange(self.tasks[view.job]) < self.tasks[view.job] / 2, first, second)

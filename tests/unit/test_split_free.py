@@ -61,9 +61,9 @@ def test_queries_stay_whole_when_servers_are_busy_and_split_when_they_are_free()
     idle, busy = new_ledger(np.full(4, 1e10)), new_ledger(np.full(4, 1e10))
     busy.work_s[:] = 5.0
     busy.tasks[:] = 5
-    assert len(set(policy.place(SplitView(0, 0, idle)))) > 1
-    assert len(set(policy.place(SplitView(0, 0, busy)))) == 1
-    assert len(set(split_policy("nona-free", p, share=0.0).place(SplitView(0, 0, idle)))) == 1
+    assert len(set(policy.decide(SplitView(0, 0, idle)))) > 1
+    assert len(set(policy.decide(SplitView(0, 0, busy)))) == 1
+    assert len(set(split_policy("nona-free", p, share=0.0).decide(SplitView(0, 0, idle)))) == 1
 
 
 def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:

@@ -126,7 +126,7 @@ def test_a_policy_of_ones_own_splits_in_simulation() -> None:
     assert simulate_split(own, unequal, 50, seed=1).time_s.min() > 2.0
 
     class Nowhere(Halves):
-        def place(self, view):
+        def decide(self, view):
             return np.array([0, 9])
 
     with pytest.raises(

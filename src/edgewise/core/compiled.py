@@ -117,14 +117,8 @@ import numba as numba  # noqa: E402  (after the processor is set; kernels import
 import numpy as np  # noqa: E402
 from numba.core import caching, event  # noqa: E402
 from numba.core.registry import CPUDispatcher  # noqa: E402
-from numba.misc.quicksort import make_py_quicksort  # noqa: E402
 
 from edgewise.core import lazy_code  # noqa: E402
-
-# For kernels whose results depend on how equal values are ordered: numba's quicksort leaves them in another
-# order than numpy's, so plain Python runs numba's too.
-_quicksort: Any = make_py_quicksort
-argsort: Any = np.argsort if JIT else _quicksort(is_argsort=True).run_quicksort
 
 config: Any = numba.config
 config.reload_config()  # numba may have been imported before its variables were set

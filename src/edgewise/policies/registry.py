@@ -32,7 +32,7 @@ Make = Callable[[], Any]
 METHODS: dict[Kind, tuple[str, ...]] = {
     ("dispatch", STREAMS): ("reset", "decide"),
     ("dispatch", REQUESTS): ("reset", "decide"),
-    ("split", None): ("reset", "place"),
+    ("split", None): ("reset", "decide"),
     ("place", None): ("reset", "decide"),
     ("orchestrate", None): ("reset", "decide"),
     ("defer", None): ("reset", "decide"),

@@ -16,34 +16,36 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import argsort, kernel
+from edgewise.core.compiled import kernel
+from edgewise.core.order import argsort
 
 
 @kernel
-def hull(load: Floats, cost: Floats, order: Ints, found: Ints) -> int:
+def hull(load: Floats, cost: Floats, first: int, last: int, order: Ints) -> int:
     """Lower convex hull from the cheapest point without load to the cheapest of all.
 
     Args:
-        load, cost: (K,) points; some point has load 0.
-        order: (K,) the points by load.
-        found: (K,) receives the hull: loads rise, costs fall, savings per load fall.
+        load, cost: (N,) points, of which those from `first` to `last` - 1 count; one of them has load 0.
+        order: (N,) these points by load; from `first` on receives the hull: loads rise, costs fall, savings
+            per load fall.
     Returns:
-        Points of the hull.
+        The end of the hull in `order`.
     """
-    size = 0
-    for i in order:
-        if size > 0 and load[i] == load[found[size - 1]]:
-            if cost[i] >= cost[found[size - 1]]:
+    size = first  # never beyond the point that is looked at
+    for at in range(first, last):
+        i = order[at]
+        if size > first and load[i] == load[order[size - 1]]:
+            if cost[i] >= cost[order[size - 1]]:
                 continue
             size -= 1  # same load, cheaper
-        if size > 0 and cost[i] >= cost[found[size - 1]]:
+        if size > first and cost[i] >= cost[order[size - 1]]:
             continue
-        while size > 1:
-            a, b = found[size - 2], found[size - 1]
+        while size > first + 1:
+            a, b = order[size - 2], order[size - 1]
             if (cost[a] - cost[b]) * (load[i] - load[a]) > (cost[a] - cost[i]) * (load[b] - load[a]):
                 break
             size -= 1
-        found[size] = i
+        order[size] = i
         size += 1
     return size
 
@@ -63,27 +65,33 @@ def choose(
     Returns:
         Value; the group that mixes `low` and `high` (-1: none); its probability of `high`; shadow price.
     """
-    found = np.empty(load.size, np.int64)
-    rate = np.empty(load.size)  # what step i saves per load
-    owner, to = np.empty_like(found), np.empty_like(found)
+    order, owner = np.empty(load.size, np.int64), np.empty(load.size, np.int64)
+    rate = np.empty(load.size)  # what a step to a placement saves per load
+    by_rate = np.empty(load.size, np.int64)
     steps, value = 0, 0.0
     for g in range(start.size - 1):
-        a, b = start[g], start[g + 1]
-        size = hull(load[a:b], cost[a:b], argsort(load[a:b]), found)
-        low[g] = high[g] = a + found[0]
+        argsort(load, start[g], start[g + 1], order)
+        end = hull(load, cost, start[g], start[g + 1], order)
+        low[g] = high[g] = order[start[g]]
         value += weight[g] * cost[low[g]]
-        for i in range(1, size):
-            before, after = a + found[i - 1], a + found[i]
-            owner[steps], to[steps] = g, after
-            rate[steps] = (cost[before] - cost[after]) / (load[after] - load[before])
+        for i in range(start[g] + 1, end):
+            before, after = order[i - 1], order[i]
+            owner[after] = g
+            rate[after] = (cost[before] - cost[after]) / (load[after] - load[before])
+            at = steps  # those that save most come first
+            while at > 0 and rate[by_rate[at - 1]] < rate[after]:
+                by_rate[at] = by_rate[at - 1]
+                at -= 1
+            by_rate[at] = after
             steps += 1
     left = capacity
-    for i in np.argsort(-rate[:steps], kind="mergesort"):
-        g, after = owner[i], to[i]
+    for i in range(steps):
+        after = by_rate[i]
+        g = owner[after]
         need, gain = weight[g] * (load[after] - load[low[g]]), weight[g] * (cost[low[g]] - cost[after])
         if need > left:
             high[g] = after
-            return value - gain * left / need, g, left / need, rate[i]
+            return value - gain * left / need, g, left / need, rate[after]
         left -= need
         value -= gain
         low[g] = high[g] = after

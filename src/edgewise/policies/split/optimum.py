@@ -84,20 +84,13 @@ def fixed_plan(program: SplitProgram, theta: Floats) -> SplitPlan:
 
 
 @kernel
-def costs_at(base_s: Floats, slope: Floats, wait_s: float) -> Floats:
-    """(N,) cost of each placement when a message waits `wait_s`."""
-    cost = np.zeros(base_s.shape[0])
-    for n in range(base_s.shape[0]):
-        for p in range(base_s.shape[1]):
-            cost[n] = max(cost[n], base_s[n, p] + slope[n, p] * wait_s)
-    return cost
-
-
-@kernel
 def relaxed(a: Arrays, early_s: float, late_s: float, low: Ints, high: Ints) -> tuple[float, int, float]:
     """The linear program with the costs at `early_s` and the constraint at `late_s`."""
-    cost = costs_at(a.base_s, a.slope, early_s)
-    load = a.load_s2 + 2.0 * late_s * a.load_s
+    cost, load = np.zeros(a.load_s.size), np.empty(a.load_s.size)
+    for n in range(cost.size):
+        for p in range(a.base_s.shape[1]):
+            cost[n] = max(cost[n], a.base_s[n, p] + a.slope[n, p] * early_s)
+        load[n] = a.load_s2[n] + 2.0 * late_s * a.load_s[n]
     value, mixed, share, _ = choose(load, cost, a.start, a.weight_qps, 2.0 * late_s, low, high)
     return value, mixed, share
 
@@ -125,7 +118,6 @@ def actual(a: Arrays, low: Ints, high: Ints, mixed: int, share: float) -> tuple[
     return value, wait
 
 
-@kernel
 def _search(a: Arrays, fixed: float, longest_s: float, gap: float, most: int) -> tuple[Floats, float, int]:
     """Branch and bound over φ in [0, longest_s]: (θ, bound, intervals). `fixed`: value no θ changes."""
     groups, size = a.weight_qps.size, a.load_s.size
@@ -138,7 +130,7 @@ def _search(a: Arrays, fixed: float, longest_s: float, gap: float, most: int) ->
     theta[low] = 1.0
     waiting = [(-np.inf, 0.0, longest_s)]
     bound, count = best, 0
-    while len(waiting) > 0:
+    while waiting:
         least, early, late = heapq.heappop(waiting)
         if least + fixed >= (best + fixed) * (1.0 - gap) or count >= most:
             bound = min(best, least)

@@ -1,6 +1,6 @@
 """Split policies: what they may know, and the ones that ship, all with the same rule for choosing servers.
 
-A policy is a class with `decision = "split"`, `reset(program, key)` and `place(view)`. Those that ship have
+A policy is a class with `decision = "split"`, `reset(program, key)` and `decide(view)`. Those that ship have
 `compiled` besides, themselves as arrays: simulation then decides without Python.
 """
 
@@ -20,7 +20,7 @@ from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean
 from edgewise.policies.split.layout import LayoutProgram
 from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
 from edgewise.policies.split.program import ServerChoice, SplitProgram
-from edgewise.policies.split.schedule import Choice, Ledger, Method, SplitRule, lay_out, place_query
+from edgewise.policies.split.schedule import Choice, Ledger, SplitRule, place_query
 from edgewise.policies.split.tables import make_graphs, make_table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SplitPolicy(Protocol):
     def reset(self, program: SplitProgram | LayoutProgram, key: Key) -> None:
         """Start anew with these classes, servers and links; all randomness comes from `key`."""
 
-    def place(self, view: SplitView) -> Ints:
+    def decide(self, view: SplitView) -> Ints:
         """(T,) server of each task of `closed(program.classes[view.job].graph)`; the view stays as it is."""
 
 
@@ -63,7 +63,7 @@ def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
     Raises:
         PolicyError: there is no such server, or not one for each task.
     """
-    servers, count = np.asarray(policy.place(view)), view.ledger.tasks.size
+    servers, count = np.asarray(policy.decide(view)), view.ledger.tasks.size
     if (
         servers.shape != work_ops.shape
         or servers.dtype.kind not in "iu"
@@ -83,20 +83,40 @@ class SplitWay(NamedTuple):
     Attributes:
         words: what it does.
         planned: program, gap and share → the plan that it draws from.
-        method: how tasks are placed.
+        draws: whether it draws from the plan.
+        estimates: whether it places tasks where they would finish first.
         rule: which server a part gets; None: as asked for.
         keep: whether its queries keep to as few servers as their plan needs.
     """
 
     words: str
     planned: Callable[[SplitProgram, float, float], SplitPlan]
-    method: Method = Method.DRAW
+    draws: bool = True
+    estimates: bool = False
     rule: ServerChoice | None = None
     keep: bool = False
 
 
-class CompiledSplit:
-    """A policy that ships.
+class ShippedSplit:
+    """A policy that ships, as arrays.
+
+    Attributes:
+        compiled: it, as kernels read it.
+    """
+
+    decision = "split"
+    name: str
+    compiled: SplitRule
+
+    def decide(self, view: SplitView) -> Ints:
+        """(T,) server of each task."""
+        out = np.empty(self.compiled.graphs.tasks[view.job], dtype=np.int64)
+        place_query(self.compiled, view.ledger.copy(), view.job, view.query, out)
+        return out
+
+
+class CompiledSplit(ShippedSplit):
+    """One on equal servers.
 
     Args:
         rule: which server a part gets; a whole-… policy has its own.
@@ -105,14 +125,10 @@ class CompiledSplit:
         share: for nona-free: of the free servers that a query may take.
     Attributes:
         plan: what it draws from, and what the formula predicts; None: it draws from none.
-        compiled: it, as kernels read it.
     """
 
-    decision = "split"
-    name: str
     way: ClassVar[SplitWay]
     plan: SplitPlan | None
-    compiled: SplitRule
 
     def __init__(
         self,
@@ -138,27 +154,20 @@ class CompiledSplit:
             self.compiled = self.compiled._replace(choice=choice)
             return
         self._program, plan = program, self.given or self.way.planned(program, self.gap, self.share)
-        self.plan = plan if self.way.method is Method.DRAW else None
-        several = len(plan.program.classes) > len(program.classes)  # one for each number of free servers
-        level, unit_s = levels(program, self.share) if several else None, HALF_DONE * mean_work_s(program)
-        self.compiled = SplitRule(
-            make_table(plan.program, plan.theta, level, unit_s, self.way.keep),
-            make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps),
-            int(self.way.method),
-            program.link_bps,
-            choice,
-        )
-
-    def place(self, view: SplitView) -> Ints:
-        """(T,) server of each task."""
-        out = np.empty(self.compiled.graphs.tasks[view.job], dtype=np.int64)
-        place_query(self.compiled, view.ledger.copy(), view.job, view.query, out)
-        return out
+        self.plan = plan if self.way.draws else None
+        graphs = make_graphs([job.graph for job in program.classes], program.power_ops, program.link_bps)
+        table = None
+        if self.way.draws:
+            several = len(plan.program.classes) > len(program.classes)  # one for each number of free servers
+            level, unit_s = levels(program, self.share) if several else None, HALF_DONE * mean_work_s(program)
+            table, _ = make_table(plan.program, plan.theta, level, unit_s, self.way.keep)
+        link_bps = program.link_bps if self.way.estimates else None
+        self.compiled = SplitRule(graphs, choice, table, link_bps=link_bps)
 
     def with_plan(self, plan: SplitPlan) -> Self:
         """This policy, drawing from another plan of the same classes from now on."""
         other = copy(self)
-        table = make_table(plan.program, plan.theta, keep=self.way.keep)
+        table, _ = make_table(plan.program, plan.theta, keep=self.way.keep)
         other.plan, other.compiled = plan, self.compiled._replace(table=table)
         return other
 
@@ -210,16 +219,16 @@ WAYS = {
     "whole-two-choices": SplitWay(
         "The whole query on the less loaded of two servers.", local, rule=ServerChoice.TWO_CHOICES
     ),
-    "scatter": SplitWay("Every task on a server of its own choice.", local, Method.SCATTER),
+    "scatter": SplitWay("Every task on a server of its own choice.", local, draws=False),
     "earliest-finish": SplitWay(
-        "Each task where it would finish first, in the order of HEFT.", local, Method.EARLIEST_FINISH
+        "Each task where it would finish first, in the order of HEFT.", local, draws=False, estimates=True
     ),
 }
 NAMES = tuple(WAYS)  # for equal servers
 
 
 @policy("nona-layout")
-class LayoutSplit:
+class LayoutSplit(ShippedSplit):
     """Nona over groups of servers of different power, joined by several links.
 
     Args:
@@ -227,10 +236,7 @@ class LayoutSplit:
         gap: relative gap of the plan.
     """
 
-    decision = "split"
-    name: str
     plan: LayoutPlan
-    compiled: SplitRule
 
     def __init__(self, plan: LayoutPlan | None = None, gap: float = LAYOUT_GAP) -> None:
         self.given, self.gap = plan, gap
@@ -251,18 +257,10 @@ class LayoutSplit:
 
             self._program, self.plan = program, self.given or optimise_layout(program, self.gap)
         self.compiled = SplitRule(
-            make_table(program, self.plan.theta),
             make_graphs([job.graph for job in program.classes], 1.0, 1.0),  # ranks are not asked for
-            0,
-            1.0,
             Choice(int(program.layout.rule), np.uint64(key.seed), np.zeros(1, np.int64)),
+            *make_table(program, self.plan.theta),
         )
-
-    def place(self, view: SplitView) -> Ints:
-        """(T,) server of each task."""
-        out = np.empty(self.compiled.graphs.tasks[view.job], dtype=np.int64)
-        lay_out(self.compiled, view.ledger.copy(), view.job, view.query, out)
-        return out
 
 
 POLICIES: Mapping[str, type] = {

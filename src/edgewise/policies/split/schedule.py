@@ -6,7 +6,7 @@ so that what is compared is how they split, not how they balance.
 
 from __future__ import annotations
 
-from enum import IntEnum
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,17 +15,9 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.policies.split.program import ServerChoice
-from edgewise.policies.split.tables import Graphs, Table
+from edgewise.policies.split.tables import Graphs, Groups, Table
 
 FIRST_PICK = 1_000  # on a layout, draws of servers come after those of placements
-
-
-class Method(IntEnum):
-    """How the tasks of a query are placed."""
-
-    DRAW = 0
-    SCATTER = 1
-    EARLIEST_FINISH = 2
 
 
 class Ledger(NamedTuple):
@@ -66,20 +58,21 @@ class Choice(NamedTuple):
 
 
 class SplitRule(NamedTuple):
-    """A policy as kernels read it.
+    """A policy as kernels read it; what it does not use is None, and its code is not compiled.
 
     Attributes:
-        table, graphs: what it draws from, and the classes of queries.
-        method: a `Method`.
-        link_bps: for methods that estimate transfers.
+        graphs: the classes of queries.
         choice: of servers.
+        table: what it draws from.
+        groups: of servers, where they are not equal.
+        link_bps: of `earliest_finish`, which estimates transfers. Without it and `table` tasks are scattered.
     """
 
-    table: Table
     graphs: Graphs
-    method: int
-    link_bps: float
     choice: Choice
+    table: Table | None = None
+    groups: Groups | None = None
+    link_bps: float | None = None
 
 
 def new_ledger(power_ops: Floats) -> Ledger:
@@ -94,7 +87,6 @@ UNIFORM, ROUND_ROBIN, LEAST_LOADED = (
     int(ServerChoice.LEAST_LOADED),
 )
 SHORTEST_QUEUE, TWO_CHOICES = int(ServerChoice.SHORTEST_QUEUE), int(ServerChoice.TWO_CHOICES)
-DRAW, SCATTER = int(Method.DRAW), int(Method.SCATTER)
 POLICY = int(Purpose.POLICY)
 
 
@@ -126,7 +118,9 @@ def pick(choice: Choice, ledger: Ledger, used: Bools, query: int, draw: int) -> 
             server = (server + 1) % servers
         choice.turn[0] = server + 1
         return int(server)
-    free = servers - used.sum()
+    free = 0
+    for i in range(servers):
+        free += not used[i]
     nth = int(uniform_of(seed, POLICY, query, 2 * draw) * free)
     if rule == UNIFORM or free == 1:
         return nth_free(used, nth)
@@ -146,37 +140,36 @@ def pick(choice: Choice, ledger: Ledger, used: Bools, query: int, draw: int) -> 
 @kernel
 def free_servers(ledger: Ledger, unit_s: float) -> int:
     """Servers less those that the outstanding work keeps busy, at least 0."""
-    return max(0, ledger.work_s.size - int(np.ceil(ledger.work_s.sum() / unit_s - 1e-9)))
+    work_s = 0.0
+    for server in range(ledger.work_s.size):
+        work_s += ledger.work_s[server]
+    return max(0, ledger.work_s.size - math.ceil(work_s / unit_s - 1e-9))
 
 
 @kernel
-def keep_to(choice: Choice, ledger: Ledger, first: int, count: int, query: int) -> Bools:
-    """(S,) servers that a query leaves to others: all but `first` and `count` - 1 more, by the rule.
-
-    Each of them then has work of few queries, and whoever comes next finds the rest as free as it counts.
-    """
-    taken = np.zeros(ledger.work_s.size, np.bool_)
-    taken[first] = True
-    for i in range(1, count):
-        taken[pick(choice, ledger, taken, query, i)] = True
-    return ~taken
-
-
-@kernel
-def draw_placement(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
+def draw_placement(
+    table: Table, graphs: Graphs, choice: Choice, ledger: Ledger, job: int, query: int, out: Ints
+) -> None:
     """Server of the first task by the rule; then a placement for every sub-graph, by its probability.
 
-    A table of several plans says by the number of free servers which one is drawn from.
+    A table of several plans says by the number of free servers which one is drawn from. Where it says so, a
+    query keeps to some servers, by the rule, and leaves all others to others: each then has work of few
+    queries, and whoever comes next finds the rest as free as it counts.
     Randomness: draws 0, 1, … of (seed, POLICY, query); even and odd ones belong to the rule.
     """
-    table, graphs, choice, servers = rule.table, rule.graphs, rule.choice, ledger.work_s.size
-    used, none = np.empty(servers, np.bool_), np.zeros(servers, np.bool_)
+    servers = ledger.work_s.size
+    used, others = np.zeros(servers, np.bool_), np.zeros(servers, np.bool_)
     server_of = np.empty(servers + 1, np.int64)
     plans = table.entry.size // graphs.tasks.size
     planned = job * plans + (table.level[free_servers(ledger, table.unit_s)] if plans > 1 else 0)
-    now = pick(choice, ledger, none, query, 0)
+    now = pick(choice, ledger, others, query, 0)
     keep = table.keep[planned]
-    others = keep_to(choice, ledger, now, keep, query) if keep else none
+    if keep > 0:
+        used[now] = True
+        for i in range(1, keep):
+            used[pick(choice, ledger, used, query, i)] = True
+        for server in range(servers):
+            others[server] = not used[server]
     draw = max(1, keep)
     out[table.entry[planned]] = now
     give(ledger, now, graphs.work_ops[job, table.entry[planned]])
@@ -187,8 +180,9 @@ def draw_placement(rule: SplitRule, ledger: Ledger, job: int, query: int, out: I
             draw += 1
             while chance > table.chance[row]:
                 row += 1
-        used[:] = others
-        server_of[:] = -1
+        for server in range(servers):
+            used[server] = others[server]
+            server_of[server + 1] = -1
         used[now], server_of[0] = True, now
         for column in range(table.task.shape[1]):
             task = table.task[g, column]
@@ -205,12 +199,12 @@ def draw_placement(rule: SplitRule, ledger: Ledger, job: int, query: int, out: I
 
 
 @kernel
-def scatter(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
+def scatter(graphs: Graphs, choice: Choice, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Every task on a server of its own choice, by the rule."""
     used = np.zeros(ledger.work_s.size, np.bool_)
-    for task in range(rule.graphs.tasks[job]):
-        out[task] = pick(rule.choice, ledger, used, query, task)
-        give(ledger, out[task], rule.graphs.work_ops[job, task])
+    for task in range(graphs.tasks[job]):
+        out[task] = pick(choice, ledger, used, query, task)
+        give(ledger, out[task], graphs.work_ops[job, task])
 
 
 @kernel
@@ -219,8 +213,9 @@ def earliest_finish(graphs: Graphs, ledger: Ledger, job: int, link_bps: float, o
 
     A server is free when its outstanding work is done; a transfer takes S, without waiting.
     """
-    free = ledger.work_s.copy()
-    done = np.zeros(graphs.tasks[job])
+    free, done = np.empty(ledger.work_s.size), np.zeros(graphs.tasks[job])
+    for server in range(free.size):
+        free[server] = ledger.work_s[server]
     for i in range(graphs.tasks[job]):
         task = graphs.order[job, i]
         best, earliest = -1, np.inf
@@ -240,45 +235,67 @@ def earliest_finish(graphs: Graphs, ledger: Ledger, job: int, link_bps: float, o
 @kernel
 def place_query(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Server of every task of one query of class `job`, into `out`, and into the ledger."""
-    if rule.method == DRAW:
-        draw_placement(rule, ledger, job, query, out)
-    elif rule.method == SCATTER:
-        scatter(rule, ledger, job, query, out)
-    else:
-        earliest_finish(rule.graphs, ledger, job, rule.link_bps, out)
+    _place(rule.table, rule.groups, rule.link_bps, rule, ledger, job, query, out)
 
 
 @kernel
-def lay_out(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
+def _place(
+    table: Table | None, groups: Groups | None, link_bps: float | None,
+    rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints,
+) -> None:  # fmt: skip
+    """What of the first three is None, in the type of the rule, decides what is compiled."""
+    graphs, choice = rule.graphs, rule.choice
+    if table is not None:
+        if groups is not None:
+            lay_out(table, groups, graphs, choice, ledger, job, query, out)
+        else:
+            draw_placement(table, graphs, choice, ledger, job, query, out)
+    elif link_bps is not None:
+        earliest_finish(graphs, ledger, job, link_bps, out)
+    else:
+        scatter(graphs, choice, ledger, job, query, out)
+
+
+@kernel
+def lay_out(
+    table: Table,
+    groups: Groups,
+    graphs: Graphs,
+    choice: Choice,
+    ledger: Ledger,
+    job: int,
+    query: int,
+    out: Ints,
+) -> None:
     """The same on a layout: a placement for each sub-graph, given the group of its root, then servers.
 
     Tasks that share a server have a *slot*; slots of a sub-graph are numbered after its root's. A slot gets a
     server of its group by the rule, other than those of its sub-graph's slots so far.
     Randomness: draw i of (seed, POLICY, query) for the i-th sub-graph, then those of the rule.
     """
-    table, servers = rule.table, ledger.work_s.size
-    most = 1 + table.group.shape[1] * (table.first_sub[job + 1] - table.first_sub[job])
+    servers = ledger.work_s.size
+    most = 1 + groups.group.shape[1] * (table.first_sub[job + 1] - table.first_sub[job])
     group, root, begin = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     slot_of = np.empty(out.size, np.int64)
     now, slots = -1, 0
     for g in range(table.first_sub[job], table.first_sub[job + 1]):
         target, total, row = 0.0, 0.0, table.first_row[g]
         for r in range(row, table.first_row[g + 1]):
-            if now < 0 or table.group[r, 0] == group[now]:
+            if now < 0 or groups.group[r, 0] == group[now]:
                 target += table.chance[r]
-        target *= uniform_of(rule.choice.seed, POLICY, query, g - table.first_sub[job])
+        target *= uniform_of(choice.seed, POLICY, query, g - table.first_sub[job])
         for row in range(table.first_row[g], table.first_row[g + 1]):
-            if now < 0 or table.group[row, 0] == group[now]:
+            if now < 0 or groups.group[row, 0] == group[now]:
                 total += table.chance[row]
             if total > target:
                 break
         if now < 0:
-            group[0], root[0], begin[0], now, slots = table.group[row, 0], 0, 0, 0, 1
+            group[0], root[0], begin[0], now, slots = groups.group[row, 0], 0, 0, 0, 1
             slot_of[table.entry[job]] = 0
         first, sink = slots, now
-        for part in range(1, table.group.shape[1]):
-            if table.group[row, part] >= 0:
-                group[slots], root[slots], begin[slots] = table.group[row, part], now, first
+        for part in range(1, groups.group.shape[1]):
+            if groups.group[row, part] >= 0:
+                group[slots], root[slots], begin[slots] = groups.group[row, part], now, first
                 slots += 1
         for column in range(table.task.shape[1]):
             if table.task[g, column] >= 0:
@@ -288,13 +305,14 @@ def lay_out(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) ->
         now = sink
     used, server = np.empty(servers, np.bool_), np.empty(most, np.int64)
     for slot in range(slots):
-        used[:] = True
-        used[table.first_server[group[slot]] : table.first_server[group[slot] + 1]] = False
-        used[server[begin[slot] : slot]] = True
+        for i in range(servers):
+            used[i] = not groups.first_server[group[slot]] <= i < groups.first_server[group[slot] + 1]
+        for i in range(begin[slot], slot):
+            used[server[i]] = True
         if root[slot] < slot:
             used[server[root[slot]]] = True
-        server[slot] = pick(rule.choice, ledger, used, query, FIRST_PICK + slot)
-        for task in range(rule.graphs.tasks[job]):
+        server[slot] = pick(choice, ledger, used, query, FIRST_PICK + slot)
+        for task in range(graphs.tasks[job]):
             if slot_of[task] == slot:
                 out[task] = server[slot]
-                give(ledger, server[slot], rule.graphs.work_ops[job, task])
+                give(ledger, server[slot], graphs.work_ops[job, task])

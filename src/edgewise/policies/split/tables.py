@@ -25,8 +25,6 @@ class Table(NamedTuple):
             itself, as rows are drawn given the group of the root.
         part: (R, W) part of each column's task; 0 is the root's.
         task: (G, W) task of each column: the interior's, then the sink; -1 fills up.
-        group: (R, M) group of servers of each part; -1 fills up.
-        first_server: (C + 1,) servers of each group.
         level: (S + 1,) which of the plans is drawn from when so many servers are free; class j of plan l
             is row j * plans + l of `entry` and `first_sub`.
         unit_s: outstanding work that counts as one busy server.
@@ -40,11 +38,21 @@ class Table(NamedTuple):
     chance: Floats
     part: Ints
     task: Ints
-    group: Ints
-    first_server: Ints
     level: Ints
     unit_s: float
     keep: Ints
+
+
+class Groups(NamedTuple):
+    """Groups of servers, for placements on a layout.
+
+    Attributes:
+        group: (R, M) group of servers of each part of each row of the table; -1 fills up.
+        first_server: (C + 1,) servers of each group.
+    """
+
+    group: Ints
+    first_server: Ints
 
 
 class Graphs(NamedTuple):
@@ -89,31 +97,32 @@ def make_table(
     level: Ints | None = None,
     unit_s: float = 1.0,
     keep: bool = False,
-) -> Table:
+) -> tuple[Table, Groups | None]:
     """The placements that `theta` ((N,), see the program) gives a positive probability.
 
-    `level`, `unit_s`: see `Table`; None: one plan. `keep`: queries keep to as many servers as the largest of
-    their placements has parts.
+    With them, on a layout, the groups of servers. `level`, `unit_s`: see `Table`; None: one plan. `keep`:
+    queries keep to as many servers as the largest of their placements has parts.
     """
     if isinstance(program, LayoutProgram):
         classes, sizes = _of_stages(program, theta), [group.servers for group in program.layout.groups]
     else:
-        classes, sizes = _of_groups(program, theta), [program.servers]
+        classes, sizes = _of_groups(program, theta), []
     drawn = [each for stages in classes for each in stages]
     widest = [1 + max([int(each.part.max()) for each in stages], default=0) for stages in classes]
-    return Table(
+    rows = _padded([row for each in drawn for row in each.group.tolist()])
+    groups = Groups(rows, np.cumsum([0, *sizes])) if sizes else None
+    table = Table(
         np.array([stages[0].piece.root if stages else 0 for stages in classes], dtype=np.int64),
         np.cumsum([0, *(len(stages) for stages in classes)]),
         np.cumsum([0, *(len(each.chance) for each in drawn)]),
         np.concatenate([np.zeros(0), *(each.chance for each in drawn)]),
         _padded([row for each in drawn for row in _by_task(each).tolist()]),
         _padded([[*(t for b in each.piece.branches for t in b.tasks), each.piece.sink] for each in drawn]),
-        _padded([row for each in drawn for row in each.group.tolist()]),
-        np.cumsum([0, *sizes]),
-        np.zeros(sum(sizes) + 1, np.int64) if level is None else level,
+        np.zeros(1, np.int64) if level is None else level,
         unit_s,
         np.array(widest if keep else [0] * len(widest), dtype=np.int64),
     )
+    return table, groups
 
 
 def _by_task(drawn: Drawn) -> Ints:

@@ -255,7 +255,7 @@ def warm(folders: Sequence[str]) -> None:
     for folder in folders:
         cut = read_split(Path(folder))
         policy, ledger = split_policy(cut.policy, program_of(cut, 2)), new_ledger(np.full(2, cut.power_ops))
-        policy.place(SplitView(0, 0, ledger))
+        policy.decide(SplitView(0, 0, ledger))
 
 
 def split_upstreams(

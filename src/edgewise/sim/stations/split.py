@@ -22,7 +22,7 @@ from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.policies.split.layout import Layout, LayoutProgram, layout_of
 from edgewise.policies.split.policy import SplitPolicy, SplitView, decided, split_policy
 from edgewise.policies.split.program import ServerChoice, SplitProgram
-from edgewise.policies.split.schedule import Ledger, SplitRule, lay_out, new_ledger, place_query
+from edgewise.policies.split.schedule import Ledger, SplitRule, new_ledger, place_query
 from edgewise.policies.split.subgraphs import closed
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
@@ -68,19 +68,6 @@ def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, me
         place_query(
             memory.rule, memory.ledger, flight.graph, flight.query, held.placement[held.clock[0].pending]
         )
-
-
-@kernel
-def advance_laid_out(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
-    """The same on a layout."""
-    p, held = HeldPlan(*plan), HeldWorld(*world)
-    while True:
-        status = advance_held(p, held, until_s)
-        if status != DECISION:
-            return status
-        follow(held, memory.ledger, memory.seen_s, memory.seen)
-        flight = held.flights[held.clock[0].pending]
-        lay_out(memory.rule, memory.ledger, flight.graph, flight.query, held.placement[held.clock[0].pending])
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +134,7 @@ class SplitWorld:
         self._seen_s, self._seen = np.zeros(self.nodes), np.zeros(self.nodes, np.int64)
         loop = advance
         if rule is not None:
-            compiled = advance_splitting if isinstance(program, SplitProgram) else advance_laid_out
-            loop = partial(compiled, memory=SplitMemory(rule, self.ledger, self._seen_s, self._seen))
+            loop = partial(advance_splitting, memory=SplitMemory(rule, self.ledger, self._seen_s, self._seen))
         self.engine = GraphEngine(network_of(layout), classes, self.sent_s, self.jobs, loop=loop, seed=seed)
 
     def advance(self) -> bool:

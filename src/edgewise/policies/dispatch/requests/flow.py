@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import argsort, inner, kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.requests import stays
 from edgewise.core.orchestrate import HOLD, ReplicaView
+from edgewise.core.order import argsort
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests.base import RequestDispatch
 from edgewise.policies.dispatch.requests.rules import travel_s
@@ -91,9 +92,7 @@ def arcs_of(system: System, view: ReplicaView, world: int, heads: int) -> Arcs:
                     cost[h, 2 * k] = with_deadline(view, world, b, travel_s(system, view, world, b, k))
                     cost[h, 2 * k + 1] = with_deadline(view, world, b, queue_s(system, view, world, b, k))
             cost[h, ends - 1] = 2.0 * MISSED
-            ends_of = argsort(cost[h])
-            for i in range(ends):  # an assignment of slices would take two seconds to compile
-                order[h, i] = ends_of[i]
+            argsort(cost[h], 0, ends, order[h])
             h += 1
     for h in range(heads - 1, -1, -1):
         least[h] = least[h + 1] + cost[h, order[h, 0]]
