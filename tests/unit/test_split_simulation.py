@@ -142,7 +142,7 @@ def test_a_shipped_policy_decides_alike_in_python_and_compiled() -> None:
 
     class Plain:
         def __init__(self, policy):
-            self.name, self.reset, self.place = policy.name, policy.reset, policy.place
+            self.name, self.reset, self.decide = policy.name, policy.reset, policy.decide
 
     for name in NAMES:
         runs = [

@@ -10,6 +10,7 @@ types; naming it here makes the cache notice edits of this file.)
 from __future__ import annotations
 
 import os
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from edgewise.core import compiled
@@ -22,15 +23,23 @@ else:
 
     assert compiled  # numba is configured there, before it is imported here
 
-    @structref.register
-    class _WorldType(compiled.numba.types.StructRef):
+    class _Short(compiled.numba.types.StructRef):
+        """A type whose name, a part of that of every kernel, does not list all fields of all records."""
+
+        def __init__(self, fields: Any) -> None:
+            super().__init__(fields)
+            self.name = f"{type(self).__name__}{blake2b(self.name.encode(), digest_size=8).hexdigest()}"
+
         def preprocess_fields(self, fields: Any) -> Any:
             return tuple((name, compiled.numba.types.unliteral(kind)) for name, kind in fields)
 
     @structref.register
-    class _PlanType(compiled.numba.types.StructRef):
-        def preprocess_fields(self, fields: Any) -> Any:
-            return tuple((name, compiled.numba.types.unliteral(kind)) for name, kind in fields)
+    class _WorldType(_Short):
+        pass
+
+    @structref.register
+    class _PlanType(_Short):
+        pass
 
     class HeldWorld(structref.StructRefProxy):
         """A `StationWorld` behind one pointer, made inside kernels only."""

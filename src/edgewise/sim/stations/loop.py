@@ -13,7 +13,7 @@ from typing import Any
 
 from edgewise.core.compiled import kernel
 from edgewise.sim.stations.changes import apply_change, set_mode
-from edgewise.sim.stations.heap import drop_first_event, push_event
+from edgewise.sim.stations.heap import Records, drop_first_event, push_event
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.items import (
     account,
@@ -189,7 +189,9 @@ def depart(p: GraphTables, world: StationWorld, s: int, i: int, holder: int, sta
 
 
 @kernel
-def handle(p: GraphTables, world: StationWorld, kind: int, who: int, stamp: int) -> None:
+def handle(
+    p: GraphTables, world: StationWorld, kind: int, who: int, stamp: int, changes: Records | None
+) -> None:
     """Carry out one event, unless it is stale."""
     if kind == FINISH:
         if world.slots[who].stamp == stamp and world.slots[who].leader >= 0:
@@ -207,7 +209,7 @@ def handle(p: GraphTables, world: StationWorld, kind: int, who: int, stamp: int)
         serve(world, who)
     elif kind == WAKE:
         let_in(world, who)
-    elif world.stations[who].mode_stamp == stamp:  # APPEAR
+    elif changes is not None and world.stations[who].mode_stamp == stamp:  # APPEAR
         set_mode(world, who, UP)
 
 
@@ -224,8 +226,11 @@ def short(p: GraphTables, world: StationWorld) -> bool:
 
 
 @kernel
-def advance_held(p: GraphTables, world: StationWorld, until_s: float) -> int:
-    """`advance` on a held world; for loops with their own decide function built in."""
+def advance_held(p: GraphTables, world: StationWorld, until_s: float, changes: Records | None) -> int:
+    """`advance` on a held world; for loops with their own decide function built in.
+
+    `changes` are the world's, or None where there will be none: what carries them out is then not compiled.
+    """
     c = world.clock[0]
     if c.pending >= 0:
         f = c.pending
@@ -237,7 +242,9 @@ def advance_held(p: GraphTables, world: StationWorld, until_s: float) -> int:
         if short(p, world):
             return int(GROW)
         event_s = world.events[0].at_s if c.events > 0 else math.inf
-        change_s = world.changes[c.change].at_s if c.change < world.changes.size else math.inf
+        change_s = math.inf
+        if changes is not None and c.change < changes.size:
+            change_s = changes[c.change].at_s
         query_s = world.queries[c.query].sent_s if c.query < world.queries.size else math.inf
         first_s = min(event_s, change_s, query_s)
         if first_s > until_s or first_s == math.inf:
@@ -250,16 +257,16 @@ def advance_held(p: GraphTables, world: StationWorld, until_s: float) -> int:
             e = world.events[0]
             kind, who, stamp = e.kind, e.who, e.stamp
             drop_first_event(world.clock, world.events)
-            handle(p, world, kind, who, stamp)
-        elif change_s == first_s:
-            c.change += 1
-            apply_change(world, c.change - 1)
-        else:
+            handle(p, world, kind, who, stamp, changes)
+        elif change_s > first_s:
             f = open_flight(p, world)
             if world.placement[f, 0] < 0:
                 c.pending = f
                 return int(DECISION)
             launch(p, world, f)
+        elif changes is not None:
+            c.change += 1
+            apply_change(world, c.change - 1)
 
 
 @kernel
@@ -270,7 +277,7 @@ def advance(plan: GraphTables, world: StationWorld, until_s: float) -> int:
         REACHED; DECISION: flight `clock.pending` waits for its row of `placement`; GROW: enlarge the
         arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out.
     """
-    return advance_held(HeldPlan(*plan), HeldWorld(*world), until_s)
+    return advance_held(HeldPlan(*plan), HeldWorld(*world), until_s, world.changes)
 
 
 Decide = Callable[[GraphTables, StationWorld, int, Any], None]
@@ -283,7 +290,7 @@ def advance_deciding(
     """`advance`, where a compiled `decide(plan, world, flight, memory)` writes the placements."""
     p, held = HeldPlan(*plan), HeldWorld(*world)
     while True:
-        status = advance_held(p, held, until_s)
+        status = advance_held(p, held, until_s, world.changes)
         if status != DECISION:
             return status
         decide(p, held, held.clock[0].pending, memory)

@@ -60,7 +60,7 @@ def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, me
     """`advance_deciding` with the policy built in, so that its code is kept on disk."""
     p, held = HeldPlan(*plan), HeldWorld(*world)
     while True:
-        status = advance_held(p, held, until_s)
+        status = advance_held(p, held, until_s, None)
         if status != DECISION:
             return status
         follow(held, memory.ledger, memory.seen_s, memory.seen)
