@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
 from edgewise.model.work import Stream
+
+LAW: dict[str, Any] = {"distribution": "exponential", "deviation": 0.0, "batch_slope": 0.0}
 
 
 def small_world(workers: int = 6, sites: int = 2) -> World:
@@ -47,15 +50,15 @@ def queue_scenario(
     seconds: float,
     *,
     servers: int = 1,
-    distribution: str = "exponential",
-    deviation: float = 0.0,
     max_batch: int = 1,
-    batch_slope: float = 0.0,
     batch_timeout_s: float = 0.0,
     poisson: bool = True,
+    **law: Any,
 ) -> tuple[Scenario, list[Stream]]:
     """One stream on one worker with no network: a textbook queue that runs as any scenario does.
 
+    Args:
+        law: of service, fields of `Profile` where it is not exponential, without deviation and batch_slope.
     Returns:
         The scenario, and its one stream; hand both to `Simulation`.
     """
@@ -71,7 +74,7 @@ def queue_scenario(
                 {
                     "name": "v",
                     "model": "m",
-                    "profile": {"fixed_s": service_s, "deviation": deviation, "batch_slope": batch_slope},
+                    "profile": {"fixed_s": service_s},
                     "servers": servers,
                     "max_batch": max_batch,
                     "largest_bytes": 1,
@@ -91,7 +94,7 @@ def queue_scenario(
     }
     scenario = parse_scenario(data, "queue")
     (variant,) = scenario.catalog.variants
-    profile = replace(variant.profile, distribution=distribution)
+    profile = replace(variant.profile, **LAW | law)
     # Capacity without bound: the stream is admitted at any load.
     variant = replace(variant, profile=profile, capacity_qps=np.inf, batch_timeout_s=batch_timeout_s)
     scenario = replace(scenario, catalog=replace(scenario.catalog, variants=(variant,)))
