@@ -103,17 +103,12 @@ class Job:
         """Its processes' folder: one for each attempt, so that what is left of another starts nothing."""
         return f"{self.id}.{self.attempt}" if self.attempt else str(self.id)
 
-    @property
-    def resources(self) -> Resources:
-        """What it holds."""
-        return Resources(self.wish.cores, self.wish.memory_bytes)
-
     def deferrable(self) -> DeferrableJob:
         """As deferral policies know it."""
         wish = self.wish
         earliest_s = max(wish.earliest_s, self.submitted_s)
         return DeferrableJob(
-            self.id, self.resources, wish.duration_s, self.submitted_s, earliest_s,
+            self.id, Resources(wish.cores, wish.memory_bytes), wish.duration_s, self.submitted_s, earliest_s,
             max(wish.latest_s, earliest_s), wish.priority, wish.when_evicted,
         )  # fmt: skip
 
