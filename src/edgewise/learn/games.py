@@ -33,12 +33,11 @@ from edgewise.policies.defer.rules import choose
 from edgewise.policies.dispatch.requests.features import changes_possible, local_state, node_state
 from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned
-from edgewise.policies.split.layout import LayoutProgram
-from edgewise.policies.split.program import SplitProgram
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.slots.defer import DeferralWorlds
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.sim.stations.split import SplitWorld
+from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
@@ -222,16 +221,17 @@ class SplitGame(Game):
     class (one-hot); work in s and tasks that are given to each server.
 
     Args:
-        program: classes of queries, servers and links; of `policies.split.build_program`, say.
+        scenario: has split models; or its name.
         queries: of a world.
     """
 
-    def __init__(self, program: SplitProgram | LayoutProgram, queries: int = 500) -> None:
-        self.program, self.queries = program, queries
+    def __init__(self, scenario: Scenario | str = "split-inception", queries: int = 500) -> None:
+        self.program = splitting(load_scenario(scenario) if isinstance(scenario, str) else scenario).program
+        self.queries = queries
         self.begin([0])
         (world,) = self.worlds
         self.choices = world.nodes
-        self.features = 2 + len(program.classes) + 2 * self.choices
+        self.features = 2 + len(self.program.classes) + 2 * self.choices
         self.agents = [f"task_{t}" for t in range(max(map(len, world.work_ops)))]
 
     def begin(self, seeds: Sequence[int]) -> None:
