@@ -6,6 +6,7 @@ something else.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,18 @@ SITE_OF = (0, 0, 0, 1, 1)  # of policies that fit any system
 
 def golden_of(policy: Any, services: int, site_of: Any = SITE_OF) -> dict[str, Any]:
     """What a card says of a policy, which is begun anew: a system that it fits, and what it decides there."""
-    system = golden_system(services, np.array(site_of, dtype=np.int64))
+    system, view = _golden(services, tuple(map(int, site_of)))
     policy.reset(system, Key(SEED))
-    found = policy.decide(golden_view(system))
+    found = policy.decide(view)
     numbers: Ints = found.numbers() if isinstance(found, ReplicaCommands) else found
     return {"services": services, "site_of": system.site_of.tolist(), "golden": numbers.tolist()}
+
+
+@cache
+def _golden(services: int, site_of: tuple[int, ...]) -> tuple[System, ReplicaView]:
+    """Made once: a card is loaded for every run of its policy."""
+    system = golden_system(services, np.array(site_of, dtype=np.int64))
+    return system, golden_view(system)
 
 
 def _draws(what: int, shape: tuple[int, ...], low: float, high: float) -> Floats:
