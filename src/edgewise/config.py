@@ -6,7 +6,6 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -110,7 +109,7 @@ class Files(Library):
     def graph(self, name: str) -> Backbone:
         """A graph of the topohub package, with names that may be used in files and lengths in km."""
         try:
-            topohub: Any = import_module("topohub")
+            import topohub
         except ImportError:
             raise ScenarioError(
                 f"graph {name!r}: comes from the package topohub; pip install 'edgewise[graphs]'"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from edgewise import policies
 from edgewise.cli import PANELS, app
@@ -188,6 +189,24 @@ def test_the_reference_has_every_flag_and_no_other():
             known |= names
     assert missing == []
     assert set(re.findall(r"--[a-z-]+", blocks)) - known == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("simulate three-t", ["three-tier"]),
+        ("up mi", ["mine.yaml"]),
+        ("simulate tiny --policy defer=ho", ["defer=horizon"]),
+        ("compare tiny --policies closest,far", ["closest,farthest"]),
+        ("policy set requests=gre", ["requests=greedy"]),
+    ],
+)
+def test_the_shell_completes_scenarios_and_policies(line, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").touch()
+    asked = {"_EDGEWISE_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": f"edgewise {line}"}
+    done = CliRunner().invoke(app, [], prog_name="edgewise", env=asked)
+    assert re.findall(r'"(.+?)"', done.stdout) == found, done.output
 
 
 def test_help_shows_every_command_in_a_group(tmp_path):

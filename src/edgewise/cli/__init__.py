@@ -9,10 +9,9 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from edgewise.cli import jobs, live, reproduce as reproducing, running, switch, verbs
+from edgewise.cli import jobs, live, reproduce as reproducing, running, switch, traffic, verbs
 from edgewise.cli.catalog import catalog
 from edgewise.cli.kernels import kernels, say_when_compiling
-from edgewise.cli.load import load
 from edgewise.cli.output import err
 from edgewise.cli.profile import profile
 from edgewise.cli.standalone import app as standalone
@@ -72,8 +71,7 @@ app = typer.Typer(
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise kernels --into /opt/kernels")(kernels)
-app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")(load)
-for _commands in (verbs, running, reproducing, live, switch, jobs):
+for _commands in (verbs, running, reproducing, live, traffic, switch, jobs):
     app.add_typer(_commands.app)
 app.add_typer(standalone)
 app.add_typer(training, name="train")
@@ -102,6 +100,10 @@ def main() -> None:
         app()
     except EdgewiseError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:  # commands of the live system import what they need
+        if (error.name or "").startswith("edgewise"):
+            raise  # a fault of ours, which no installing mends
+        _fail(f"cannot import {error.name}: pip install 'edgewise[live]'")
     except OSError as error:  # nothing closer has explained it
         _fail(explain(error))
     except KeyboardInterrupt:

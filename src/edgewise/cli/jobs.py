@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise.cli.live import DEFAULT, Folder, _call
+from edgewise.cli.live import DEFAULT, Folder, call
 from edgewise.errors import EdgewiseError
 
 out = Console(width=None if sys.stdout.isatty() else 160)
@@ -58,7 +58,7 @@ def submit(
         "latest_s": parse_time(latest, now_s, "latest"), "priority": priority,
         "when_evicted": when_evicted,
     }  # fmt: skip
-    found = _call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
+    found = call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
     out.print(f"job {found['id']} {found['state']}")
 
 
@@ -73,7 +73,7 @@ def jobs(
         table.add_column(heading, no_wrap=True, min_width=WIDTHS.get(heading, len(heading)))
     for heading in ("command", "why") if ended else ("command",):
         table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for row in _call(folder, "GET", "/v1/admin/jobs"):
+    for row in call(folder, "GET", "/v1/admin/jobs"):
         if ended or row["ended_s"] is None:
             table.add_row(*_cells(row)[: len(table.columns)])
     out.print(table)
@@ -82,13 +82,13 @@ def jobs(
 @job_app.command("output", epilog="Example: edgewise job output 3")
 def output(number: Annotated[int, typer.Argument(help="Of the job.")], folder: Folder = DEFAULT) -> None:
     """Print the last of what a job wrote."""
-    print(_call(folder, "GET", f"/v1/admin/jobs/{number}/output")["output"], end="")
+    print(call(folder, "GET", f"/v1/admin/jobs/{number}/output")["output"], end="")
 
 
 @job_app.command("cancel", epilog="Example: edgewise job cancel 3")
 def cancel(number: Annotated[int, typer.Argument(help="Of the job.")], folder: Folder = DEFAULT) -> None:
     """End a job that runs, or never start it."""
-    found = _call(folder, "DELETE", f"/v1/admin/jobs/{number}")
+    found = call(folder, "DELETE", f"/v1/admin/jobs/{number}")
     out.print(f"job {number} {found['state']}" + (", ending" if found["ended_s"] is None else ""))
 
 

@@ -11,32 +11,26 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
-from edgewise import api, policies
+from edgewise import policies
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
-from edgewise.cli.extras import extra
-from edgewise.cli.following import follow
-from edgewise.cli.output import err, note, out, show as show_table
-from edgewise.cli.places import check_folder
-from edgewise.cli.ports import check_ports
-from edgewise.cli.replicas import services_table
+from edgewise.cli.output import check_folder, err, extra, note, out, show as show_table
 from edgewise.cli.running import show_pipelines
 from edgewise.cli.verbs import (
-    JsonOption,
-    OutOption,
     PolicyOption,
+    ScenarioArgument,
     SetOption,
     by_decision,
-    command,
-    listing,
     load as load_changed,
-    show,
 )
 from edgewise.cli.waiting import (
     FAILED,
     Restore,
     Waiting,
+    check_ports,
     failing,
+    follow,
     left_of,
     restore_state,
     token_of,
@@ -46,7 +40,6 @@ from edgewise.cli.waiting import (
 from edgewise.errors import EdgewiseError, RunError, UnansweredError
 from edgewise.model.grammar.scenario import LIVE, not_run
 from edgewise.model.scenario import Scenario
-from edgewise.report import records
 
 app = typer.Typer(rich_markup_mode="rich")
 Folder = Annotated[
@@ -56,12 +49,13 @@ Otlp = Annotated[
     str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
 ]
 DEFAULT = Path("runs/live")
+OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
 @app.command(epilog="Example: edgewise up tiny --port 8000")
 def up(
-    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")],
+    scenario: ScenarioArgument,
     folder: Folder = DEFAULT,
     policy: PolicyOption = None,
     models: Annotated[Path | None, typer.Option(help="Folder with VARIANT.onnx or MODEL.onnx files.")] = None,
@@ -88,7 +82,10 @@ def up(
 
     Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
     """
-    plan, nursery = _import("controller.plan"), _import("controller.nursery")
+    from edgewise.runtime.compiling import needed_by
+    from edgewise.runtime.controller import nursery, plan
+    from edgewise.runtime.serving import Listen
+
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = load_changed(scenario, changes)
@@ -97,14 +94,14 @@ def up(
     wanted = plan.deciding(loaded, given)
     if restore:
         restore_state(folder)
-    where = _import("serving").Listen(
+    where = Listen(
         host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     again = nursery.is_running(folder)
     if again and where.token != token_of(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
-    _import("compiling").needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
+    needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
     store = plan.prepare(
         folder, loaded, given=None if again else given, models=models, gateways=gateways,
         emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp,
@@ -159,14 +156,16 @@ def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, s
 
 def switch(folder: Path, what: str, decision: str, name: str, wait: bool = True) -> Any:
     """Have a policy or a shadow switched in the system that runs, and wait for it; the operation."""
-    accepted = _call(folder, "PUT", f"/v1/{what}/{decision}", {"policy": name})
-    return follow(lambda where: _call(folder, "GET", where), accepted, err) if wait else accepted
+    accepted = call(folder, "PUT", f"/v1/{what}/{decision}", {"policy": name})
+    return follow(lambda where: call(folder, "GET", where), accepted) if wait else accepted
 
 
 @app.command(epilog="Example: edgewise token > operator.token")
 def token(folder: Folder = DEFAULT) -> None:
     """Print the operator's token, for other clients of the REST interfaces; the commands here need none."""
-    store = _import("reaching").store_of(folder)
+    from edgewise.runtime.reaching import store_of
+
+    store = store_of(folder)
     print(store.secret("operator"))
     store.close()
 
@@ -174,12 +173,15 @@ def token(folder: Folder = DEFAULT) -> None:
 @app.command(epilog="Example: edgewise down --state runs/live")
 def down(folder: Folder = DEFAULT) -> None:
     """End everything, and wait for it: workers and gateways finish what they accepted."""
-    if (folder / _import("controller.plan").DATABASE).is_file() and not left_of(folder):
+    from edgewise.runtime.controller.nursery import end_without_controller
+    from edgewise.runtime.controller.plan import DATABASE
+
+    if (folder / DATABASE).is_file() and not left_of(folder):
         return out.print(escape(f"nothing runs in {folder}"))
     try:
-        _call(folder, "POST", "/v1/down")
+        call(folder, "POST", "/v1/down")
     except UnansweredError:
-        _import("controller.nursery").end_without_controller(folder)
+        end_without_controller(folder)
     wait_until_down(folder)
 
 
@@ -188,7 +190,7 @@ def status(folder: Folder = DEFAULT) -> None:
     """Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and tasks."""
     if show_pipelines(folder):
         return
-    found = _call(folder, "GET", "/v1/status")
+    found = call(folder, "GET", "/v1/status")
     later = {True: ", to be replaced", False: ""}
     rows = (
         (
@@ -236,7 +238,7 @@ def streams(
     """List the streams and what became of their queries."""
     counted = ("queries", "ok", "failed", "rejected", "excess")
     rows = []
-    for row in _call(folder, "GET", "/v1/streams"):
+    for row in call(folder, "GET", "/v1/streams"):
         if row["closed_s"] is None or closed:
             reason = row.get("reason")
             where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
@@ -249,7 +251,7 @@ def streams(
 def workers(folder: Folder = DEFAULT) -> None:
     """List workers with the load that each gateway has on them, and replicas with their requests."""
     rows = []
-    for row in _call(folder, "GET", "/v1/workers"):
+    for row in call(folder, "GET", "/v1/workers"):
         views = list(row.get("gateways", {}).values())
         capacity = f"{views[0]['capacity_qps']:.1f}" if views else "–"
         streams = sum(view["streams"] for view in views)
@@ -281,61 +283,11 @@ def openapi(
     which: Annotated[str, typer.Argument(help="gateway, worker or controller.")] = "gateway",
 ) -> None:
     """Print the OpenAPI document of an interface."""
-    module = _import("protocol.openapi")
-    if which not in module.NAMES:
-        raise EdgewiseError(f"which: {which!r} is none of {', '.join(module.NAMES)}")
-    print(json.dumps(module.document(which), indent=2))
+    from edgewise.runtime.protocol import openapi as described
 
-
-@app.command(epilog="Example: edgewise record runs/recorded --last 600")
-def record(
-    target: Annotated[Path, typer.Argument(help="Folder to write to.")],
-    folder: Folder = DEFAULT,
-    last_s: Annotated[
-        float | None, typer.Option("--last", help="Only what came in so many last seconds.", min=1)
-    ] = None,
-) -> None:
-    """Write what came, streams, requests and jobs, as a scenario with traces; the system may be running."""
-    made = _import("clients.recording").record(folder, target, last_s)
-    left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
-    came = ", ".join(f"{getattr(made, name)} {name}" for name in ("streams", "requests", "jobs"))
-    out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
-
-
-@app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
-def replay(
-    source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
-    chosen: Annotated[
-        str | None, typer.Option("--policies", help="Of one decision, [DECISION=]NAME,NAME,…")
-    ] = None,
-    policy: PolicyOption = None,
-    live: Annotated[bool, typer.Option("--live", help="Play it against the system that is up.")] = False,
-    folder: Folder = DEFAULT,
-    seed: Annotated[int, typer.Option(help="Keys delays and phases.")] = 0,
-    target: OutOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Play what was recorded again: in simulation under any policy of any decision, or streams live."""
-    if not live:
-        records.check_place(target or Path("runs") / "any")
-        listed = dict([listing(chosen)]) if chosen else ()
-        result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
-        return show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
-    policy = _call(folder, "GET", "/v1/policies/dispatch")["policy"]
-    seen, busy = _import("clients.recording").play(folder, source, seed)
-    totals = {name: sum(getattr(s, name) for s in seen) for name in ("ok", "failed", "rejected")}
-    row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}
-    if as_json:
-        return print(json.dumps(row | {"busy": busy}))
-    show_table(row, [list(row.values())])
-    say_busy(busy)
-
-
-def say_busy(why: str | None) -> None:
-    """Say that what was measured says little, where it does."""
-    if why is not None:
-        text = f"note: these figures say little: {why}; end other programs and try again"
-        out.print(text, style="yellow", highlight=False, soft_wrap=True)
+    if which not in described.NAMES:
+        raise EdgewiseError(f"which: {which!r} is none of {', '.join(described.NAMES)}")
+    print(json.dumps(described.document(which), indent=2))
 
 
 @app.command(epilog="Example: edgewise demo --seconds 10")
@@ -357,18 +309,19 @@ def demo(
 def _want(folder: Path, name: str, wanted: bool) -> None:
     from urllib.parse import quote
 
-    _call(folder, "PUT", f"/v1/workers/{quote(name, '', errors='surrogateescape')}", {"wanted": wanted})
+    call(folder, "PUT", f"/v1/workers/{quote(name, '', errors='surrogateescape')}", {"wanted": wanted})
     out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
 
 
-def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 10.0) -> Any:
+def call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 10.0) -> Any:
     """JSON of the controller's answer, which is waited for so long; shows the folder's operator token.
 
     Raises:
         RunError: there is no controller, or it refuses.
         UnansweredError: it does not answer.
     """
-    reaching = _import("reaching")
+    from edgewise.runtime import reaching
+
     store = reaching.store_of(folder)
     client = reaching.operator(store)
     store.close()
@@ -394,9 +347,24 @@ def _call(folder: Path, method: str, path: str, body: Any = None, patience_s: fl
     return found
 
 
-def _import(name: str) -> Any:
-    """A module of `edgewise.runtime`, which needs the extra `live`."""
-    import importlib
+def services_table(found: dict[str, Any]) -> Table:
+    """Replicas of each service by node, and what became of its requests.
 
-    with extra("live", "live"):
-        return importlib.import_module(f"edgewise.runtime.{name}")
+    Args:
+        found: "orchestration" of the controller's status.
+    """
+    nodes = list(found["services"][0]["nodes"])
+    table = Table("service", *nodes, *OUTCOMES, box=None, title="Replicas by node, and requests")
+    for row in found["services"]:
+        cells = [_cell(states) for states in row["nodes"].values()]
+        counts = [str(row["requests"].get(name.replace(" ", "_"), 0)) for name in OUTCOMES]
+        table.add_row(row["service"], *cells, *counts)
+    return table
+
+
+def _cell(states: dict[str, int]) -> str:
+    """Replicas that serve, then +n that start, -n that go."""
+    serve, go = states["ready"] + states["removing"], states["removing"] + states["leaving"]
+    changes = [f"+{states['starting']}"] if states["starting"] else []
+    changes += [f"-{go}"] if go else []
+    return " ".join([str(serve), *changes])

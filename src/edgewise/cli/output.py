@@ -1,14 +1,22 @@
-"""What commands print: answers on standard output, what is said beside them on standard error."""
+"""What commands share: what they print, and what they say before any work.
+
+Answers go to standard output, what is said beside them to standard error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
 err = Console(stderr=True)
@@ -31,3 +39,43 @@ def show(
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     console.print(table)
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Around imports that `what` needs the extra `name` for.
+
+    Raises:
+        EdgewiseError: one of them is missing; says what to install.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").startswith("edgewise"):
+            raise  # a fault of ours, which no installing mends
+        raise EdgewiseError(f"{what} cannot import {error.name}: pip install 'edgewise[{name}]'") from error
+
+
+def check_file(flag: str, file: Path) -> None:
+    """Make a file's folder, and see that the file may be written.
+
+    Raises:
+        RunError: it is a folder, or its own cannot be made or written.
+    """
+    if file.is_dir():
+        raise RunError(f"{flag} {file}: is a folder; name a file")
+    check_folder(flag, file.parent)
+
+
+def check_folder(flag: str, folder: Path) -> None:
+    """Make a folder, and see that it may be written.
+
+    Raises:
+        RunError: it is a file, or cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunError(f"{flag} {folder}: {error.strerror or error}; check the path and its rights") from None

@@ -14,8 +14,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from edgewise.cli.extras import extra
-from edgewise.cli.output import err, note, out, show
+from edgewise.cli.output import err, extra, note, out, show
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError
 

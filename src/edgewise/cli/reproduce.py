@@ -11,8 +11,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from edgewise.cli.output import err, out, show
-from edgewise.cli.places import check_file, check_folder
+from edgewise.cli.output import check_file, check_folder, err, out, show
 from edgewise.reproduce.frozen import LOOKS, results_folder
 from edgewise.reproduce.seeds import TEST, parse_seeds
 

@@ -12,9 +12,7 @@ import yaml
 from rich.markup import escape
 
 from edgewise import policies
-from edgewise.cli.extras import extra
-from edgewise.cli.output import err, note, out, show
-from edgewise.cli.places import check_folder
+from edgewise.cli.output import check_folder, err, extra, note, out, show
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec

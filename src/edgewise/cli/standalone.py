@@ -19,7 +19,7 @@ from edgewise.cli.access import (
     client_token,
     read_token,
 )
-from edgewise.cli.live import Otlp, _import
+from edgewise.cli.live import Otlp
 from edgewise.cli.output import note
 from edgewise.model.grammar.scenario import not_run
 
@@ -42,16 +42,17 @@ def worker(
     otlp: Otlp = None,
 ) -> None:
     """Serve one ONNX file, by itself, until Ctrl-C."""
-    serving, module, logs = _import("serving"), _import("worker.worker"), _import("logs")
-    model = module.OnnxModel(name or file.stem, file, file.parent)
+    from edgewise.runtime import logs, serving, tracing
+    from edgewise.runtime.worker.onnx_model import OnnxModel
+    from edgewise.runtime.worker.worker import LiveWorker
+
+    model = OnnxModel(name or file.stem, file, file.parent)
     where = serving.Listen(
         host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     logs.log_json()
-    made = module.LiveWorker(
-        model, max_batch=max_batch, tracing=_import("tracing").tracing_to(otlp, model.name)
-    )
+    made = LiveWorker(model, max_batch=max_batch, tracing=tracing.tracing_to(otlp, model.name))
     serving.run(serving.run_worker(made, where))
 
 
@@ -92,13 +93,15 @@ def gateway(
     otlp: Otlp = None,
 ) -> None:
     """Run one gateway, by itself, in front of workers that run already."""
-    serving, logs, standalone = _import("serving"), _import("logs"), _import("gateway.standalone")
+    from edgewise.runtime import http, logs, serving, tracing
+    from edgewise.runtime.gateway import standalone
+
     loaded = config.load_scenario(scenario)
     note(not_run(loaded.spec, ("streams",), "edgewise gateway"))
     shown = read_token(workers_file, "--workers-token-file") if workers_file else None
-    trust = _import("http").tls_client(tls_ca) if tls_ca else None
+    trust = http.tls_client(tls_ca) if tls_ca else None
     made = standalone.gateway(loaded, policy, workers, shown, trust)
-    made.tracing = _import("tracing").tracing_to(otlp, "gateway")
+    made.tracing = tracing.tracing_to(otlp, "gateway")
     operators = (read_token(operator_file, "--operator-token-file"),) if operator_file else ()
     where = serving.Listen(
         host,

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import config
-from edgewise.cli.live import DEFAULT, Folder, _call, deciding, show_policies, switch
+from edgewise.cli.live import DEFAULT, Folder, call, deciding, show_policies, switch
 from edgewise.cli.output import out, show
-from edgewise.cli.verbs import parted
+from edgewise.cli.verbs import complete_policy, parted
 
 app = typer.Typer(rich_markup_mode="rich")
 policy_app = typer.Typer(
@@ -32,7 +32,8 @@ Named = Annotated[
     str,
     typer.Argument(
         help="[DECISION=]NAME; decisions are dispatch, requests, orchestrate and defer, and a NAME alone is "
-        "for the first that the scenario knows. A name may also be file.py:Class or the path of a card."
+        "for the first that the scenario knows. A name may also be file.py:Class or the path of a card.",
+        autocompletion=complete_policy,
     ),
 ]
 Wait = Annotated[
@@ -59,8 +60,8 @@ def show_policy(
 ) -> None:
     """Say who decides, and for one decision which policies there are."""
     if decision is None:
-        return show_policies(_call(folder, "GET", "/v1/policies"))
-    found = _call(folder, "GET", f"/v1/policies/{decision}")
+        return show_policies(call(folder, "GET", "/v1/policies"))
+    found = call(folder, "GET", f"/v1/policies/{decision}")
     show_policies([found])
     out.print(f"there are {', '.join(found['available'])}")
 
@@ -69,7 +70,7 @@ def show_policy(
 def progress(folder: Folder = DEFAULT) -> None:
     """List the last switches of policies and shadows: how far each is, at which gateway, and what failed."""
     rows = []
-    for row in _call(folder, "GET", "/v1/operations"):
+    for row in call(folder, "GET", "/v1/operations"):
         steps = ", ".join(f"{step['gateway']} {step['state']}" for step in row["gateways"])
         since, of = f"{time.time() - row['since_s']:.0f} s", f"{row['what']} {row['decision']}"
         rows.append((row["id"], of, row["policy"] or "none", row["state"], since, steps, row["error"] or ""))
@@ -90,7 +91,7 @@ def report_shadow(
     folder: Folder = DEFAULT,
 ) -> None:
     """Say what the shadow would have done."""
-    found = _call(folder, "GET", f"/v1/shadows/{decision}")
+    found = call(folder, "GET", f"/v1/shadows/{decision}")
     if not any(row["answer"].get("policy", True) for row in found):
         out.print("no policy in shadow; set one with edgewise shadow set P")
         return
@@ -102,7 +103,7 @@ def report_shadow(
 def _switched(folder: Path, what: str, given: str, wait: bool) -> tuple[str, str, Any]:
     """Ask for a switch, and wait for it or say that it was accepted; decision, name, operation."""
     decision, name = parted(given)
-    _call(folder, "GET", "/v1/policies")  # where nothing runs, that is what to say
+    call(folder, "GET", "/v1/policies")  # where nothing runs, that is what to say
     ((kind, located),) = deciding(config.load_scenario(folder / "scenario.yaml"), {decision: name}).items()
     found = switch(folder, what, kind, located, wait)
     if not wait:

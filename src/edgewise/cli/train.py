@@ -9,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.extras import extra
-from edgewise.cli.output import err, out
-from edgewise.cli.places import check_folder
+from edgewise.cli.output import check_folder, err, extra, out
 
 NAME = typer.Option(help="Of the files; by default it says what is trained.")
 TENSORBOARD = typer.Option("--tensorboard", help="Write events for TensorBoard.")

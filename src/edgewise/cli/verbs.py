@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +20,34 @@ from edgewise.cli.output import err, note, out, show as show_table
 from edgewise.cli.plans import print_plan
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
+from edgewise.policies.registry import METHODS
 from edgewise.report import records, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.reproduce import seeds as splits
 
 app = typer.Typer(rich_markup_mode="rich")
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one.")]
+
+def complete_scenario(incomplete: str) -> list[str]:
+    """Names of shipped scenarios and scenario files that begin so, for the shell."""
+    names = [name for name in config.shipped_scenarios() if name.startswith(incomplete)]
+    return names + glob(f"{incomplete}*.yaml") + [f"{name}/" for name in glob(f"{incomplete}*/")]
+
+
+def complete_policy(incomplete: str) -> list[str]:
+    """What may follow in DECISION=NAME,NAME,… or NAME,NAME,…, for the shell."""
+    before = incomplete[: max(incomplete.rfind("="), incomplete.rfind(",")) + 1]
+    decision = incomplete.partition("=")[0] if "=" in incomplete else "dispatch"
+    kinds = [kind for kind in METHODS if kind[0] == decision or kind == policies.RUNNING.get(decision)]
+    found = [before + name for kind in kinds for name in policies.names(*kind)]
+    found += [] if before else [f"{each}=" for each in policies.DECISIONS]
+    return sorted(each for each in found if each.startswith(incomplete))
+
+
+ScenarioArgument = Annotated[
+    str,
+    typer.Argument(help="A scenario file, or the name of a shipped one.", autocompletion=complete_scenario),
+]
 SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
 SetOption = Annotated[
     list[str] | None,
@@ -37,7 +59,8 @@ PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
         help="DECISION=NAME, as defer=horizon; repeatable. A NAME alone is for dispatch, or for the one "
-        "decision that the scenario knows. A name may also be file.py:Class or the path of a card."
+        "decision that the scenario knows. A name may also be file.py:Class or the path of a card.",
+        autocompletion=complete_policy,
     ),
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Output folder.")]
@@ -74,7 +97,12 @@ def simulate(
 def compare(
     scenario: ScenarioArgument,
     chosen: Annotated[
-        str, typer.Option("--policies", help="DECISION=NAME,NAME,… to compare; 'all': every name.")
+        str,
+        typer.Option(
+            "--policies",
+            help="DECISION=NAME,NAME,… to compare; 'all': every name.",
+            autocompletion=complete_policy,
+        ),
     ] = "all",
     policy: PolicyOption = None,
     seeds: SeedsOption = "0:10",

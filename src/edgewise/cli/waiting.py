@@ -1,19 +1,19 @@
-"""What `up` and `down` wait for, and say while they wait."""
+"""What `up`, `down` and switches wait for, and say while they wait."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from edgewise.cli.output import err, out
-from edgewise.errors import RunError
+from edgewise.errors import RunError, UnansweredError
 
 if TYPE_CHECKING:
     from edgewise.runtime.controller.rolling import ScenarioChange
@@ -25,6 +25,14 @@ FORCE_S = 10.0  # to drain, where no controller sees to it
 DOWN_S = 60.0  # ending takes what draining and killing take, twice over
 FAILED = "failed"  # a process: it ends again and again before it serves
 UP = "edgewise up"  # as one of those that still run
+
+PERIOD_S = 0.2
+SILENT_S = 60.0  # a controller that died is started anew long before, and goes on
+SAID = {
+    "waiting": "waits for the switches before it",
+    "compiling": "compiling its kernels, for the first time on this machine; queries go on",
+    "switching": "switching",
+}
 
 
 class Waiting:
@@ -226,3 +234,57 @@ def _read(folder: Path) -> tuple[ScenarioChange, list[Running]]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def follow(ask: Callable[[str], Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Wait until an operation has ended, and return it.
+
+    Args:
+        ask: JSON of the controller's answer to a path.
+        accepted: the operation, as it was answered.
+    Raises:
+        RunError: it failed, or the controller is silent for a minute.
+    """
+    operation, shown, silent_until_s = accepted, "", time.monotonic() + SILENT_S
+    path = f"/v1/operations/{operation['id']}"
+    with err.status("") as spinner:
+        while operation["state"] not in ("done", "failed"):
+            seconds = time.time() - operation["accepted_s"]
+            said = f"{operation['policy'] or operation['what']}: {SAID[operation['state']]}"
+            spinner.update(f"{said}, {seconds:.0f} s")
+            if said != shown and not err.is_terminal:
+                err.print(said, highlight=False)
+            shown = said
+            time.sleep(PERIOD_S)
+            try:
+                operation, silent_until_s = ask(path), time.monotonic() + SILENT_S
+            except UnansweredError:
+                if time.monotonic() > silent_until_s:
+                    raise
+    if operation["state"] == "failed":
+        raise RunError(f"{operation['what']} {operation['policy']}: {operation['error']}")
+    return operation
+
+
+def check_ports(rows: Sequence[Running]) -> None:
+    """Say that another program has a gateway's port; a gateway of a system that is taken over has its own.
+
+    Raises:
+        RunError: it has.
+    """
+    from edgewise.runtime.backends import alive_handle  # needs the extra `live`
+
+    for row in rows:
+        if row.process.kind != "gateway" or (row.handle and alive_handle(row.handle)):
+            continue
+        settings = row.process.settings
+        _check(settings["host"], row.process.port, row.process.name, "--port")
+        if settings["grpc_port"] is not None:
+            _check(settings["host"], settings["grpc_port"], f"gRPC of {row.process.name}", "--grpc-port")
+
+
+def _check(host: str, port: int, whose: str, option: str) -> None:
+    from edgewise.runtime.controller.rolling import taken
+
+    if (why := taken(port, host)) is not None:
+        raise RunError(f"port {port}, for {whose}: {why}; use another {option}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import json
 import os
 import select
@@ -88,7 +87,7 @@ class Nursery:
         with self._loading():
             process.warm(self.folder)
             if traced:
-                importlib.import_module("edgewise.runtime.otel")
+                import edgewise.runtime.otel  # noqa: F401  # an extra, which no fork is to load
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:

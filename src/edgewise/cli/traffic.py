@@ -1,0 +1,101 @@
+"""Traffic of a live system: made for a service, recorded, and played again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.markup import escape
+
+from edgewise import api
+from edgewise.cli.live import DEFAULT, Folder, call
+from edgewise.cli.output import out, show as show_table
+from edgewise.cli.verbs import JsonOption, OutOption, PolicyOption, by_decision, command, listing, show
+from edgewise.report import records
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(epilog="Example: edgewise record runs/recorded --last 600")
+def record(
+    target: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    folder: Folder = DEFAULT,
+    last_s: Annotated[
+        float | None, typer.Option("--last", help="Only what came in so many last seconds.", min=1)
+    ] = None,
+) -> None:
+    """Write what came, streams, requests and jobs, as a scenario with traces; the system may be running."""
+    from edgewise.runtime.clients import recording
+
+    made = recording.record(folder, target, last_s)
+    left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
+    came = ", ".join(f"{getattr(made, name)} {name}" for name in ("streams", "requests", "jobs"))
+    out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
+
+
+@app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
+def replay(
+    source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
+    chosen: Annotated[
+        str | None, typer.Option("--policies", help="Of one decision, [DECISION=]NAME,NAME,…")
+    ] = None,
+    policy: PolicyOption = None,
+    live: Annotated[bool, typer.Option("--live", help="Play it against the system that is up.")] = False,
+    folder: Folder = DEFAULT,
+    seed: Annotated[int, typer.Option(help="Keys delays and phases.")] = 0,
+    target: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play what was recorded again: in simulation under any policy of any decision, or streams live."""
+    if not live:
+        records.check_place(target or Path("runs") / "any")
+        listed = dict([listing(chosen)]) if chosen else ()
+        result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
+        return show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
+    policy = call(folder, "GET", "/v1/policies/dispatch")["policy"]
+    from edgewise.runtime.clients import recording
+
+    seen, busy = recording.play(folder, source, seed)
+    totals = {name: sum(getattr(s, name) for s in seen) for name in ("ok", "failed", "rejected")}
+    row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}
+    if as_json:
+        return print(json.dumps(row | {"busy": busy}))
+    show_table(row, [list(row.values())])
+    say_busy(busy)
+
+
+def say_busy(why: str | None) -> None:
+    """Say that what was measured says little, where it does."""
+    if why is not None:
+        text = f"note: these figures say little: {why}; end other programs and try again"
+        out.print(text, style="yellow", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")
+def load(
+    service: Annotated[str, typer.Argument(help="A service of the scenario's orchestration.")],
+    rate_qps: Annotated[float, typer.Option("--rate-qps", help="Requests/s, Poisson.", min=0.01)] = 10.0,
+    seconds: Annotated[float, typer.Option(help="How long.", min=0.1)] = 20.0,
+    deadline_s: Annotated[
+        float | None,
+        typer.Option("--deadline-s", help="Of each request; the service's own by default.", min=0.001),
+    ] = None,
+    site: Annotated[str | None, typer.Option(help="Where they enter; all sites in turn by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Keys the gaps between requests.")] = 0,
+    folder: Folder = DEFAULT,
+) -> None:
+    """Send requests to the live system that is up, and say what became of them."""
+    from edgewise.runtime.clients import traffic
+
+    seen = traffic.load(folder, service, rate_qps, seconds, deadline_s, site, seed)
+    headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")
+    counts = [seen.in_time, seen.late, seen.refused, seen.dropped, seen.failed]
+    delays = np.quantile(seen.delays_s or [0.0], [0.5, 0.95]) * 1e3
+    show_table(headings, [(sum(counts), *counts, *(f"{delay:.0f}" for delay in delays if seen.delays_s))])
+    out.print(f"in time: within {seen.deadline_s:g} s")
+    if seen.why:
+        out.print(f"last error: {seen.why}", markup=False)
+    say_busy(seen.busy)
