@@ -34,7 +34,6 @@ from edgewise.model.topology import (
     Way,
     Worker,
 )
-from edgewise.model.values import ResourcesSpec
 
 Problems = list[str]
 SLACK = 1e-3  # relative: a stated capacity may be rounded
@@ -55,7 +54,7 @@ def build_catalog(spec: CatalogSpec, problems: Problems) -> Catalog:
                 f"catalog.variants[{i}].capacity_qps: {variant.capacity_qps:g} is more than the {most:g} "
                 "queries/s that servers, max_batch and profile give; lower it or leave it out"
             )
-    return Catalog(tuple(Model(model.name, model.task, model.accuracy) for model in spec.models), variants)
+    return Catalog(tuple(Model(**dict(model)) for model in spec.models), variants)
 
 
 def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Topology:
@@ -146,21 +145,15 @@ def expand(name: str, count: int | None) -> tuple[str, ...]:
     return (name,) if count is None else tuple(f"{name}-{k}" for k in range(count))
 
 
-def resources_of(spec: ResourcesSpec) -> Resources:
-    """The amounts of a node or a variant."""
-    return Resources(*(getattr(spec, kind) for kind in KINDS))
-
-
 def _variant(spec: VariantSpec) -> Variant:
-    p = spec.profile
-    profile = Profile(p.fixed_s, p.per_byte_s, p.batch_slope, p.deviation, p.source, p.distribution)
+    profile = Profile(**dict(spec.profile))
     capacity = spec.capacity_qps
     if capacity is None:
         capacity = spec.servers * spec.max_batch / profile.delay_s(spec.largest_bytes, spec.max_batch)
     return Variant(
         name=spec.name,
         model=spec.model,
-        resources=resources_of(spec.resources),
+        resources=Resources(**dict(spec.resources)),
         profile=profile,
         capacity_qps=capacity,
         largest_bytes=spec.largest_bytes,
@@ -185,7 +178,7 @@ def _sites(i: int, spec: SiteSpec, clusters: Sequence[Cluster], problems: Proble
 def _cluster(name: str, spec: ClusterSpec) -> Cluster:
     before = "" if spec.count is None else f"{name}."
     nodes = tuple(
-        Node(before + each, name, resources_of(node.resources), node.speed_ops)
+        Node(before + each, name, Resources(**dict(node.resources)), node.speed_ops)
         for node in spec.nodes
         for each in expand(node.name, node.count)
     )

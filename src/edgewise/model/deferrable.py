@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from edgewise.model.catalog import Resources
-from edgewise.model.grammar.pipelines import DrawnJobsSpec, JobSpec, JobsSpec
+from edgewise.model.grammar.pipelines import DrawnJobsSpec, JobsSpec
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 
@@ -129,7 +129,13 @@ def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problem
     except ValueError as error:
         problems.append(f"jobs.drawn: {error}")
         return None
-    submitted = tuple(_job(i, job) for i, job in enumerate(spec.submitted))
+    submitted = tuple(
+        DeferrableJob(
+            number, Resources(job.cores, job.memory_bytes), job.duration_s, job.submitted_s,
+            job.earliest_s, job.latest_s, job.priority, job.when_evicted,
+        )
+        for number, job in enumerate(spec.submitted)
+    )  # fmt: skip
     return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight, spec.room)
 
 
@@ -154,10 +160,3 @@ def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str])
             f"{cores * per_core:g}, the nodes have {memory:g}; give the nodes as much"
         )
     return per_core
-
-
-def _job(number: int, spec: JobSpec) -> DeferrableJob:
-    return DeferrableJob(
-        number, Resources(spec.cores, spec.memory_bytes), spec.duration_s, spec.submitted_s,
-        spec.earliest_s, spec.latest_s, spec.priority, spec.when_evicted,
-    )  # fmt: skip

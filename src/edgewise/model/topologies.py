@@ -29,7 +29,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
-from edgewise.model.build import Placed, Problems, check_mix, fill, named, resources_of
+from edgewise.model.build import Placed, Problems, check_mix, fill, named
 from edgewise.model.catalog import Catalog, Resources
 from edgewise.model.grammar.generated import (
     MOST_ANTENNAS,
@@ -130,7 +130,7 @@ def _clusters(name: str, tier: Tier, plan: _Plan) -> tuple[Cluster, ...]:
         sizes = {name.replace("_", "-"): math.ceil(tier.servers * antennas / MOST_ANTENNAS)}
     clusters, turn = [], 0
     for cluster, size in sizes.items():
-        shapes = [resources_of(tier.shapes[(turn + k) % len(tier.shapes)]) for k in range(size)]
+        shapes = [Resources(**dict(tier.shapes[(turn + k) % len(tier.shapes)])) for k in range(size)]
         turn += size
         nodes = tuple(Node(f"{cluster}-node-{k}", cluster, shape) for k, shape in enumerate(shapes))
         clusters.append(Cluster(cluster, LEVEL[name], nodes))

@@ -171,14 +171,12 @@ def _delays(
         progress(min(spent / seconds, 1.0))
         if spent > seconds and turn + 1 >= LEAST_RUNS:
             break
-    return [_point(network, cell, np.array(mine)) for cell, mine in zip(cells, delays, strict=True)]
-
-
-def _point(network: OnnxNetwork, cell: tuple[int | None, int], delays: Floats) -> MeasuredPoint:
-    side, batch = cell
-    low, median, high, p95 = (float(q) for q in np.quantile(delays, [0.16, 0.5, 0.84, 0.95]))
-    size = network.inputs.payload_bytes(side)
-    return MeasuredPoint(size, batch, delays.size, median, low, high, p95, side)
+    points = []
+    for (side, batch), mine in zip(cells, delays, strict=True):
+        low, median, high, p95 = np.quantile(mine, [0.16, 0.5, 0.84, 0.95]).tolist()
+        size = network.inputs.payload_bytes(side)
+        points.append(MeasuredPoint(size, batch, len(mine), median, low, high, p95, side))
+    return points
 
 
 class RealClock:

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,11 @@ class Inputs:
 
     def shapes(self, batch: int, side: int | None) -> dict[str, tuple[int, ...]]:
         """Shape of every input for a batch of queries."""
+        sizes = dict(self.fixed) | dict.fromkeys(self.sized, int(side or 0)) | {self.batch or "": batch}
+        labels = {i.name: [_label(i, k) for k in range(len(i.shape))] for i in self.inputs}
         return {
-            i.name: tuple(self._length(i, k, batch, side) for k in range(len(i.shape))) for i in self.inputs
+            name: tuple(each if isinstance(each, int) else sizes[each] for each in axes)
+            for name, axes in labels.items()
         }
 
     def arrays(self, batch: int, side: int | None, rng: np.random.Generator) -> Arrays:
@@ -94,14 +97,6 @@ class Inputs:
         """Bytes of one query's tensors as the Open Inference Protocol carries them."""
         shapes = self.shapes(1, side)
         return sum(math.prod(shapes[i.name]) * _item_bytes(i.kind) for i in self.inputs)
-
-    def _length(self, given: Input, axis: int, batch: int, side: int | None) -> int:
-        label = _label(given, axis)
-        if isinstance(label, int):
-            return label
-        if label == self.batch:
-            return batch
-        return self.fixed[label] if label in self.fixed else int(side or 0)
 
 
 def resolve(
@@ -137,7 +132,9 @@ def resolve(
     batch = batches[0] if batches else None
     unnamed = {label for label in batches if "[" in label}  # every nameless first axis is the batch
     open_axes = [label for label in free if label != batch and label not in given and label not in unnamed]
-    plain = tuple(_renamed(i, unnamed, batch) for i in inputs)
+    plain = tuple(
+        replace(i, shape=(batch, *i.shape[1:])) if i.shape and _label(i, 0) in unnamed else i for i in inputs
+    )
     if sizes and not open_axes:
         shapes = "; ".join(f"{i.name} {i.shown()}" for i in inputs)
         raise ProfileError(f"--sizes: no axis is free besides the batch ({shapes}); leave it out")
@@ -154,10 +151,6 @@ def resolve(
 def _label(i: Input, axis: int) -> int | str:
     length = i.shape[axis]
     return length if isinstance(length, int) else (length or f"{i.name}[{axis}]")
-
-
-def _renamed(i: Input, unnamed: set[str], batch: str | None) -> Input:
-    return Input(i.name, i.kind, (batch, *i.shape[1:])) if i.shape and _label(i, 0) in unnamed else i
 
 
 def _guess(open_axes: Sequence[str], free: Mapping[str, Input]) -> int:

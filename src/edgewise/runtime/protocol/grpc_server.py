@@ -276,11 +276,9 @@ def _value(parameter: Any) -> Any:
 
 
 def _choice(value: bool | int | float | str) -> str:
-    if isinstance(value, bool):
-        return "bool_param"
-    if isinstance(value, int):
+    if type(value) is int:
         return "int64_param" if -(2**63) <= value < 2**63 else "uint64_param"
-    return "double_param" if isinstance(value, float) else "string_param"
+    return {bool: "bool_param", float: "double_param", str: "string_param"}[type(value)]
 
 
 PACKAGE = "inference"

@@ -139,9 +139,7 @@ def _texts(data: list[Any]) -> Array:
     flat = np.array(data, dtype=object).ravel()
     if not all(isinstance(value, str) for value in flat):
         raise TypeError("BYTES need strings")
-    values = np.empty(len(flat), dtype=object)
-    values[:] = [value.encode() for value in flat]
-    return values
+    return np.array([value.encode() for value in flat], dtype=object)
 
 
 def _numbers(data: list[Any], dtype: np.dtype[Any]) -> Array:
