@@ -11,6 +11,11 @@ import time
 from typing import Any
 
 TARGET_S = 10.0
+WHOLE = {
+    "splitting": ("split-inception", "split"),
+    "placement": ("recognition", "place"),
+    "deferral": ("deferrable", "defer"),
+}  # part of `precompile` → a small scenario, and the decision
 
 
 def commands() -> dict[str, list[str]]:
@@ -24,14 +29,19 @@ def commands() -> dict[str, list[str]]:
         kind, _, name = part.partition(":")
         if kind == "streams":
             found[f"simulate tiny --policy {name}"] = [*edgewise, "simulate", "tiny", "--policy", name]
+        elif kind in WHOLE and name != "nona-layout":  # which is for groups of servers
+            scenario, decision = WHOLE[kind]
+            whole = ["simulate", scenario, "--policy", f"{decision}={name}"]
+            found[" ".join(whole)] = [*edgewise, *whole]
         elif kind not in ("requests", "replicas"):
             found[part] = ["-m", "edgewise.precompile", part]
     pairs = [(name, "none") for name in policies.names("dispatch", "requests")] + [
         ("greedy", name) for name in policies.names("orchestrate")
     ]
     for one, two in dict.fromkeys(pairs):
-        chosen = ["--dispatch", one, "--orchestrate", two]
-        found[" ".join(["orchestrate kais-demo", *chosen])] = [*edgewise, "orchestrate", "kais-demo", *chosen]
+        scenario = "scarce" if two == "kais-scarce" else "kais-demo"  # a card knows its own services only
+        whole = ["simulate", scenario, "--policy", f"dispatch={one}", "--policy", f"orchestrate={two}"]
+        found[" ".join(whole)] = [*edgewise, *whole]
     return found
 
 

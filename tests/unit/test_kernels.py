@@ -229,9 +229,16 @@ def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):
         for name in policies.names("dispatch")
         if not name.startswith("aset-")
     )
-    shipped = [f"--dispatch {name}" for name in policies.names("dispatch", "requests")]
-    shipped += [f"placement:{name}" for name in policies.names("place")]
-    shipped += [f"splitting:{name}" for name in policies.names("split")]
+    shipped = [f"dispatch={name}" for name in policies.names("dispatch", "requests")]
+    shipped += [
+        f"{decision}={name}"
+        for decision in ("orchestrate", "place", "split", "defer")
+        for name in policies.names(decision)
+        if name != "nona-layout"
+    ]
+    assert "splitting:nona-layout" in commands and not any(
+        "orchestrate kais-demo" in name for name in commands
+    )
     assert all(any(name in command for command in commands) for name in shipped)
 
 
