@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,13 +17,16 @@ from rich.table import Table
 
 from edgewise import api, config, policies, runs
 from edgewise.cli.output import err, note, out, show as show_table
-from edgewise.cli.plans import print_plan
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.policies.registry import METHODS
 from edgewise.report import records, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.reproduce import seeds as splits
+
+if TYPE_CHECKING:
+    from edgewise.policies.split import SplitPlan
+    from edgewise.policies.split.layout_optimum import LayoutPlan
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -330,4 +333,57 @@ def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
         ("policy", "against", f"difference ({measure.unit})", "95 % interval", "p (Holm)", "verdict"),
         shown,
         measure.heading.removesuffix(" %"),
+    )
+
+
+def print_plan(scenario: Scenario, policy: str) -> None:
+    """Sizes, plan, forecast and certified gap of a scenario's graphs under a policy."""
+    from edgewise.policies.split import local, split_policy
+    from edgewise.policies.split.layout_optimum import LayoutPlan
+    from edgewise.splitting import splitting
+
+    found = splitting(scenario)
+    plan = getattr(split_policy(policy, found.program), "plan", None)
+    for small in found.contracted:
+        out.print(f"{small.before} tasks, {small.after} after contraction")
+    if isinstance(plan, LayoutPlan):
+        return _print_layout(plan)
+    if plan is None:
+        return out.print(f"{policy} draws from no plan")
+    _print_groups(plan)
+    whole = local(plan.program).forecast
+    out.print(
+        f"forecast {1e3 * plan.forecast.mean_s:.4g} ms, whole on one server {1e3 * whole.mean_s:.4g} ms; "
+        f"link {plan.forecast.load:.1%} busy, a message waits {1e6 * plan.forecast.wait_s:.3g} µs; "
+        f"certified gap {plan.gap:.1e}"
+    )
+    if found.overload:
+        note([f"the forecast does not hold: {found.overload}"])
+
+
+def _print_groups(plan: SplitPlan) -> None:
+    """How likely each placement of each kind of sub-graph is."""
+    groups, start = plan.program.groups, plan.program.arrays.start
+    out.print(f"{plan.program.variables} probabilities in {len(groups)} kinds of sub-graphs")
+    rows = []
+    for number, group in enumerate(groups):
+        for k in range(start[number + 1] - start[number]):
+            chance, row = plan.theta[start[number] + k], group.lines.part[k]
+            if chance > 1e-9:
+                parts = " + ".join(f"{int((row[:-1] == p).sum())}" for p in range(int(row.max()) + 1))
+                end = "" if row[-1] == 0 else ", ends away"
+                rows.append((number, len(group.subgraphs), f"{chance:.3f}", parts + end))
+    if rows:
+        show_table(("sub-graph", "times", "probability", "branches by server"), rows)
+
+
+def _print_layout(plan: LayoutPlan) -> None:
+    layout = plan.program.layout
+    names = [*layout.links, *(group.name for group in layout.groups)]
+    found = zip(names, plan.load, plan.wait_s, strict=True)
+    rows = ((name, f"{load:.1%}", f"{1e3 * wait:.3g}") for name, load, wait in found)
+    show_table(("resource", "busy", "waits ms"), rows)
+    out.print(
+        f"forecast {1e3 * plan.mean_s:.4g} ms; {plan.program.variables} probabilities; "
+        f"certified gap {plan.gap:.1%}"
     )
