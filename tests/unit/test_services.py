@@ -10,15 +10,15 @@ import pytest
 from edgewise import policies
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.dispatch.events import (
-    Hold,
     ReplicaChanged,
-    ReplicaGone,
+    ReplicaForgotten,
     ReplicaTold,
     RequestAgain,
     RequestArrived,
     RequestEnded,
     RequestReturned,
     Send,
+    Wait,
 )
 from edgewise.core.dispatch.requests import RequestCore, rehearse
 from edgewise.core.keyed import Key
@@ -423,7 +423,7 @@ def test_requests_that_are_under_way_count_until_they_return(site):
     core.handle(RequestReturned(1.7, -6, answered=True, took_s=0.1))
     core.handle(RequestEnded(1.7, -6))
     assert (core.ended["in_time"][CAMERA], core.ended["late"][CAMERA], core.arrived[CAMERA]) == (1, 1, 2)
-    core.handle(ReplicaGone(2.0, "a"))
+    core.handle(ReplicaForgotten(2.0, "a"))
     assert "a" not in core.replicas
 
 
@@ -452,7 +452,7 @@ def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud
     put(core, "a")
     policy, guard = core.adviser.policy, core.adviser.guard
     policy.decide = lambda view: np.full(view.site.shape, HOLD)
-    assert ask(core, CAMERA) == Hold(-1)
+    assert ask(core, CAMERA) == Wait(-1)
     policy.decide = lambda view: 1 / 0
     assert {ask(core, CAMERA) for _ in range(3)} == {Send(-1, "camera@cloud")}
     assert guard.faults == {"raised ZeroDivisionError": 3} and not guard.new

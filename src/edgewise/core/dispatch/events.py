@@ -201,7 +201,7 @@ class ReplicaTold(NamedTuple):
     queued: int
 
 
-class ReplicaGone(NamedTuple):
+class ReplicaForgotten(NamedTuple):
     """A replica is no more."""
 
     time_s: float
@@ -215,7 +215,7 @@ RequestEvent: TypeAlias = (
     | RequestEnded
     | ReplicaChanged
     | ReplicaTold
-    | ReplicaGone
+    | ReplicaForgotten
 )
 
 
@@ -226,7 +226,7 @@ class Send(NamedTuple):
     replica: str
 
 
-class Hold(NamedTuple):
+class Wait(NamedTuple):
     """Keep the request for a slot, then have it ask again."""
 
     request: int
@@ -240,4 +240,4 @@ class Drop(NamedTuple):
     late: bool
 
 
-RequestCommand: TypeAlias = Send | Hold | Drop
+RequestCommand: TypeAlias = Send | Wait | Drop

@@ -5,7 +5,7 @@ world, with this site's request as the only head. Counts of the site's own reque
 are what replicas last said. Forbidden here: I/O, clocks, async. A request is in one of three states:
 
     unknown ──RequestArrived──▶ waiting ──Send──▶ sent ──RequestEnded──▶ unknown
-                                  ▲  │ Hold, Drop   │ RequestReturned
+                                  ▲  │ Wait, Drop   │ RequestReturned
                                   └──┴──────────────┘ RequestAgain
 
 The kernels below are the rules that simulated sites and policies share with it.
@@ -22,9 +22,8 @@ import numpy as np
 from edgewise.core.compiled import inner
 from edgewise.core.dispatch.events import (
     Drop,
-    Hold,
     ReplicaChanged,
-    ReplicaGone,
+    ReplicaForgotten,
     ReplicaTold,
     RequestAgain,
     RequestArrived,
@@ -33,6 +32,7 @@ from edgewise.core.dispatch.events import (
     RequestEvent,
     RequestReturned,
     Send,
+    Wait,
 )  # fmt: skip
 from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
@@ -93,7 +93,7 @@ class Replica:
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _Undecided:
     service: int
     deadline_s: float
     size_bytes: float
@@ -178,7 +178,7 @@ class RequestCore:
         self.arrived = np.zeros(len(services.names), dtype=np.int64)
         self.ended = {outcome: np.zeros_like(self.arrived) for outcome in OUTCOMES}
         self.shadow: RequestShadow | None = None
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _Undecided] = {}
         self._view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
         self._view.cloud_delay_s[:] = services.system.delay_s[site, CLOUD]
         self.adviser = Adviser(policy, services.system, seed, asking)
@@ -216,7 +216,7 @@ class RequestCore:
         self.now_s = event.time_s
         match event:
             case RequestArrived():
-                self._requests[event.request] = _Request(event.service, event.deadline_s, event.size_bytes)
+                self._requests[event.request] = _Undecided(event.service, event.deadline_s, event.size_bytes)
                 self.arrived[event.service] += 1
                 return [self._decide(event.request)]
             case RequestAgain():
@@ -234,7 +234,7 @@ class RequestCore:
             case ReplicaTold():
                 replica = self.replicas[event.name]
                 replica.others = max(event.queued - replica.mine, 0)
-            case ReplicaGone():
+            case ReplicaForgotten():
                 del self.replicas[event.name]
         return []
 
@@ -276,14 +276,14 @@ class RequestCore:
             return Drop(number, why, late=True)
         station = self._station(request)
         if station == HOLD:
-            return Hold(number)
+            return Wait(number)
         there = [replica for replica in found if replica.station == station]
         replica = min(there or found, key=lambda r: (r.station, r.held))
         request.replica, request.sent_s, request.alone = replica, self.now_s, replica.held == 0
         replica.mine += 1
         return Send(number, replica.name)
 
-    def _too_late(self, request: _Request, found: list[Replica]) -> str | None:
+    def _too_late(self, request: _Undecided, found: list[Replica]) -> str | None:
         """Why a request cannot end in time even at the nearest of replicas, if so."""
         system, cloud_s = self.services.system, float(self._view.cloud_delay_s[0])
         ways = (way_s(system, cloud_s, self.site, r.station, request.size_bytes) for r in found)
@@ -295,7 +295,7 @@ class RequestCore:
             f"{max(left_s, 0.0):.3f} s are left"
         )
 
-    def _station(self, request: _Request) -> int:
+    def _station(self, request: _Undecided) -> int:
         view, system, s = self.view(), self.services.system, request.service
         cores = (
             0.0 if system.replica_cpu_cores[s] > 0.0 else float(system.service_cpu_cores[s])

@@ -247,7 +247,7 @@ class LiveQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """Where a query goes, and by which way."""
 
     target: Upstream
@@ -257,10 +257,10 @@ class Place:
     cluster: int
 
 
-class Work(Protocol):
+class Carried(Protocol):
     """What a query is to its gateway: one of a stream, or a request of a service."""
 
-    async def choose(self, query: LiveQuery) -> Place | http.Response:
+    async def choose(self, query: LiveQuery) -> Destination | http.Response:
         """Where it goes now, or why nowhere."""
 
     def lost(self) -> bool:

@@ -32,12 +32,12 @@ from edgewise.runtime.gateway.forwarding import (
     LOST,
     PASSED,
     TRIES,
+    Carried,
+    Destination,
     LiveQuery,
     Patience,
-    Place,
     Upstream,
     Ways,
-    Work,
     forward,
     pass_time,
     reported,
@@ -218,7 +218,7 @@ class Gateway:
         headers = {each: request.headers[each] for each in PASSED if each in request.headers}
         query = LiveQuery(request.body, headers, request.received_s, len(request.body))
         services, answer = self._services_with(name), None
-        work: Work = StreamWork(self, request, name) if services is None else services.work(request, name)
+        work: Carried = StreamWork(self, request, name) if services is None else services.work(request, name)
         self._in_flight += 1
         try:
             answer = await self._serve(work, query)
@@ -227,7 +227,7 @@ class Gateway:
             self._in_flight -= 1
             work.ended(answer)
 
-    async def _serve(self, work: Work, query: LiveQuery) -> http.Response:
+    async def _serve(self, work: Carried, query: LiveQuery) -> http.Response:
         """Send a query where it is to go, and elsewhere when who has it is lost."""
         for left in reversed(range(TRIES)):
             with self.tracing.span("decide"):
@@ -242,7 +242,7 @@ class Gateway:
         return answer
 
     async def _carry(
-        self, work: Work, query: LiveQuery, place: Place, may_retry: bool
+        self, work: Carried, query: LiveQuery, place: Destination, may_retry: bool
     ) -> tuple[http.Response, bool]:
         """The answer of a place, over the emulated ways there and back; and whether it goes elsewhere."""
         answer, there_s, back_s, again = None, None, 0.0, False
@@ -260,7 +260,7 @@ class Gateway:
             await pass_time(back_s)
         return reported(answer, place.name, place.variant), again
 
-    async def _travel(self, query: LiveQuery, place: Place) -> float:
+    async def _travel(self, query: LiveQuery, place: Destination) -> float:
         """Pass the emulated time to a place; that of both ways, 0 where they are not emulated."""
         if self.ways is None:
             return 0.0
@@ -293,7 +293,7 @@ class StreamWork:
         self._stream_id = self._worker = -1
         self._sent_s = 0.0
 
-    async def choose(self, query: LiveQuery) -> Place | http.Response:
+    async def choose(self, query: LiveQuery) -> Destination | http.Response:
         """Its stream's worker.
 
         Raises:
@@ -308,7 +308,7 @@ class StreamWork:
         self._worker = worker
         site = session.served[self._stream_id].stream.site
         names = world.worker_names[worker], world.variant_names[worker]
-        return Place(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
+        return Destination(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
 
     def lost(self) -> bool:
         """Its stream moves, where there is another worker."""

@@ -18,23 +18,23 @@ from dataclasses import dataclass, field
 
 from edgewise.core.dispatch.events import (
     Drop,
-    Hold,
     ReplicaChanged,
-    ReplicaGone,
+    ReplicaForgotten,
     ReplicaTold,
     RequestAgain,
     RequestArrived,
     RequestEnded,
     RequestReturned,
+    Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore, RequestShadow
 from edgewise.core.orchestrate import RequestPolicy
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
+    Destination,
     LiveQuery,
     Patience,
-    Place,
     Upstream,
     took_s,
 )
@@ -124,7 +124,7 @@ class ServiceRequests:
         for name in set(self._targets) - set(rows):
             self._seen(name, wanted=False)
             if replicas[name].mine == 0:
-                self._tell(ReplicaGone(self._now(), name))
+                self._tell(ReplicaForgotten(self._now(), name))
                 self._targets.pop(name).client.close()
 
     def use(self, policy: RequestPolicy) -> None:
@@ -196,7 +196,7 @@ class ServiceRequests:
     def _now(self) -> float:
         return self.session.clock()
 
-    def _tell(self, event: ReplicaChanged | ReplicaTold | ReplicaGone) -> None:
+    def _tell(self, event: ReplicaChanged | ReplicaTold | ReplicaForgotten) -> None:
         self.core.handle(event)
 
 
@@ -212,7 +212,7 @@ class RequestWork:
         self._name = ""
         self._arrived = False
 
-    async def choose(self, query: LiveQuery) -> Place | http.Response:
+    async def choose(self, query: LiveQuery) -> Destination | http.Response:
         """Where the policy sends it, once it no longer holds it; or why it is refused.
 
         Raises:
@@ -233,7 +233,7 @@ class RequestWork:
             came = services.names[self._service], self._stated_s, len(query.body)
             services.came.append((time.time(), came))
             (command,) = core.handle(RequestArrived(self._now(), *what))
-        while isinstance(command, Hold):
+        while isinstance(command, Wait):
             await asyncio.sleep(core.services.spec.slot_s)
             services.note_cloud()
             (command,) = core.handle(RequestAgain(self._now(), self._number))
@@ -270,7 +270,7 @@ class RequestWork:
         if status == 200:
             self._services.metrics.delays.note(time.monotonic() - self._request.received_s, self._service)
 
-    def _at(self, name: str, query: LiveQuery) -> Place:
+    def _at(self, name: str, query: LiveQuery) -> Destination:
         core, services = self._core, self._services
         station = core.replicas[name].station
         self._name, query.began_s = name, time.monotonic()
@@ -279,7 +279,7 @@ class RequestWork:
         if name in services.cloud:
             self._session.request_sent(services.cloud[name], len(query.body))
         cluster = core.services.clusters[station]
-        return Place(services.target(name), name, services.names[self._service], core.site, cluster)
+        return Destination(services.target(name), name, services.names[self._service], core.site, cluster)
 
     def _now(self) -> float:
         return self._session.clock()
