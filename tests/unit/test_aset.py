@@ -117,7 +117,7 @@ def test_a_card_of_other_decisions_is_refused(tmp_path):
     path.write_text(json.dumps(changed))
     with pytest.raises(PolicyError, match="in the golden cases"):
         policies.load("dispatch", str(path))
-    path.write_text(json.dumps(card | {"features": "0"}))
+    path.write_text(json.dumps(card | {"features_sha256": "0"}))
     with pytest.raises(PolicyError, match="trained on other features"):
         policies.load("dispatch", str(path))
 

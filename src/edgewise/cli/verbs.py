@@ -19,7 +19,7 @@ from edgewise import api, config, policies, runs
 from edgewise.cli.output import err, note, out, show as show_table
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
-from edgewise.policies.registry import METHODS
+from edgewise.policies.registry import KINDS
 from edgewise.report import records, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.reproduce import seeds as splits
@@ -41,7 +41,7 @@ def complete_policy(incomplete: str) -> list[str]:
     """What may follow in DECISION=NAME,NAME,… or NAME,NAME,…, for the shell."""
     before = incomplete[: max(incomplete.rfind("="), incomplete.rfind(",")) + 1]
     decision = incomplete.partition("=")[0] if "=" in incomplete else "dispatch"
-    kinds = [kind for kind in METHODS if kind[0] == decision or kind == policies.RUNNING.get(decision)]
+    kinds = [kind for kind in KINDS if kind[0] == decision or kind == policies.RUNNING.get(decision)]
     found = [before + name for kind in kinds for name in policies.names(*kind)]
     found += [] if before else [f"{each}=" for each in policies.DECISIONS]
     return sorted(each for each in found if each.startswith(incomplete))

@@ -29,14 +29,15 @@ STREAMS, REQUESTS = "streams", "requests"  # what there is to dispatch
 GROUP = "edgewise.policies"
 Kind = tuple[str, str | None]  # a decision, and of what where that is not said by the decision
 Make = Callable[[], Any]
-METHODS: dict[Kind, tuple[str, ...]] = {
-    ("dispatch", STREAMS): ("reset", "decide"),
-    ("dispatch", REQUESTS): ("reset", "decide"),
-    ("split", None): ("reset", "decide"),
-    ("place", None): ("reset", "decide"),
-    ("orchestrate", None): ("reset", "decide"),
-    ("defer", None): ("reset", "decide"),
-}
+KINDS: tuple[Kind, ...] = (
+    ("dispatch", STREAMS),
+    ("dispatch", REQUESTS),
+    ("split", None),
+    ("place", None),
+    ("orchestrate", None),
+    ("defer", None),
+)
+METHODS = ("reset", "decide")  # of every policy
 RUNNING: Mapping[str, Kind] = {
     "dispatch": ("dispatch", STREAMS),
     "requests": ("dispatch", REQUESTS),
@@ -44,8 +45,8 @@ RUNNING: Mapping[str, Kind] = {
     "defer": ("defer", None),
 }
 """Who decides in a system that is up, by the name that its store, its commands and its REST interface use."""
-_known: dict[Kind, dict[str, type]] = {kind: {} for kind in METHODS}
-_offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in METHODS}
+_known: dict[Kind, dict[str, type]] = {kind: {} for kind in KINDS}
+_offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in KINDS}
 
 P = TypeVar("P", bound=type)
 
@@ -57,7 +58,7 @@ def kind_of(decision: str, of: str | None = None) -> Kind:
         PolicyError: there is no such decision.
     """
     kind = (decision, of or (STREAMS if decision == "dispatch" else None))
-    if kind not in METHODS:
+    if kind not in KINDS:
         what = decision if of is None else f"{decision} of {of}"
         raise PolicyError(f"no decision {what!r}{_near(decision, DECISIONS)} Have: {', '.join(DECISIONS)}")
     return kind
@@ -132,7 +133,7 @@ def load(decision: str, name: str, of: str | None = None, live: bool = False) ->
         made.name = cls.__name__  # a subclass of a shipped policy is not that policy
     if _declared(name, cls) != kind:
         raise PolicyError(f"policy {name!r} decides {_said(_declared(name, cls))}, not {_said(kind)}")
-    missing = [method for method in METHODS[kind] if not callable(getattr(made, method, None))]
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
     if missing:
         raise PolicyError(f"policy {name!r} lacks {', '.join(missing)}; see docs/tutorials/own-policy.md")
     if live and not getattr(made, "live", True):

@@ -59,23 +59,23 @@ class WatchedPolicy:
     batched = True
 
     def __init__(self, policy: Any, kind: Kind) -> None:
-        missing = [method for method in METHODS[kind] if not callable(getattr(policy, method, None))]
+        missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
         assert not missing, f"the policy lacks {', '.join(missing)}"
         self.policy, self.kind, self.name = policy, kind, getattr(policy, "name", type(policy).__name__)
         self._asked = batched(policy) if kind in MANY else policy
         self.log: list[tuple[float, Any]] = []
         self.views: list[Any] = []
-        setattr(self, METHODS[kind][1], self._ask)
 
     def reset(self, world: Any, key: Key) -> None:
         """Pass it on."""
         self.world, self.key = world, key
         self._asked.reset(world, key)
 
-    def _ask(self, view: Any) -> Any:
+    def decide(self, view: Any) -> Any:
+        """Pass it on, and check what comes back."""
         before = plain(view)
         self.views.append(deepcopy(view))
-        found = getattr(self._asked, METHODS[self.kind][1])(view)
+        found = self._asked.decide(view)
         assert plain(view) == before, "the policy changed its view"
         _check_answer(self.kind, self.world, view, found)
         self.log.append((_now(view), plain(found)))
@@ -167,12 +167,11 @@ def _check_state(make: Callable[[], Any], watched: WatchedPolicy) -> None:
     views = [view.of_world(0) if one else view for view in watched.views]
     for policy in (first, second):
         policy.reset(watched.world, watched.key)
-    answers = [getattr(policy, METHODS[watched.kind][1]) for policy in (first, second)]
     half = len(views) // 2
     for view in views[:half]:
-        answers[0](deepcopy(view))
+        first.decide(deepcopy(view))
     take(dump())
-    told, taken = ([plain(answer(deepcopy(view))) for view in views[half:]] for answer in answers)
+    told, taken = ([plain(each.decide(deepcopy(view))) for view in views[half:]] for each in (first, second))
     assert told == taken, "a policy with loaded state decides differently"
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.core.order import rising
 from edgewise.policies.place.paths import PathRows
 
 HUGE = 1e9
@@ -144,7 +145,7 @@ def fill(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> Floats:
     for j in range(pipelines):
         for i in range(plan.uses[j]):
             left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
-    for j in np.argsort(price, kind="mergesort"):
+    for j in rising(price):
         more = plan.cap[j] - rate[j]
         for i in range(plan.uses[j]):
             more = min(more, left[plan.used[j, i]] / plan.amount[j, i])
@@ -307,7 +308,7 @@ def _spread(
     looked = limits.links // 8
     for i in range(plan.uses[pipeline]):  # as it was before the move
         left[plan.used[pipeline, i]] += plan.amount[pipeline, i] * rate[pipeline]
-    for e in a + np.argsort(-plan.volume[a:b], kind="mergesort"):
+    for e in a + rising(-plan.volume[a:b]):
         u = plan.source[pipeline] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
         v = plan.node[plan.head[e]]
         if u == v or plan.volume[e] == 0.0:
