@@ -223,7 +223,6 @@ def test_a_changed_view_is_caught(good, array):
         (Queries, lambda self, view, found: found[:-1], "a server from 0 to"),
         (
             Pipelines,
-            "decide",
             lambda self, view, found: [replace(p, node=p.node + 99) for p in found],
             "IndexError|ValueError",
         ),
@@ -249,23 +248,19 @@ def later_services():
     [
         (
             Jobs,
-            "decide",
             lambda self, view, found: found & (of_the_driver("worlds").left_over.sum() > OFFERED),
         ),
         (
             Stations,
-            "decide",
             lambda self, view, found: np.where((view.head >= 0) & later_services(), 0, found),
         ),
         (
             Nodes,
-            "decide",
             lambda self, view, found: [AddReplica(int(later_services()), 0)],
         ),
         (Queries, lambda self, view, found: found * 0 + (of_the_driver("queries") > 30)),
         (
             Pipelines,
-            "decide",
             lambda self, view, found: found if of_the_driver("pipelines")[-1].arrival_s < 4 else [],
         ),
     ],
