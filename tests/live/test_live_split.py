@@ -40,6 +40,12 @@ from edgewise.runtime.worker.worker import LiveWorker
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]
+BROKEN = """
+class Broken:
+    decision, name = "split", "broken"
+    def reset(self, program, key): pass
+    def decide(self, view): return 1 / 0
+"""
 
 
 def whole_answer(model, inputs):
@@ -116,6 +122,21 @@ def test_a_query_at_the_gateway_runs_on_several_workers(tmp_path):
     assert counted["edgewise_split_queries_total", "3"] == 3
     assert counted["edgewise_split_sent_bytes_total", None] > 0
     assert counted["edgewise_split_predicted_seconds", None] > 0
+
+
+def test_policies_of_ones_own_are_tried_live_beside_shipped_ones(tmp_path):
+    """More queries than a stream may send at once, under a shipped policy and one that is a file."""
+    model = branching(size=12, width=8)
+    small = contract(task_graph(model, "net", power_ops=1e9))
+    own = f"{Path(__file__).parent.parent / 'unit' / 'own_split.py'}:Halves"
+    setting = TrialSetting(servers=2, rate_qps=50.0, queries=60)
+    whole, halves = try_split(model, small, {}, tmp_path, ["whole-random", own], setting)
+    assert len(whole.time_s) == len(halves.time_s) == 60
+    assert max(whole.difference, halves.difference) < 1e-4
+    assert whole.workers.mean() == 1.0 and halves.workers.mean() == 2.0
+    assert {
+        path.name for path in tmp_path.iterdir() if "own_split" in path.name
+    }  # its state is in the folder
 
 
 def test_real_weights_as_an_ensemble(tmp_path):
@@ -259,7 +280,8 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
             group = SplitGroup(VARIANT, about, members, ["a", "b", "c"], SplitMetrics(CollectorRegistry()))
             headers, body = encode_request(InferRequest(query))
             answer = await members[0].infer(headers | {AGE: "1e9"}, body, 30.0)
-            assert answer.status == 200 and group.policy.name in (about.policy, "halves")
+            assert answer.status == 200 and group.policy.name in (about.policy, "halves", "broken")
+            assert (group.guard.fault != "") == (group.policy.name == "broken")
             return [float(age) for age in served.ages]
 
     pieces = asyncio.run(go(about))
@@ -269,6 +291,8 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     assert 0 <= whole < 30
     own = Path(__file__).parent.parent / "unit" / "own_split.py"
     assert len(asyncio.run(go(replace(about, policy=f"{own}:Halves")))) == len(pieces)
+    (tmp_path / "broken.py").write_text(BROKEN)
+    assert len(asyncio.run(go(replace(about, policy=f"{tmp_path / 'broken.py'}:Broken")))) == 1  # whole
 
 
 def test_a_worker_that_moves_stays_in_its_group(tmp_path):

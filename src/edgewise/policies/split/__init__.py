@@ -7,7 +7,16 @@ from edgewise.policies.split.contract import Contraction, contract, limit_branch
 from edgewise.policies.split.free import by_free
 from edgewise.policies.split.optimum import SplitPlan, blind, optimise
 from edgewise.policies.split.placements import count_placements
-from edgewise.policies.split.policy import NAMES, SplitPolicy, SplitView, decided, equal, local, split_policy
+from edgewise.policies.split.policy import (
+    NAMES,
+    SplitPolicy,
+    SplitView,
+    checked,
+    decided,
+    equal,
+    local,
+    split_policy,
+)
 from edgewise.policies.split.program import (
     Prediction,
     QueryClass,
@@ -33,6 +42,7 @@ __all__ = [
     "blind",
     "build_program",
     "by_free",
+    "checked",
     "closed",
     "contract",
     "count_placements",

@@ -55,8 +55,8 @@ class SplitPolicy(Protocol):
         """(T,) server of each task of `closed(program.classes[view.job].graph)`; the view stays as it is."""
 
 
-def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
-    """(T,) servers of a query's tasks as a policy says, counted in the view's ledger.
+def checked(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
+    """(T,) servers of a query's tasks as a policy says.
 
     Args:
         work_ops: (T,) of its tasks.
@@ -73,8 +73,14 @@ def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
             f"split policy {policy.name!r} placed {servers.tolist()}; give each of {work_ops.size} tasks "
             f"a server from 0 to {count - 1}"
         )
-    view.ledger.change(servers, work_ops)
     return servers.astype(np.int64)
+
+
+def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
+    """As `checked`, counted in the view's ledger."""
+    servers = checked(policy, view, work_ops)
+    view.ledger.change(servers, work_ops)
+    return servers
 
 
 class SplitWay(NamedTuple):

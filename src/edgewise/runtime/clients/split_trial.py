@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 import signal
 import subprocess
@@ -126,8 +127,9 @@ def try_split(
     for policy in policies:
         about = replace(about, policy=policy)
         write_about(home, about)
-        shutil.rmtree(folder / policy, ignore_errors=True)
-        answers = asyncio.run(_measured(folder, policy, setting.servers, gaps_s, inputs, setting.seed))
+        state = folder / re.sub(r"[^\w.-]+", "-", policy).strip("-")  # a policy may be named by its file
+        shutil.rmtree(state, ignore_errors=True)
+        answers = asyncio.run(_measured(state, folder, setting, gaps_s, inputs))
         found.append(_judged(about, setting.servers, answers[WARM:], expected))
     return found
 
@@ -168,8 +170,12 @@ def _gaps(rate_qps: float, queries: int, seed: int) -> Floats:
     return np.asarray(-np.log(uniform(Key(seed).seed, Purpose.ARRIVAL, np.arange(queries), 0)) / rate_qps)
 
 
-def live_scenario(servers: int, size_bytes: int) -> Scenario:
-    """One site beside one cluster with all the workers of one variant."""
+def live_scenario(servers: int, size_bytes: int, rate_qps: float = 1.0, burst: int = 20) -> Scenario:
+    """One site beside one cluster with all the workers of one variant.
+
+    Args:
+        rate_qps, burst: of the one stream, see `Streams`.
+    """
     cluster = {"name": "here", "tier": 0, "nodes": [{"name": "machine", "resources": {"cpu_cores": servers}}]}
     return parse_scenario(
         {
@@ -187,9 +193,10 @@ def live_scenario(servers: int, size_bytes: int) -> Scenario:
             "links": [{"site": "*", "cluster": "here", "delay_s": 0.0}],
             "workers": [{"variant": VARIANT, "cluster": "here", "count": servers}],
             "streams": {
-                "applications": [{"name": "any", "task": TASK, "rate_qps": 1, "length_s": 60,
+                "applications": [{"name": "any", "task": TASK, "rate_qps": rate_qps, "length_s": 60,
                                   "size_bytes": max(size_bytes, 1), "deadline_s": DEADLINE_S}],
                 "arrivals": {"clients_per_min": 1},
+                "burst": burst,
             },
         },
         "split",
@@ -249,14 +256,15 @@ async def _reaches_all(gateway: Process, folder: Path) -> None:
 
 
 async def _measured(
-    folder: Path, policy: str, servers: int, gaps_s: Floats, inputs: dict[str, Array], seed: int
+    state: Path, models: Path, setting: TrialSetting, gaps_s: Floats, inputs: dict[str, Array]
 ) -> list[Answered]:
     """Poisson queries to the gateway; the first of them one after the other, to warm up."""
-    size_bytes = sum(array.nbytes for array in inputs.values())
+    size_bytes, rate_qps = sum(array.nbytes for array in inputs.values()), setting.rate_qps
     headers, body = encode_request(InferRequest(inputs))
-    async with running(folder / policy, folder, live_scenario(servers, size_bytes), seed) as url:
+    scenario = live_scenario(setting.servers, size_bytes, rate_qps, burst=gaps_s.size)
+    async with running(state, models, scenario, setting.seed) as url:
         client = http.Client.of_url(url)
-        headers |= {"edgewise-rate-qps": "1", "edgewise-deadline-s": str(DEADLINE_S)}
+        headers |= {"edgewise-rate-qps": f"{rate_qps:g}", "edgewise-deadline-s": str(DEADLINE_S)}
 
         async def send() -> Answered:
             began = perf_counter()
@@ -271,7 +279,7 @@ async def _measured(
                 sent.append(asyncio.create_task(send()))
             return answers + list(await asyncio.gather(*sent))
         except (ConnectionError, TimeoutError) as error:
-            raise RunError(f"the gateway: {error}; see the logs in {folder / policy}") from error
+            raise RunError(f"the gateway: {error}; see the logs in {state}") from error
         finally:
             client.close()
 

@@ -11,6 +11,7 @@ all go to one worker is passed on whole, as it came; so is one for which a worke
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,21 +19,25 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from edgewise.arrays import Ints
+from edgewise.core.guard import Guard, at_once
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.policies import is_file
 from edgewise.policies.split import (
     QueryClass,
     SplitProgram,
     SplitView,
     build_program,
+    checked,
     closed,
-    decided,
     new_ledger,
     split_policy,
 )
 from edgewise.policies.split.online import RateTracker
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import Upstream
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.protocol.messages import (
     InferRequest,
     InferResponse,
@@ -55,6 +60,7 @@ from edgewise.runtime.protocol.stated import (
 from edgewise.runtime.protocol.tensors import Array
 from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
+log = logging.getLogger("edgewise.split")
 PASSED = (PRIORITY, *TRACE)
 FOLLOW = ("nona", "nona-queues")  # their plan is made anew as the rate drifts
 UPDATE_S = 1.0  # between looks at the rate
@@ -116,6 +122,8 @@ class SplitGroup:
         names: of the workers.
         metrics: told about every query.
         seed: of the policy's draws.
+    Attributes:
+        guard: asks the policy; where it fails, a query runs whole where there is least to do.
     Raises:
         ScenarioError: there is only one worker.
         PolicyError: the policy's name is unknown, or the workers cannot do the work.
@@ -135,6 +143,7 @@ class SplitGroup:
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics = metrics
         self.policy = split_policy(cut.policy, program_of(cut, len(members)), seed=seed)
+        self.guard = Guard(Limited() if is_file(cut.policy) else at_once)  # what ships does not hang
         self.tracker = RateTracker(self.policy) if cut.policy in FOLLOW else None
         self.ledger = new_ledger(np.full(len(members), cut.power_ops))
         self._tasks = [task.name for task in closed(cut.graph).tasks]
@@ -169,8 +178,7 @@ class SplitGroup:
         """
         began_s = time.monotonic()
         self._follow(began_s)
-        placed = decided(self.policy, SplitView(self._queries, 0, self.ledger), self._work_ops)
-        self._queries += 1
+        placed = self._placed()
         servers = dict(zip(self._tasks, placed.tolist(), strict=True))
         used = sorted({servers[part.task] for part in self._live})
         try:
@@ -184,6 +192,19 @@ class SplitGroup:
             return await self._whole(used[0], home, headers, body, began_s, timeout_s)
         finally:
             self.ledger.change(placed, self._work_ops, -1)
+
+    def _placed(self) -> Ints:
+        """A server for each task: as the policy says, or where it fails the one with least to do for all."""
+        view, work_ops = SplitView(self._queries, 0, self.ledger), self._work_ops
+        servers = self.guard.ask(
+            lambda: checked(self.policy, view, work_ops),
+            lambda: np.full(work_ops.size, int(self.ledger.work_s.argmin()), dtype=np.int64),
+        )
+        if self.guard.new:
+            log.error("split policy failed", extra={"policy": self.policy.name, "why": self.guard.fault})
+        self.ledger.change(servers, work_ops)
+        self._queries += 1
+        return servers
 
     def ask(self, server: int, part: Part) -> Upstream:
         """A sub-model at a worker."""
