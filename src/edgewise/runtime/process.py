@@ -44,8 +44,9 @@ from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import SHADOWS, Process, Request, Store, from_fields
+from edgewise.runtime.store import SHADOWS, Process, Store, from_fields
 from edgewise.runtime.tracing import tracing_to
+from edgewise.runtime.traffic_store import Request
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.pieces import PieceWorker, read_split

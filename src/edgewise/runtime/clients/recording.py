@@ -26,7 +26,8 @@ from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.reaching import client_to, store_of
-from edgewise.runtime.store import Request, Running, Store
+from edgewise.runtime.store import Running, Store
+from edgewise.runtime.traffic_store import Request
 from edgewise.workloads import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.sqlite import StoreError
-from edgewise.runtime.store import OpenStream, Store
+from edgewise.runtime.store import Store
+from edgewise.runtime.traffic_store import OpenStream
 
 Key = tuple[str | None, ...]
 
