@@ -8,7 +8,7 @@ are what replicas last said. Forbidden here: I/O, clocks, async. A request is in
                                   ▲  │ Wait, Drop   │ RequestReturned
                                   └──┴──────────────┘ RequestAgain
 
-The kernels below are the rules that simulated sites and policies share with it.
+Its rules are the kernels of `request_rules` and `orchestrate.counting`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import inner
 from edgewise.core.dispatch.events import (
     Drop,
     ReplicaChanged,
@@ -34,44 +33,26 @@ from edgewise.core.dispatch.events import (
     Send,
     Wait,
 )  # fmt: skip
+from edgewise.core.dispatch.request_rules import CLOUD, in_time, least_way_s, possible, too_late
 from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy, new_view
-from edgewise.core.orchestrate.counting import NO_HEAD, READY, REMOVING, STARTING, Head, count, known
+from edgewise.core.orchestrate.counting import (
+    NO_HEAD,
+    READY,
+    REMOVING,
+    STARTING,
+    Head,
+    count,
+    known,
+    request_cores,
+)
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 
 OUTCOMES = ("in_time", "late", "dropped", "failed")
 WEIGHT = 0.2  # of a new measurement in a moving mean
-CLOUD = 0  # the station
-
-
-@inner
-def stays(view: ReplicaView, world: int, k: int, s: int) -> bool:
-    """Whether station k has a replica of service s that stays; the cloud always."""
-    replicas = view.replicas[world, k, s]
-    return bool(k == CLOUD or replicas.ready > replicas.removing)
-
-
-@inner
-def possible(view: ReplicaView, world: int, b: int, k: int) -> bool:
-    """Whether site b may send its head to station k, or hold it."""
-    if k == HOLD:
-        return True
-    head = view.site[world, b]
-    return bool(
-        head.head >= 0 and 0 <= k < view.replicas.shape[1] and stays(view, world, k, head.head_service)
-    )
-
-
-@inner
-def way_s(system: System, cloud_delay_s: float, b: int, k: int, size_bytes: float) -> float:
-    """Time from site b to station k: the delay, to the cloud as last measured, and the transfer."""
-    bits = 8.0 * size_bytes
-    return float(
-        cloud_delay_s + bits / system.wan_bps if k == CLOUD else system.delay_s[b, k] + bits / system.lan_bps
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -225,7 +206,7 @@ class RequestCore:
                 self._returned(event)
             case RequestEnded():
                 request = self._requests.pop(event.request)
-                judged = "in_time" if event.time_s <= request.deadline_s else "late"
+                judged = "in_time" if in_time(event.time_s, request.deadline_s) else "late"
                 self.ended[event.outcome or judged][request.service] += 1
             case ReplicaChanged():
                 place = event.name, event.service, event.station
@@ -272,9 +253,12 @@ class RequestCore:
         found = [r for r in self.replicas.values() if r.service == service and r.up and r.wanted]
         if not found:
             return Drop(number, f"no replica of {self.services.names[service]!r} is up", late=False)
-        if why := self._too_late(request, found):
-            return Drop(number, why, late=True)
-        station = self._station(request)
+        view, took_s = self.view(), float(self.service_s[service])
+        need = self.services.system, view, 0, self.site, service, request.size_bytes, False
+        way_s = least_way_s(*need)
+        if too_late(self.services.system, self.now_s + way_s, took_s, request.deadline_s):
+            return Drop(number, _why(took_s + way_s, request.deadline_s - self.now_s), late=True)
+        station = self._station(view, request)
         if station == HOLD:
             return Wait(number)
         there = [replica for replica in found if replica.station == station]
@@ -283,23 +267,9 @@ class RequestCore:
         replica.mine += 1
         return Send(number, replica.name)
 
-    def _too_late(self, request: _Undecided, found: list[Replica]) -> str | None:
-        """Why a request cannot end in time even at the nearest of replicas, if so."""
-        system, cloud_s = self.services.system, float(self._view.cloud_delay_s[0])
-        ways = (way_s(system, cloud_s, self.site, r.station, request.size_bytes) for r in found)
-        need_s, left_s = float(self.service_s[request.service]) + min(ways), request.deadline_s - self.now_s
-        if need_s <= left_s:
-            return None
-        return (
-            f"refused: cannot end in time: takes {need_s:.3f} s at its nearest replica, "
-            f"{max(left_s, 0.0):.3f} s are left"
-        )
-
-    def _station(self, request: _Undecided) -> int:
-        view, system, s = self.view(), self.services.system, request.service
-        cores = (
-            0.0 if system.replica_cpu_cores[s] > 0.0 else float(system.service_cpu_cores[s])
-        )  # its replica's
+    def _station(self, view: ReplicaView, request: _Undecided) -> int:
+        system, s = self.services.system, request.service
+        cores = request_cores(system, s, float(system.service_cpu_cores[s]))
         queue = sum(each.replica is None for each in self._requests.values())
         took_s = float(self.service_s[s])
         head = Head(0, s, queue, request.deadline_s, took_s, cores, 0.0, request.size_bytes)
@@ -329,6 +299,13 @@ class RequestCore:
             sent_s = 8.0 * request.size_bytes / self.services.system.wan_bps
             ways_s = max(event.time_s - request.sent_s - event.took_s - sent_s, 0.0)
             self._view.cloud_delay_s[:] += WEIGHT * (ways_s - self._view.cloud_delay_s)
+
+
+def _why(need_s: float, left_s: float) -> str:
+    return (
+        f"refused: cannot end in time: takes {need_s:.3f} s at its nearest replica, "
+        f"{max(left_s, 0.0):.3f} s are left"
+    )
 
 
 def rehearse(services: Services, policy: RequestPolicy) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestrate import ReplicaView
 from edgewise.model.orchestration import System
 
@@ -39,6 +39,12 @@ NO_HEAD = Head(-1, -1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 def known(rows: Sequence[tuple[int, int, int, int]]) -> Ints:
     """(R, 4) station, service, requests held and state of replicas, as `count` takes them."""
     return np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+
+
+@inner
+def request_cores(system: System, s: int, asked_cores: float) -> float:
+    """What a request of service s holds of the cores that it asks for: none where its replica holds them."""
+    return 0.0 if system.replica_cpu_cores[s] > 0.0 else asked_cores
 
 
 @kernel
@@ -70,9 +76,7 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
         cell.removing += int(state == REMOVING)
         if k > 0:
             machine = view.machine[0, first + k - 1]
-            cores = system.replica_cpu_cores[s]
-            if cores == 0.0:
-                cores = busy * system.service_cpu_cores[s]
+            cores = system.replica_cpu_cores[s] + request_cores(system, s, busy * system.service_cpu_cores[s])
             machine.free_cpu_cores = max(machine.free_cpu_cores - cores, 0.0)
             machine.free_memory_bytes = max(machine.free_memory_bytes - system.service_memory_bytes[s], 0.0)
     for k in range(nodes + 1):

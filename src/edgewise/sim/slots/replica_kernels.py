@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.compiled import inner
+from edgewise.core.dispatch.request_rules import in_time, least_way_s, too_late
 from edgewise.core.keyed import Purpose, normal_of
 from edgewise.core.ledger import has_room
 from edgewise.model.orchestration import System
@@ -29,18 +30,12 @@ from edgewise.sim.slots.replica_state import (
     LOCAL_BYTES,
     LOST,
     SENT,
-    SLACK,
     WORKED_ON,
     ReplicaBatch,
 )
 
 NETWORK, SERVICE = int(Purpose.NETWORK), int(Purpose.SERVICE)
-
-
-@inner
-def too_late(system: System, request: Any, begin_s: float) -> bool:
-    """Whether a request begun at `begin_s` would miss its deadline (and is dropped for it)."""
-    return system.drops and begin_s + request.service_s > request.deadline_s + SLACK
+ANYWHERE = True  # as KaiS was frozen, see `least_way_s`
 
 
 @inner
@@ -56,7 +51,6 @@ def drop(x: ReplicaBatch, world: int, request: Any, now_s: float, frame: int) ->
 def arrive(system: System, x: ReplicaBatch, world: int, now_s: float, frame: int) -> None:
     """Requests that arrived until now join their site; those that cannot end in time leave it."""
     requests = x.truth.request
-    fastest_bps = max(system.lan_bps, system.wan_bps)
     for b in range(x.truth.waiting.shape[1]):
         site = x.truth.waiting[world, b]
         while site.end < site.last:
@@ -70,9 +64,10 @@ def arrive(system: System, x: ReplicaBatch, world: int, now_s: float, frame: int
         kept = site.end
         for i in range(site.end - 1, site.begin - 1, -1):
             r = requests[world, i].order
-            sent_s = site.least_delay_s + 8.0 * requests[world, r].payload_bytes / fastest_bps
-            if too_late(system, requests[world, r], now_s + sent_s):
-                drop(x, world, requests[world, r], now_s, frame)
+            request = requests[world, r]
+            way_s = least_way_s(system, x.seen, world, b, request.service, request.payload_bytes, ANYWHERE)
+            if too_late(system, now_s + way_s, request.service_s, request.deadline_s):
+                drop(x, world, request, now_s, frame)
             else:
                 kept -= 1
                 requests[world, kept].order = r
@@ -221,7 +216,7 @@ def begin_all(system: System, x: ReplicaBatch, world: int, k: int, now_s: float,
         r = places[i].queue
         request = x.truth.request[world, r]
         if request.ready_s <= now_s:
-            late = too_late(system, request, now_s)
+            late = too_late(system, now_s, request.service_s, request.deadline_s)
             m = -1 if late else machine_for(system, x, world, k, request)
             if late or m >= 0:
                 leave_queue(x.seen.replicas[world, k, request.service], request)
@@ -250,11 +245,11 @@ def finish(system: System, x: ReplicaBatch, world: int, k: int, at: int, frame: 
         hold_replica(system, machine, request.service, -1.0)
         if k > 0:
             replicas.removing -= 1
-    in_time = place.end_s <= request.deadline_s + SLACK
-    request.state = IN_TIME if in_time else LATE
+    kept = in_time(place.end_s, request.deadline_s)
+    request.state = IN_TIME if kept else LATE
     request.end_s = place.end_s
-    x.truth.tally[world, frame, DONE_IN_TIME if in_time else DONE_LATE] += 1
-    x.truth.ended[world, 0 if in_time else 1] += 1
+    x.truth.tally[world, frame, DONE_IN_TIME if kept else DONE_LATE] += 1
+    x.truth.ended[world, 0 if kept else 1] += 1
     station.running -= 1
     last = x.truth.place[world, k, station.running]
     place.run = last.run

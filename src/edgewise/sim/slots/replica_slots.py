@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import inner, kernel
-from edgewise.core.dispatch.requests import possible
+from edgewise.core.dispatch.request_rules import possible
 from edgewise.core.held import held
 from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import ReplicaView

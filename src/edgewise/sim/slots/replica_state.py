@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints, Records, records
+from edgewise.core.ledger import TOLERANCE
 from edgewise.core.orchestrate import ReplicaView, Requests, new_view
 from edgewise.model.orchestration import System
 
@@ -22,7 +23,6 @@ OUTCOMES = ("unseen", "waiting", "waiting", "waiting", "in_time", "late", "dropp
 # Columns of the tally.
 (ARRIVED, DONE_IN_TIME, DONE_LATE, LOST, FORWARDED_BYTES, LOCAL_BYTES, IMAGE_BYTES, COLUMNS) = range(8)
 PLACES = 16  # of a queue at first
-SLACK = 1e-9  # relative; sums of floats may miss a deadline by rounding
 
 _ASKED = ("arrival_s", "deadline_s", "service_s", "cpu_cores", "memory_bytes", "payload_bytes")
 _WHOLE = ("site", "service", "order", "state", "station")
@@ -30,9 +30,7 @@ REQUEST = np.dtype(
     [(name, "f8") for name in (*_ASKED, "ready_s", "end_s")] + [(name, "i8") for name in _WHOLE]
 )
 LINKS = np.dtype([("seed", "u8"), ("up_free_s", "f8"), ("down_free_s", "f8"), ("imbalance", "f8")])
-WAITING = np.dtype(
-    [("begin", "i8"), ("end", "i8"), ("last", "i8"), ("lan_free_s", "f8"), ("least_delay_s", "f8")]
-)
+WAITING = np.dtype([("begin", "i8"), ("end", "i8"), ("last", "i8"), ("lan_free_s", "f8")])
 STATION = np.dtype([("queued", "i8"), ("running", "i8"), ("starts", "i8")])
 PLACE = np.dtype([("queue", "i8"), ("run", "i8"), ("end_s", "f8"), ("machine", "i8")])
 START = np.dtype([("service", "i8"), ("ready_s", "f8")])
@@ -48,7 +46,7 @@ class Truth(NamedTuple):
         links: (W,) `LINKS`: seed of delays and service times; when the ways to and from the cloud have sent
             what they were given; imbalance, see `SlotResult`.
         waiting: (W, B) `WAITING`: rows begin … end of `order` wait at the site, `last` ends those that ever
-            will; when its link has sent all; delay to the nearest station.
+            will; when its link has sent all.
         station: (W, K) `STATION`: how many of the places are used.
         place: (W, K, Q) `PLACE`: queue: requests not begun, by deadline. run, end_s, machine: worked on.
         start: (W, K, P) `START`: replicas that start.
@@ -100,14 +98,13 @@ def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[n
     order, begin, last = _by_site(requests, system.sites)
     truth.request["order"] = order
     truth.waiting["begin"], truth.waiting["end"], truth.waiting["last"] = begin, begin, last
-    truth.waiting["least_delay_s"] = system.delay_s.min(axis=1)
     return truth
 
 
 def _most_replicas(system: System) -> int:
     """Replicas that fit on the largest node."""
     largest = float(system.memory_bytes[system.first_machine[1] :].max())
-    return int(largest / system.service_memory_bytes.min() * (1 + SLACK)) + 1
+    return int(largest / system.service_memory_bytes.min() * (1 + TOLERANCE)) + 1
 
 
 def _by_site(requests: Requests, sites: int) -> tuple[Ints, Ints, Ints]:

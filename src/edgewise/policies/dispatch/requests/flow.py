@@ -16,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
-from edgewise.core.dispatch.requests import stays
+from edgewise.core.dispatch.request_rules import stays
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.core.order import argsort
 from edgewise.model.orchestration import System

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
-from edgewise.core.dispatch.requests import stays, way_s
+from edgewise.core.dispatch.request_rules import stays, way_s
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestrate import HOLD, ReplicaView
