@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PipelineArrays, Placement
 from edgewise.model.network import Network
@@ -37,17 +37,17 @@ def allocate(
         free_memory_bytes: (N,) left unchanged.
         bandwidth_bps: (L,) of each link, all of it or what is left.
     """
-    table.need(pipeline.source)
-    while True:
-        node, missing = _greedy(
-            pipeline, table.network.speed_ops, free_memory_bytes, bandwidth_bps, table.rows()
-        )
-        if missing < 0:
-            return node if node[-1] >= 0 else None
+    speed, tasks = table.network.speed_ops, len(pipeline.work_ops)
+    missing = pipeline.source
+    while missing >= 0:
         table.need(missing)
+        node, mean = np.full(tasks, -1), np.zeros((tasks + 1, len(speed)))
+        left = free_memory_bytes.copy()
+        missing = _greedy(pipeline, speed, left, bandwidth_bps, table.rows(), mean, node)
+    return node if node[-1] >= 0 else None
 
 
-@kernel
+@inner
 def _mean_bps(rows: PathRows, source: int, bandwidth: Floats, out: Floats) -> None:
     """Mean bandwidth over the links of the paths from `source` to each node; 0 when there is none."""
     for target in range(out.size):
@@ -55,26 +55,31 @@ def _mean_bps(rows: PathRows, source: int, bandwidth: Floats, out: Floats) -> No
         total = 0.0
         for i in range(rows.offset[source] + a, rows.offset[source] + b):
             total += bandwidth[rows.links[i]]
-        out[target] = total / max(b - a, 1)
+        out[target] = total / (b - a) if b > a else 0.0
     out[source] = np.inf
 
 
-@kernel
+@kernel(allocates=False)
 def _greedy(
     pipeline: PipelineArrays,
     speed: Floats,
-    free: Floats,
+    left: Floats,
     bandwidth: Floats,
     rows: PathRows,
-) -> tuple[Ints, int]:
-    """The nodes, the last -1 if nothing fits, and the node whose row of paths is missing (-1: none)."""
-    tasks = pipeline.work_ops.size
-    left = free.copy()
-    node = np.full(tasks, -1)
-    mean = np.zeros((tasks + 1, speed.size))  # from each task's node; the last row (tail -1) from the source
-    _mean_bps(rows, pipeline.source, bandwidth, mean[tasks])
-    first = 0
-    for task in range(tasks):
+    mean: Floats,
+    node: Ints,
+) -> int:
+    """Fill in the nodes, the last -1 if nothing fits; returns the node whose paths are missing, or -1.
+
+    Args:
+        left: (N,) memory, of which the tasks take.
+        mean: (T + 1, N) for the bandwidth from each task's node; the last row (tail -1) is the source's.
+    """
+    first, at = 0, pipeline.source
+    for task in range(node.size):
+        if rows.offset[at] < 0:
+            return at
+        _mean_bps(rows, at, bandwidth, mean[task - 1])
         last = first
         while last < pipeline.head.size and pipeline.head[last] == task:
             last += 1
@@ -85,22 +90,16 @@ def _greedy(
             comm_s = 0.0
             for e in range(first, last):
                 if pipeline.volume_bits[e] > 0.0:
-                    comm_s = max(
-                        comm_s, pipeline.volume_bits[e] / mean[pipeline.tail[e], j]
-                    )  # tail -1 is the last row
+                    comm_s = max(comm_s, pipeline.volume_bits[e] / mean[pipeline.tail[e], j])
             total_s = pipeline.work_ops[task] / speed[j] + comm_s
             if total_s < best_s:
                 best, best_s = j, total_s
         if best < 0:
-            node[-1] = -1
-            return node, -1
-        node[task] = best
+            return -1
+        node[task] = at = best
         left[best] -= pipeline.memory_bytes[task]
-        if task + 1 < tasks and rows.offset[best] < 0:
-            return node, best
-        _mean_bps(rows, best, bandwidth, mean[task])
         first = last
-    return node, -1
+    return -1
 
 
 class EqualShares:

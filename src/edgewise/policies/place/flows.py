@@ -117,10 +117,13 @@ def _all_open(rows: PathRows, source: Ints, target: Ints, bandwidth: Floats) -> 
 def paths_of(flows: Flows, table: PathTable, chosen: Ints) -> tuple[Ints, Ints]:
     """(E + 1,) begins and the links of every edge's path; edges that are no flow have none."""
     moving = flows.moving
-    start, links = gather(table.rows(), flows.source[moving], flows.target[moving], chosen[moving])
-    full = np.zeros(len(flows.source) + 1, dtype=np.int64)
-    full[moving + 1] = np.diff(start)
-    return np.cumsum(full), links
+    source, path = flows.source[moving], flows.target[moving] * table.k + chosen[moving]
+    begin = table.start[source, path].astype(np.int64)
+    hops = np.zeros(len(flows.source) + 1, dtype=np.int64)
+    hops[moving + 1] = table.start[source, path + 1] - begin
+    start = np.cumsum(hops)
+    first = np.repeat(table.offset[source] + begin - start[moving], hops[moving + 1])
+    return start, table.links[first + np.arange(start[-1])].astype(np.int64)
 
 
 def placements_of(flows: Flows, start: Ints, links: Ints, bandwidth_bps: Floats) -> list[Placement]:
@@ -336,18 +339,3 @@ def proportional(
                 share = bandwidth[links[j]] * volume[i] / load[links[j]]
             rate[i] = min(rate[i], share)
     return rate
-
-
-@kernel
-def gather(rows: PathRows, source: Ints, target: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """(F + 1,) begins and the links of each flow's chosen path; the rows must be known to the table."""
-    start = np.zeros(source.size + 1, dtype=np.int64)
-    for i in range(source.size):
-        at = target[i] * rows.k + chosen[i]
-        start[i + 1] = start[i] + rows.start[source[i], at + 1] - rows.start[source[i], at]
-    out = np.zeros(start[-1], dtype=np.int64)
-    for i in range(source.size):
-        at = rows.offset[source[i]] + rows.start[source[i], target[i] * rows.k + chosen[i]]
-        for j in range(start[i + 1] - start[i]):
-            out[start[i] + j] = rows.links[at + j]
-    return start, out

@@ -22,7 +22,7 @@ from edgewise.model.network import Network
 from edgewise.policies.place.baselines import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable
-from edgewise.policies.place.search import PlacementPlan, SearchInput, fill, improve, measure, seed_pipeline
+from edgewise.policies.place.search import PlacementPlan, SearchInput, improve, measure_first, seed_pipeline
 from edgewise.policies.registry import policy
 
 SEEDING, LEAST_HOSTS = 5.0, 4
@@ -79,8 +79,7 @@ class Joint:
         )
         hosts = self._hosts(view, plan)
         rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
-        for j in range(len(view.running)):
-            measure(plan, limits, rows, j)
+        measure_first(plan, limits, rows, len(view.running))
         tried = hosts[: self._few(plan, len(view.running))]
         for j in range(len(view.running), len(pipelines)):
             given = allocate(pipelines[j], self.table, plan.free, view.free_bps)
@@ -89,7 +88,7 @@ class Joint:
             rows = self._rows(given[given >= 0])
             seed_pipeline(plan, limits, rows, j, tried, given)
         improve(plan, limits, rows, len(pipelines), hosts, np.uint64(self.key.seed), self.calls, self.effort)
-        return self._decided(plan, limits, pipelines)
+        return self._decided(plan, pipelines)
 
     def _rows(self, nodes: Ints) -> PathRows:
         for node in np.unique(nodes).tolist():
@@ -121,10 +120,8 @@ class Joint:
             for p in view.running
         ]
 
-    def _decided(
-        self, plan: PlacementPlan, limits: SearchInput, pipelines: Sequence[PipelineArrays]
-    ) -> Sequence[Placement]:
-        rate = fill(plan, limits, len(pipelines)) * ROUND
+    def _decided(self, plan: PlacementPlan, pipelines: Sequence[PipelineArrays]) -> Sequence[Placement]:
+        rate = plan.kept_rate * ROUND
         placed = [j for j in range(len(pipelines)) if plan.cap[j] > 0.0]
         task = [slice(plan.task_begin[j], plan.task_begin[j + 1]) for j in placed]
         edge = [slice(plan.edge_begin[j], plan.edge_begin[j + 1]) for j in placed]
@@ -151,7 +148,8 @@ def make_plan(view: NetworkView, pipelines: Sequence[PipelineArrays], paths: Seq
         path[edge_begin[j] : edge_begin[j + 1]] = chosen
     shift = np.repeat(task_begin[:-1], np.diff(edge_begin))
     tail = np.concatenate([pipeline.tail for pipeline in pipelines])
-    resources = len(view.free_bps) + len(view.free_memory_bytes)
+    volume = np.concatenate([pipeline.volume_bits for pipeline in pipelines])
+    count, resources = len(pipelines), len(view.free_bps) + len(view.free_memory_bytes)
     return PlacementPlan(
         task_begin=task_begin,
         edge_begin=edge_begin,
@@ -160,13 +158,23 @@ def make_plan(view: NetworkView, pipelines: Sequence[PipelineArrays], paths: Seq
         memory=np.concatenate([pipeline.memory_bytes for pipeline in pipelines]),
         tail=np.where(tail < 0, -1, tail + shift),
         head=np.concatenate([pipeline.head for pipeline in pipelines]) + shift,
-        volume=np.concatenate([pipeline.volume_bits for pipeline in pipelines]),
+        volume=volume,
         node=node,
         path=path,
         home=node.copy(),
-        used=np.zeros((len(pipelines), resources), dtype=np.int32),
-        amount=np.zeros((len(pipelines), resources)),
-        uses=np.zeros(len(pipelines), dtype=np.int64),
-        cap=np.zeros(len(pipelines)),
+        used=np.zeros((count, resources), dtype=np.int32),
+        amount=np.zeros((count, resources)),
+        uses=np.zeros(count, dtype=np.int64),
+        cap=np.zeros(count),
+        price=np.zeros(count),
         free=view.free_memory_bytes.copy(),
+        by_volume=np.lexsort((-volume, np.repeat(np.arange(count), np.diff(edge_begin)))),
+        rate=np.zeros(count),
+        order=np.arange(count),
+        left=np.zeros(resources),
+        total=np.zeros(resources),
+        kept_rate=np.zeros(count),
+        kept_left=np.zeros(resources),
+        kept_node=node.copy(),
+        kept_path=path.copy(),
     )

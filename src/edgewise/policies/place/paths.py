@@ -8,15 +8,14 @@ on every run.
 
 from __future__ import annotations
 
-import heapq
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Bools, Ints
-from edgewise.core.compiled import kernel
+from edgewise.arrays import Ints
+from edgewise.core.compiled import inner, kernel
 from edgewise.model.network import Network
 
 FAR = 1 << 20  # hops to a node that cannot be reached
@@ -57,7 +56,8 @@ class PathTable:
         self.k = k
         self.network = network
         self._graph = neighbours(count, network.ends)
-        self.hops = _all_hops(self._graph)
+        self.hops = np.full((count, count), FAR)
+        _all_hops(self._graph, self.hops, np.zeros(count, dtype=np.int64))
         self.start = np.zeros((count, count * k + 1), dtype=np.int32)
         self.offset = np.full(count, -1, dtype=np.int64)
         self.links = np.zeros(1 << 12, dtype=np.int32)
@@ -69,13 +69,15 @@ class PathTable:
             return
         reach = self.hops[source]
         width = min(len(self.hops), int(reach[reach < FAR].max()) + DETOUR) + 1
-        start, links = _row(self._graph, self.hops, source, self.k, width)
-        while self._used + links.size > self.links.size:
-            self.links = np.concatenate([self.links, np.zeros_like(self.links)])
-        self.links[self._used : self._used + links.size] = links
-        self.start[source] = start
+        most = len(self.hops) * self.k * width
+        if self._used + most > self.links.size:
+            more = np.zeros(max(self.links.size, most), dtype=np.int32)
+            self.links = np.concatenate([self.links, more])
         self.offset[source] = self._used
-        self._used += links.size
+        space = _space(self._graph, self.k, width)
+        self._used += _row(
+            self._graph, self.hops, source, space, self.start[source], self.links[self._used :]
+        )
 
     def rows(self) -> PathRows:
         """What is known now, for kernels; rows found later are not in it."""
@@ -102,155 +104,200 @@ def neighbours(count: int, ends: Ints) -> Adjacency:
     return Adjacency(begin.astype(np.int64), both[order, 1].astype(np.int64), link[order].astype(np.int64))
 
 
-@kernel
-def _all_hops(graph: Adjacency) -> Ints:
-    begin, node = graph.begin, graph.node
-    count = begin.size - 1
-    hops = np.full((count, count), FAR)
-    queue = np.zeros(count, dtype=np.int64)
-    for source in range(count):
+class PathSpace(NamedTuple):
+    """What `_row` works in.
+
+    Attributes:
+        found, size: (k, W) nodes of the paths of a pair, and (k,) how many each has.
+        deviates: (k,) where each leaves the one that it was found from.
+        pool, pool_size, pool_deviates: the same of all that may come next; size 0: not there, or taken.
+        reached, parent: (N,) steps to a node, and the node before it.
+        banned: (N,) first steps that are taken.
+        heap: (2 L + 1,) nodes to go on from; each is entered once over every link at most.
+    """
+
+    found: Ints
+    size: Ints
+    deviates: Ints
+    pool: Ints
+    pool_size: Ints
+    pool_deviates: Ints
+    reached: Ints
+    parent: Ints
+    banned: Ints
+    heap: Ints
+
+
+def _space(graph: Adjacency, k: int, width: int) -> PathSpace:
+    """For `k` paths of so many nodes at most."""
+    count, some = len(graph.begin) - 1, k * width
+    shapes = [(k, width), k, k, (some, width), some, some, count, count, count, len(graph.node) + 1]
+    return PathSpace(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
+
+
+@kernel(allocates=False)
+def _all_hops(graph: Adjacency, hops: Ints, queue: Ints) -> None:
+    """Fill in (N, N) steps between all nodes, which are `FAR` before."""
+    for source in range(queue.size):
         hops[source, source] = 0
         queue[0] = source
         first, last = 0, 1
         while first < last:
             at = queue[first]
             first += 1
-            for i in range(begin[at], begin[at + 1]):
-                if hops[source, node[i]] == FAR:
-                    hops[source, node[i]] = hops[source, at] + 1
-                    queue[last] = node[i]
+            for i in range(graph.begin[at], graph.begin[at + 1]):
+                to = graph.node[i]
+                if hops[source, to] == FAR:
+                    hops[source, to] = hops[source, at] + 1
+                    queue[last] = to
                     last += 1
-    return hops
 
 
-@kernel
+@inner
+def _push(heap: Ints, count: int, key: int) -> None:
+    """Add to a heap of `count`, the smallest first."""
+    at = count
+    while at > 0 and heap[(at - 1) >> 1] > key:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heap[at] = key
+
+
+@inner
+def _pop(heap: Ints, count: int) -> int:
+    """Take the smallest out of a heap of `count`."""
+    least, key = heap[0], heap[count - 1]
+    at, below = 0, 1
+    while below < count - 1:
+        if below + 1 < count - 1 and heap[below + 1] < heap[below]:
+            below += 1
+        if heap[below] >= key:
+            break
+        heap[at] = heap[below]
+        at, below = below, 2 * below + 1
+    heap[at] = key
+    return int(least)
+
+
+@inner
 def _spur(
-    graph: Adjacency,
-    hops: Ints,
-    root: Ints,
-    target: int,
-    banned: Bools,
-    out: Ints,
+    graph: Adjacency, hops: Ints, root: Ints, length: int, target: int, space: PathSpace, out: Ints
 ) -> int:
-    """Shortest way from the end of `root` to `target` that avoids the root and the `banned` first steps.
+    """Shortest way from the end of `root` to `target` that avoids the root and the banned first steps.
 
-    Fills `out` with root and way (indices into the adjacency are not kept) and returns its number of nodes;
-    0 when there is none or `out` is too short.
+    Fills `out` with the `length` nodes of the root and the way, and returns its number of nodes; 0 when there
+    is none or `out` is too short.
     """
-    begin, node = graph.begin, graph.node
-    count = begin.size - 1
-    reached = np.full(count, FAR)
-    parent = np.full(count, -1)
-    for i in range(root.size):
+    reached, parent = space.reached, space.parent
+    for n in range(reached.size):
+        reached[n], parent[n] = FAR, -1
+    for i in range(length):
         reached[root[i]] = -1
-    spur = root[-1]
+    spur = root[length - 1]
     reached[spur] = 0
     # Key: f = g + h, then larger g first, then node; all in one integer.
-    heap = [(hops[spur, target] * FAR + FAR - 1) * FAR + spur]
-    while len(heap) > 0:
-        key = heapq.heappop(heap)
-        at = key % FAR
-        done = FAR - 1 - key // FAR % FAR
+    space.heap[0] = (hops[spur, target] * FAR + FAR - 1) * FAR + spur
+    waiting = 1
+    while waiting > 0:
+        key = _pop(space.heap, waiting)
+        waiting -= 1
+        at, done = key % FAR, FAR - 1 - key // FAR % FAR
         if done > reached[at]:
             continue
         if at == target:
             break
-        for i in range(begin[at], begin[at + 1]):
-            to = node[i]
-            if reached[to] <= done + 1 or hops[to, target] >= FAR or (at == spur and banned[to]):
+        for i in range(graph.begin[at], graph.begin[at + 1]):
+            to = graph.node[i]
+            if reached[to] <= done + 1 or hops[to, target] >= FAR or (at == spur and space.banned[to] > 0):
                 continue
-            reached[to] = done + 1
-            parent[to] = at
-            total = done + 1 + hops[to, target]
-            heapq.heappush(heap, (total * FAR + FAR - 1 - (done + 1)) * FAR + to)
-    return _trace(parent, root, reached[target], target, out) if parent[target] >= 0 else 0
-
-
-@kernel
-def _trace(parent: Ints, root: Ints, steps: int, target: int, out: Ints) -> int:
-    """Write root and the way found into `out`; its number of nodes, or 0 when `out` is too short."""
-    length = int(root.size + steps)
-    if length > out.size:
+            reached[to], parent[to] = done + 1, at
+            key = ((done + 1 + hops[to, target]) * FAR + FAR - 1 - (done + 1)) * FAR + to
+            _push(space.heap, waiting, key)
+            waiting += 1
+    size = length + reached[target]
+    if parent[target] < 0 or size > out.size:
         return 0
-    out[: root.size] = root
     at = target
-    for i in range(length - 1, root.size - 1, -1):
+    for i in range(size - 1, length - 1, -1):
         out[i] = at
         at = parent[at]
-    return length
+    for i in range(length):
+        out[i] = root[i]
+    return int(size)
 
 
-@kernel
-def _pair(
+@inner
+def _deviations(
+    graph: Adjacency, hops: Ints, target: int, space: PathSpace, last: int, waiting: int
+) -> int:
+    """Add to the pool the ways that leave path `last` at each of its nodes; how many it then holds."""
+    found, size, banned = space.found, space.size, space.banned
+    for i in range(space.deviates[last], size[last] - 1):
+        for n in range(banned.size):
+            banned[n] = 0
+        for other in range(last + 1):
+            same = size[other] > i + 1
+            for h in range(i + 1):
+                same = same and found[other, h] == found[last, h]
+            if same:
+                banned[found[other, i + 1]] = 1
+        length = _spur(graph, hops, found[last], i + 1, target, space, space.pool[waiting])
+        if length > 0:
+            space.pool_size[waiting], space.pool_deviates[waiting] = length, i
+            waiting += 1
+    return waiting
+
+
+@inner
+def _pair(graph: Adjacency, hops: Ints, source: int, target: int, space: PathSpace) -> int:
+    """Fill `found` and `size` with the k shortest paths; returns how many there are."""
+    found, pool, pool_size = space.found, space.pool, space.pool_size
+    for n in range(space.banned.size):
+        space.banned[n] = 0
+    found[0, 0] = source
+    pool_size[0] = _spur(graph, hops, found[0], 1, target, space, pool[0])
+    space.pool_deviates[0], waiting = 0, 1
+    for count in range(space.size.size):
+        if count > 0:
+            waiting = _deviations(graph, hops, target, space, count - 1, waiting)
+        best = -1
+        for i in range(waiting):  # the first of the shortest
+            if pool_size[i] > 0 and (best < 0 or pool_size[i] < pool_size[best]):
+                best = i
+        if best < 0:
+            return count
+        for h in range(pool_size[best]):
+            found[count, h] = pool[best, h]
+        space.size[count], space.deviates[count] = pool_size[best], space.pool_deviates[best]
+        pool_size[best] = 0
+    return int(space.size.size)
+
+
+@kernel(allocates=False)
+def _row(
     graph: Adjacency,
     hops: Ints,
     source: int,
-    target: int,
-    found: Ints,
-    size: Ints,
-    pool: Ints,
+    space: PathSpace,
+    start: NDArray[np.int32],
+    links: NDArray[np.int32],
 ) -> int:
-    """Fill `found` (k, width) with the nodes of the k shortest paths and `size` (k,); returns how many."""
-    k = found.shape[0]
-    deviates = np.zeros(k, dtype=np.int64)
-    banned = np.zeros(graph.begin.size - 1, dtype=np.bool_)
-    waiting = 0  # candidates in pool
-    pool_size = np.zeros(pool.shape[0], dtype=np.int64)
-    pool_deviates = np.zeros(pool.shape[0], dtype=np.int64)
-    size[0] = _spur(graph, hops, np.full(1, source), target, banned, found[0])
-    if size[0] == 0:
-        return 0
-    for last in range(k - 1):
-        for i in range(deviates[last], size[last] - 1):
-            banned[:] = False
-            for other in range(last + 1):
-                if size[other] > i + 1 and (found[other, : i + 1] == found[last, : i + 1]).all():
-                    banned[found[other, i + 1]] = True
-            length = _spur(graph, hops, found[last, : i + 1], target, banned, pool[waiting])
-            if length > 0:
-                pool_size[waiting] = length
-                pool_deviates[waiting] = i
-                waiting += 1
-        some = pool_size[: waiting + 1]
-        best = np.argmin(np.where(some > 0, some, FAR))  # the first of the shortest
-        if some[best] == 0:
-            return last + 1
-        found[last + 1] = pool[best]
-        size[last + 1] = pool_size[best]
-        deviates[last + 1] = pool_deviates[best]
-        pool_size[best] = 0
-    return size.size
-
-
-@kernel
-def _row(
-    graph: Adjacency, hops: Ints, source: int, k: int, width: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(N k + 1,) begins and the links of all paths from `source`."""
-    begin, node, link = graph
-    count = begin.size - 1
-    start = np.zeros(count * k + 1, dtype=np.int32)
-    links = np.zeros(count * k * 8, dtype=np.int32)
-    found = np.zeros((k, width), dtype=np.int64)
-    size = np.zeros(k, dtype=np.int64)
-    pool = np.zeros((k * width, width), dtype=np.int64)
-    used = 0
-    for target in range(count):
+    """Fill in (N k + 1,) begins and the links of all paths from `source`; how many links they have."""
+    k, used = space.size.size, 0
+    for target in range(hops.shape[0]):
         paths = 0
         if target != source and hops[source, target] < FAR:
-            paths = _pair(graph, hops, source, target, found, size, pool)
+            paths = _pair(graph, hops, source, target, space)
         for i in range(k):
             start[target * k + i] = used
             if i >= paths:
                 continue
-            if used + width > links.size:
-                links = np.concatenate((links, np.zeros(links.size + width, dtype=np.int32)))
-            for h in range(size[i] - 1):
-                at = found[i, h]
-                for n in range(begin[at], begin[at + 1]):
-                    if node[n] == found[i, h + 1]:
-                        links[used] = link[n]
-                        break
+            for h in range(space.size[i] - 1):
+                at = space.found[i, h]
+                n = graph.begin[at]
+                while graph.node[n] != space.found[i, h + 1]:
+                    n += 1
+                links[used] = graph.link[n]
                 used += 1
-    start[count * k] = used
-    return start, links[:used]
+    start[hops.shape[0] * k] = used
+    return used

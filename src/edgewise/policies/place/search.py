@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.core.order import rising
 from edgewise.policies.place.paths import PathRows
 
 HUGE = 1e9
@@ -40,7 +39,13 @@ class PlacementPlan(NamedTuple):
         used, amount, uses: (J, R), (J, R), (J,) the resources that a pipeline uses, a_{J,r} of each, and how
             many; links come first, then nodes.
         cap: (J,) frames per second that the nodes allow; 0: the pipeline is not placed and uses nothing.
+        price: (J,) share of all its resources that a frame takes.
         free: (N,) memory left.
+        by_volume: (E,) edges, the largest of each pipeline first.
+        rate: (J,) throughput as last filled.
+        order: (J,) pipelines, those of least price first; the first n are always 0 to n - 1 in some order.
+        left, total: (R,) for `fill`.
+        kept_rate, kept_left, kept_node, kept_path: as they are before a move, and `kept_left` of it all.
     """
 
     task_begin: Ints
@@ -58,7 +63,17 @@ class PlacementPlan(NamedTuple):
     amount: Floats
     uses: Ints
     cap: Floats
+    price: Floats
     free: Floats
+    by_volume: Ints
+    rate: Floats
+    order: Ints
+    left: Floats
+    total: Floats
+    kept_rate: Floats
+    kept_left: Floats
+    kept_node: Ints
+    kept_path: Ints
 
 
 class SearchInput(NamedTuple):
@@ -81,7 +96,7 @@ class SearchInput(NamedTuple):
     penalty: float
 
 
-@kernel
+@inner
 def measure(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int) -> bool:
     """Set use and cap of one pipeline from its nodes and paths; False when a flow has no path."""
     count, slowest_s = 0, 0.0
@@ -104,12 +119,14 @@ def measure(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: 
                 return False
         for i in range(rows.offset[u] + a, rows.offset[u] + b):
             count = _add(used, amount, count, rows.links[i], plan.volume[e])
-    plan.uses[pipeline] = count
+    plan.uses[pipeline], plan.price[pipeline] = count, 0.0
+    for i in range(count):
+        plan.price[pipeline] += amount[i] / max(limits.capacity[used[i]], 1e-300)
     plan.cap[pipeline] = 1.0 / slowest_s if slowest_s > 0.0 else HUGE
     return True
 
 
-@kernel
+@inner
 def _add(used: NDArray[np.int32], amount: Floats, count: int, resource: int, more: float) -> int:
     for i in range(count):
         if used[i] == resource:
@@ -120,56 +137,76 @@ def _add(used: NDArray[np.int32], amount: Floats, count: int, resource: int, mor
     return count + 1
 
 
-@kernel
-def fill(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> Floats:
-    """(pipelines,) throughput of the first `pipelines` pipelines: a floor for each, then the cheapest first.
+@kernel(allocates=False)
+def measure_first(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipelines: int) -> None:
+    """`measure` so many, which run; a flow without a path leaves its pipeline without use."""
+    for pipeline in range(pipelines):
+        measure(plan, limits, rows, pipeline)
+
+
+@inner
+def fill(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> None:
+    """Set the throughput of the first `pipelines` pipelines: a floor for each, then the cheapest first.
 
     First every pipeline gets `floor` times the rate at which all users of its tightest resource run alike
     (never more than its cap): feasible, as on each resource Σ a_{J,r} x <= capacity. Then, in order of the
     share of all its resources that a frame takes, each pipeline gets all that it can still use.
     """
-    total = np.zeros(limits.capacity.size)
+    used, amount, rate, left, total = plan.used, plan.amount, plan.rate, plan.left, plan.total
+    for r in range(total.size):
+        left[r], total[r] = limits.capacity[r], 0.0
     for j in range(pipelines):
         for i in range(plan.uses[j]):
-            total[plan.used[j, i]] += plan.amount[j, i]
-    rate = np.zeros(pipelines)
-    price = np.zeros(pipelines)
+            total[used[j, i]] += amount[j, i]
+    for r in range(total.size):
+        total[r] = limits.capacity[r] / total[r]  # from here on the frames that all users have alike
     for j in range(pipelines):
         rate[j] = plan.cap[j]
         for i in range(plan.uses[j]):
-            r = plan.used[j, i]
-            rate[j] = min(rate[j], limits.capacity[r] / total[r])
-            price[j] += plan.amount[j, i] / max(limits.capacity[r], 1e-300)
+            rate[j] = min(rate[j], total[used[j, i]])
         rate[j] *= limits.floor
-    left = limits.capacity.copy()
     for j in range(pipelines):
         for i in range(plan.uses[j]):
-            left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
-    for j in rising(price):
+            left[used[j, i]] -= amount[j, i] * rate[j]
+    _sort(plan.price, plan.order, pipelines)
+    for at in range(pipelines):
+        j = plan.order[at]
         more = plan.cap[j] - rate[j]
         for i in range(plan.uses[j]):
-            more = min(more, left[plan.used[j, i]] / plan.amount[j, i])
+            more = min(more, left[used[j, i]] / amount[j, i])
         if more > 0.0:
             rate[j] += more
             for i in range(plan.uses[j]):
-                left[plan.used[j, i]] -= plan.amount[j, i] * more
-    return rate
+                left[used[j, i]] -= amount[j, i] * more
 
 
-@kernel
+@inner
+def _sort(price: Floats, order: Ints, count: int) -> None:
+    """Bring the first places of `order` by rising price, equal ones in their order: mostly they are."""
+    for i in range(1, count):
+        new, j = order[i], i
+        while j > 0 and (
+            price[new] < price[order[j - 1]] or (price[new] == price[order[j - 1]] and new < order[j - 1])
+        ):
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = new
+
+
+@inner
 def value(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> float:
     """Sum of the throughput of so many pipelines, less what it costs to move those that move."""
-    rate = fill(plan, limits, pipelines)
+    fill(plan, limits, pipelines)
     worth = 0.0
     for j in range(pipelines):
         moved = False
         for t in range(plan.task_begin[j], plan.task_begin[j + 1]):
             moved = moved or (plan.home[t] >= 0 and plan.node[t] != plan.home[t])
-        worth += rate[j] * (1.0 - limits.penalty) if moved else rate[j]
+        worth += plan.rate[j] * (1.0 - limits.penalty) if moved else plan.rate[j]
     return worth
 
 
-@kernel
+@kernel(allocates=False)
 def seed_pipeline(
     plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int, hosts: Ints, given: Ints
 ) -> bool:
@@ -179,57 +216,48 @@ def seed_pipeline(
     others on the host. False when nothing fits; the plan is then as before.
     """
     a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
-    best, best_nodes = -1.0, np.full(b - a, -1)
-    trial = np.zeros(b - a, dtype=np.int64)
-    for h in range(-1, hosts.size):
-        for cut in range(b - a + 1):
-            if h < 0:
-                if cut > 0 or given[0] < 0:
-                    break
-                trial[:] = given
-            else:
-                trial[:cut] = plan.source[pipeline]
-                trial[cut:] = hosts[h]
-            if not _put(plan, pipeline, trial):
+    best, best_host, best_cut = -1.0, -1, 0
+    for h in range(0 if given[0] < 0 else -1, hosts.size):
+        host = hosts[h] if h >= 0 else -1
+        for cut in range(b - a + 1 if h >= 0 else 1):
+            if not _put(plan, pipeline, cut, host, given):
                 continue
             if measure(plan, limits, rows, pipeline):
                 worth = value(plan, limits, pipeline + 1)
                 if worth > best * (1.0 + GAIN):
-                    best = worth
-                    best_nodes[:] = trial
-            _lift(plan, pipeline)
+                    best, best_host, best_cut = worth, host, cut
+            for t in range(a, b):
+                plan.free[plan.node[t]] += plan.memory[t]
     if best < 0.0:
-        plan.node[a:b] = -1
-        plan.uses[pipeline] = 0
-        plan.cap[pipeline] = 0.0
+        for t in range(a, b):
+            plan.node[t] = -1
+        plan.uses[pipeline], plan.cap[pipeline], plan.price[pipeline] = 0, 0.0, 0.0
         return False
-    _put(plan, pipeline, best_nodes)
+    _put(plan, pipeline, best_cut, best_host, given)
     measure(plan, limits, rows, pipeline)
     return True
 
 
-@kernel
-def _put(plan: PlacementPlan, pipeline: int, nodes: Ints) -> bool:
-    """Put a whole pipeline on nodes if their memory allows, on the shortest paths."""
-    a = plan.task_begin[pipeline]
-    for i in range(nodes.size):
-        if plan.free[nodes[i]] < plan.memory[a + i]:
-            for back in range(i):
-                plan.free[nodes[back]] += plan.memory[a + back]
+@inner
+def _put(plan: PlacementPlan, pipeline: int, cut: int, host: int, given: Ints) -> bool:
+    """Put a pipeline if memory allows, on shortest paths: on source and host, or as `given` (host -1)."""
+    a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
+    for t in range(a, b):
+        to = plan.source[pipeline] if t - a < cut else host
+        if host < 0:
+            to = given[t - a]
+        if plan.free[to] < plan.memory[t]:
+            for back in range(a, t):
+                plan.free[plan.node[back]] += plan.memory[back]
             return False
-        plan.free[nodes[i]] -= plan.memory[a + i]
-        plan.node[a + i] = nodes[i]
-    plan.path[plan.edge_begin[pipeline] : plan.edge_begin[pipeline + 1]] = 0
+        plan.free[to] -= plan.memory[t]
+        plan.node[t] = to
+    for e in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
+        plan.path[e] = 0
     return True
 
 
-@kernel
-def _lift(plan: PlacementPlan, pipeline: int) -> None:
-    for t in range(plan.task_begin[pipeline], plan.task_begin[pipeline + 1]):
-        plan.free[plan.node[t]] += plan.memory[t]
-
-
-@kernel
+@kernel(allocates=False)
 def improve(
     plan: PlacementPlan,
     limits: SearchInput,
@@ -245,13 +273,16 @@ def improve(
     A move changes the path of one flow, or brings one task, or all tasks of a pipeline that share a node, to
     the node of a neighbouring task, the source or a host; in half of the moves all flows of the pipeline are
     then spread over what the others leave. The search ends when it has looked at `budget` entries of the
-    use of pipelines, which bounds its time whatever the size of the network.
+    use of pipelines, which bounds its time whatever the size of the network. `kept_rate` is then their
+    throughput.
     """
     best = value(plan, limits, pipelines)
-    rate, left = _state(plan, limits, pipelines)
+    _remember(plan, limits, pipelines)
+    entries = 4 * pipelines  # looked at for one value
+    for j in range(pipelines):
+        entries += plan.uses[j]
+        _keep(plan, j)
     kept, spent, step = 0, 0, 0
-    entries = plan.uses[:pipelines].sum() + 4 * pipelines  # looked at for one value
-    old_node, old_path = plan.node.copy(), plan.path.copy()
     while spent < budget:
         spent += entries
         step += 1
@@ -262,20 +293,20 @@ def improve(
             spent -= entries - 16
             continue
         if uniform_of(seed, POLICY, call, (1 << 40) + step) < SPREAD:
-            spent += _spread(plan, limits, rows, pipeline, rate, left)
+            spent += _spread(plan, limits, rows, pipeline)
         worth = value(plan, limits, pipelines) if measure(plan, limits, rows, pipeline) else -1.0
         if worth > best * (1.0 + GAIN):
             best = worth
             kept += 1
-            _keep(plan, pipeline, old_node, old_path)
-            rate, left = _state(plan, limits, pipelines)
+            _keep(plan, pipeline)
+            _remember(plan, limits, pipelines)
         else:
-            _undo(plan, pipeline, old_node, old_path)
+            _undo(plan, pipeline)
             measure(plan, limits, rows, pipeline)
     return kept
 
 
-@kernel
+@inner
 def _change(
     plan: PlacementPlan, rows: PathRows, pipeline: int, hosts: Ints, seed: np.uint64, call: int, counter: int
 ) -> bool:
@@ -288,27 +319,29 @@ def _change(
     return _move(plan, pipeline, draw, where, hosts, kind < BLOCK)
 
 
-@kernel
-def _state(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> tuple[Floats, Floats]:
-    """(pipelines,) throughput of each pipeline, and (R,) what they leave of each resource."""
-    rate, left = fill(plan, limits, pipelines), limits.capacity.copy()
+@inner
+def _remember(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> None:
+    """Keep the throughput of each pipeline as filled, and what they leave of each resource."""
+    left = plan.kept_left
+    for r in range(left.size):
+        left[r] = limits.capacity[r]
     for j in range(pipelines):
+        plan.kept_rate[j] = plan.rate[j]
         for i in range(plan.uses[j]):
-            left[plan.used[j, i]] -= plan.amount[j, i] * rate[j]
-    return rate, left
+            left[plan.used[j, i]] -= plan.amount[j, i] * plan.rate[j]
 
 
-@kernel
-def _spread(
-    plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int, rate: Floats, left: Floats
-) -> int:
+@inner
+def _spread(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int) -> int:
     """Route a pipeline's flows, largest first, over what others leave (LEAST_SHARE at least); links seen."""
-    a, b = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
-    own = np.zeros(limits.links)
+    own, left, rate = plan.total, plan.kept_left, plan.kept_rate[pipeline]
+    for r in range(limits.links):
+        own[r] = 0.0
     looked = limits.links // 8
     for i in range(plan.uses[pipeline]):  # as it was before the move
-        left[plan.used[pipeline, i]] += plan.amount[pipeline, i] * rate[pipeline]
-    for e in a + rising(-plan.volume[a:b]):
+        left[plan.used[pipeline, i]] += plan.amount[pipeline, i] * rate
+    for at in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
+        e = plan.by_volume[at]
         u = plan.source[pipeline] if plan.tail[e] < 0 else plan.node[plan.tail[e]]
         v = plan.node[plan.head[e]]
         if u == v or plan.volume[e] == 0.0:
@@ -325,36 +358,37 @@ def _spread(
             if slowest_s < best_s * (1.0 - GAIN):
                 best_s, best = slowest_s, path
         plan.path[e] = best
-        at = v * rows.k + best
-        for i in range(rows.offset[u] + rows.start[u, at], rows.offset[u] + rows.start[u, at + 1]):
+        first, last = rows.start[u, v * rows.k + best], rows.start[u, v * rows.k + best + 1]
+        for i in range(rows.offset[u] + first, rows.offset[u] + last):
             own[rows.links[i]] += plan.volume[e]
     for i in range(plan.uses[pipeline]):
-        left[plan.used[pipeline, i]] -= plan.amount[pipeline, i] * rate[pipeline]
+        left[plan.used[pipeline, i]] -= plan.amount[pipeline, i] * rate
     return looked
 
 
-@kernel
-def _keep(plan: PlacementPlan, pipeline: int, node: Ints, path: Ints) -> None:
+@inner
+def _keep(plan: PlacementPlan, pipeline: int) -> None:
     """Remember the decision on a pipeline."""
-    a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
-    c, d = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
-    node[a:b] = plan.node[a:b]
-    path[c:d] = plan.path[c:d]
+    for t in range(plan.task_begin[pipeline], plan.task_begin[pipeline + 1]):
+        plan.kept_node[t] = plan.node[t]
+    for e in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
+        plan.kept_path[e] = plan.path[e]
 
 
-@kernel
-def _undo(plan: PlacementPlan, pipeline: int, node: Ints, path: Ints) -> None:
+@inner
+def _undo(plan: PlacementPlan, pipeline: int) -> None:
     """Go back to the decision that is remembered."""
     a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
-    c, d = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
-    _lift(plan, pipeline)
-    plan.node[a:b] = node[a:b]
-    plan.path[c:d] = path[c:d]
     for t in range(a, b):
+        plan.free[plan.node[t]] += plan.memory[t]
+    for t in range(a, b):
+        plan.node[t] = plan.kept_node[t]
         plan.free[plan.node[t]] -= plan.memory[t]
+    for e in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
+        plan.path[e] = plan.kept_path[e]
 
 
-@kernel
+@inner
 def _reroute(plan: PlacementPlan, rows: PathRows, pipeline: int, draw: float, where: float) -> bool:
     a, b = plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]
     e = a + int(draw * (b - a))
@@ -371,7 +405,7 @@ def _reroute(plan: PlacementPlan, rows: PathRows, pipeline: int, draw: float, wh
     return True
 
 
-@kernel
+@inner
 def _move(plan: PlacementPlan, pipeline: int, draw: float, where: float, hosts: Ints, block: bool) -> bool:
     a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
     task = a + int(draw * (b - a))
