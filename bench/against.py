@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "services, kais-demo": ("kais-demo", {}, {"dispatch": "greedy", "orchestrate": "marginal"}),
     "services, learned": ("scarce", {}, {"dispatch": "kais-scarce", "orchestrate": "kais-scarce"}),
     "pipelines, recognition": ("recognition", {}, {"place": "otfa"}),
+    "pipelines, place jointly": ("recognition", {}, {"place": "joint"}),
     "graphs, split-inception": ("split-inception", {}, {"split": "nona-free"}),
     "jobs, deferrable": ("deferrable", {}, {"defer": "horizon"}),
 }

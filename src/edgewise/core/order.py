@@ -63,16 +63,3 @@ def partition(values: Floats, low: int, high: int, order: Ints) -> int:
         i, j = i + 1, j - 1
     order[i], order[high] = order[high], order[i]
     return i
-
-
-@kernel
-def rising(values: Floats) -> Ints:
-    """(N,) places of a few values by rising value, equal ones in their order."""
-    order = np.empty(values.size, np.int64)
-    for i in range(values.size):
-        j = i
-        while j > 0 and values[i] < values[order[j - 1]]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
-    return order

@@ -227,9 +227,7 @@ def _spur(
 
 
 @inner
-def _deviations(
-    graph: Adjacency, hops: Ints, target: int, space: PathSpace, last: int, waiting: int
-) -> int:
+def _deviations(graph: Adjacency, hops: Ints, target: int, space: PathSpace, last: int, waiting: int) -> int:
     """Add to the pool the ways that leave path `last` at each of its nodes; how many it then holds."""
     found, size, banned = space.found, space.size, space.banned
     for i in range(space.deviates[last], size[last] - 1):

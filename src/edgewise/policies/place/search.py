@@ -45,7 +45,7 @@ class PlacementPlan(NamedTuple):
         rate: (J,) throughput as last filled.
         order: (J,) pipelines, those of least price first; the first n are always 0 to n - 1 in some order.
         left, total: (R,) for `fill`.
-        kept_rate, kept_left, kept_node, kept_path: as they are before a move, and `kept_left` of it all.
+        kept_node, kept_path, kept_rate: as they were before a move; kept_left: (R,) what that left.
     """
 
     task_begin: Ints
@@ -281,7 +281,6 @@ def improve(
     entries = 4 * pipelines  # looked at for one value
     for j in range(pipelines):
         entries += plan.uses[j]
-        _keep(plan, j)
     kept, spent, step = 0, 0, 0
     while spent < budget:
         spent += entries
@@ -298,7 +297,6 @@ def improve(
         if worth > best * (1.0 + GAIN):
             best = worth
             kept += 1
-            _keep(plan, pipeline)
             _remember(plan, limits, pipelines)
         else:
             _undo(plan, pipeline)
@@ -321,8 +319,12 @@ def _change(
 
 @inner
 def _remember(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> None:
-    """Keep the throughput of each pipeline as filled, and what they leave of each resource."""
+    """Keep the decision, the throughput of each pipeline as filled, and what they leave of each resource."""
     left = plan.kept_left
+    for t in range(plan.node.size):
+        plan.kept_node[t] = plan.node[t]
+    for e in range(plan.path.size):
+        plan.kept_path[e] = plan.path[e]
     for r in range(left.size):
         left[r] = limits.capacity[r]
     for j in range(pipelines):
@@ -364,15 +366,6 @@ def _spread(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: 
     for i in range(plan.uses[pipeline]):
         left[plan.used[pipeline, i]] -= plan.amount[pipeline, i] * rate
     return looked
-
-
-@inner
-def _keep(plan: PlacementPlan, pipeline: int) -> None:
-    """Remember the decision on a pipeline."""
-    for t in range(plan.task_begin[pipeline], plan.task_begin[pipeline + 1]):
-        plan.kept_node[t] = plan.node[t]
-    for e in range(plan.edge_begin[pipeline], plan.edge_begin[pipeline + 1]):
-        plan.kept_path[e] = plan.path[e]
 
 
 @inner
