@@ -26,6 +26,8 @@ from edgewise import policies
 from edgewise.cli import app
 from edgewise.config import dump_scenario
 from edgewise.core.defer.core import DeferCore
+from edgewise.core.ledger import NodeLedger
+from edgewise.core.plane import Plane
 from edgewise.errors import PolicyError, ProtocolError
 from edgewise.model.catalog import Resources
 from edgewise.model.scenario import parse_scenario
@@ -36,8 +38,8 @@ from edgewise.runtime.controller import job_requests, job_runner, jobs as live_j
 from edgewise.runtime.controller.job_book import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.live_plane import LivePlane, holds_of
 from edgewise.runtime.controller.plan import DATABASE, prepare
-from edgewise.runtime.controller.room import ledger_of
 from edgewise.runtime.reaching import ask, operator
 from edgewise.runtime.store import SHADOWS, Store
 
@@ -57,7 +59,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def jobs(folder):
-    made = LiveJobs(Store(folder / DATABASE), SLOT_S)
+    made = LiveJobs(LivePlane(Store(folder / DATABASE)), SLOT_S)
     yield made
     for job in made.book.open():
         made.processes.kill(job.run)
@@ -75,8 +77,10 @@ def test_jobs_use_a_node_that_was_added_while_the_system_runs(jobs, folder):
 
 def jobs_fit(jobs, needs):
     """Names of nodes with room, as the jobs see them."""
-    ledger = ledger_of(jobs.scenario, jobs.store.processes())
-    return (node.name for node in jobs.scenario.topology.nodes if ledger.fits(node.name, needs))
+    ledger = NodeLedger(jobs.plane.scenario.topology.nodes)
+    for each in holds_of(jobs.plane.scenario, jobs.store.processes()):
+        ledger.hold(each)
+    return (node.name for node in jobs.plane.scenario.topology.nodes if ledger.fits(node.name, needs))
 
 
 def test_jobs_run_and_say_how_they_ended(jobs):
@@ -154,7 +158,7 @@ def controller(folder, after, done=lambda jobs: not jobs.book.open()):
 
 
 def keep(folder, after, done):
-    jobs = LiveJobs(Store(folder / DATABASE), SLOT_S)
+    jobs = LiveJobs(LivePlane(Store(folder / DATABASE)), SLOT_S)
     deaths = Deaths(after)
     jobs.book, jobs.processes = Dying(jobs.book, deaths), Dying(jobs.processes, deaths)
     until(jobs, lambda: done(jobs))
@@ -197,9 +201,9 @@ def test_a_runner_that_is_killed_costs_its_job_but_starts_no_other(jobs, tmp_pat
 
 def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
     store = Store(folder / DATABASE)
-    jobs = LiveJobs(store, SLOT_S)
-    names = [worker.name for worker in jobs.scenario.topology.workers]
-    far = next(worker for worker in jobs.scenario.topology.workers if worker.node == "far-node")
+    jobs = LiveJobs(LivePlane(store), SLOT_S)
+    names = [worker.name for worker in jobs.plane.scenario.topology.workers]
+    far = next(worker for worker in jobs.plane.scenario.topology.workers if worker.node == "far-node")
     beats = tmp_path / "beats"
     near = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # fills near-node
     until(jobs, lambda: state(jobs, near) == "running")
@@ -242,12 +246,12 @@ def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
 
 def far_worker(jobs):
     """The one worker on far-node, of a core."""
-    return next(w.name for w in jobs.scenario.topology.workers if w.node == "far-node")
+    return next(w.name for w in jobs.plane.scenario.topology.workers if w.node == "far-node")
 
 
 def test_a_relative_state_and_a_job_of_another_folder(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    relative = LiveJobs(Store(Path("live") / DATABASE), SLOT_S)
+    relative = LiveJobs(LivePlane(Store(Path("live") / DATABASE)), SLOT_S)
     job = relative.book.submit(shell("pwd"))  # runs in /
     until(relative, lambda: not relative.book.open())
     assert relative.book.get(job.id).why == "exit status 0"
@@ -376,7 +380,7 @@ def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_pause
 def test_a_controller_that_dies_at_any_call_of_an_eviction_starts_the_job_anew_once(folder, tmp_path):
     """kill -9 between any two steps from the eviction to the end of the second attempt."""
     store, points = Store(folder / DATABASE), 0
-    jobs = LiveJobs(store, SLOT_S)
+    jobs = LiveJobs(LivePlane(store), SLOT_S)
     far = far_worker(jobs)
     for after in range(1, 40, 3):
         count = tmp_path / f"count-{after}"
@@ -467,7 +471,7 @@ def test_a_policy_that_cannot_begin_is_refused_and_when_it_is_stored_fifo_decide
     assert jobs.name == "tetris"
     jobs.store.set_policy("defer", "cannot-begin")
     live_jobs.warm("cannot-begin")
-    again = LiveJobs(jobs.store, SLOT_S)
+    again = LiveJobs(LivePlane(jobs.store), SLOT_S)
     assert "no file" in again.fault
     job = again.book.submit(shell("echo"))
     until(again, lambda: state(again, job) == "done")
@@ -482,22 +486,23 @@ def test_what_learned_and_what_plans_start_real_jobs(jobs, folder, name):
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
     jobs.store.set_policy("defer", name)
-    assert LiveJobs(jobs.store, SLOT_S).name == name  # after a restart as well
+    assert LiveJobs(LivePlane(jobs.store), SLOT_S).name == name  # after a restart as well
     starts = sorted(jobs.book.get(job.id).started_s for job in submitted)
     assert starts[-1] > starts[0]
 
 
-def test_events_of_a_live_system_give_the_same_commands_in_a_core_of_its_own(jobs, tmp_path):
-    """What was told to the live core, with jobs that start, give way, go on, restart and are lost."""
-    told_of, handle = [], jobs.core.handle
+def test_events_of_a_live_system_give_the_same_commands_in_a_plane_of_its_own(jobs, tmp_path):
+    """What was told to the live plane, with jobs that start, give way, go on, restart and are lost."""
+    told_of, plane = [], jobs.plane
+    handle = plane.handle
 
-    def noted(event):
-        commands = handle(event)
-        jobs.core.validate()
-        told_of.append((event, commands))
+    def noted(event, now_s):
+        commands = handle(event, now_s)
+        plane.validate()
+        told_of.append((event, now_s, commands))
         return commands
 
-    jobs.core.handle = noted
+    plane.handle = noted
     jobs.use("sjf")
     far, store = far_worker(jobs), jobs.store
     store.set_wanted(far, False)
@@ -517,10 +522,12 @@ def test_events_of_a_live_system_give_the_same_commands_in_a_core_of_its_own(job
     until(jobs, lambda: state(jobs, paused) == "suspended")
     store.set_wanted(far, False)
     until(jobs, lambda: state(jobs, paused) == "running")
-    kinds = {type(command).__name__ for _, commands in told_of for command in commands}
+    kinds = {type(command).__name__ for *_, commands in told_of for command in commands}
     assert kinds == {"StartJob", "LoseJob", "EvictJob", "SuspendJob", "ResumeJob"}
-    core = DeferCore(jobs.core.world, policies.load("defer", "sjf"))
-    assert [core.handle(event) for event, _ in told_of] == [commands for _, commands in told_of]
+    core = DeferCore(jobs.core.world, NodeLedger(()), policies.load("defer", "sjf"))
+    again = Plane(core.ledger, {"defer": core})
+    for event, now_s, commands in told_of:
+        assert again.handle(event, now_s) == commands
 
 
 def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_path, monkeypatch):
@@ -580,7 +587,7 @@ def test_the_policy_of_the_tutorial_goes_through_simulate_compare_and_a_live_sys
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
     assert not jobs.core.guard.faults
-    assert LiveJobs(jobs.store, SLOT_S).core.policy.name == "SmallFirst"
+    assert LiveJobs(LivePlane(jobs.store), SLOT_S).core.policy.name == "SmallFirst"
 
 
 def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
@@ -621,7 +628,7 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     with pytest.raises(PolicyError, match="did you mean 'sjf'"):
         jobs.use("sjff")
     jobs.store.set_policy("defer", "sjf")
-    assert LiveJobs(jobs.store).name == "sjf"
+    assert LiveJobs(LivePlane(jobs.store)).name == "sjf"
     assert told(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
 
 

@@ -13,6 +13,7 @@ from running_system import small_scenario
 
 from edgewise.runtime.controller import job_processes
 from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
 
@@ -29,7 +30,7 @@ def jobs(tmp_path):
         pytest.skip("no control group (version 2) may be made here: needs root, or a delegated group")
     job_processes.remove_group(group)
     assert not group.exists()
-    made = LiveJobs(Store(tmp_path / "live" / DATABASE), slot_s=0.05)
+    made = LiveJobs(LivePlane(Store(tmp_path / "live" / DATABASE)), slot_s=0.05)
     yield made
     for job in made.book.open():
         made.processes.kill(job.run)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import CapacityChanged, EvictJob, SuspendJob
+from edgewise.core.defer.events import EvictJob, SuspendJob
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
 from edgewise.model.catalog import Resources
 from edgewise.model.deferrable import Jobs
 from edgewise.model.topology import Node
@@ -45,7 +47,7 @@ class Checked(DeferCore):
         self.validate()
         for standing in self.jobs.values():
             held = [r for r in self.ledger.reservations if r.owner == f"job {standing.job.id}"]
-            if standing.phase == "running" and isinstance(event, CapacityChanged):
+            if standing.phase == "running" and isinstance(event, CapacityChanged | Evicted):
                 assert [r.resources for r in held] == [standing.job.resources]
         self.gave_way += sum(isinstance(each, SuspendJob | EvictJob) for each in commands)
         return commands
@@ -61,8 +63,8 @@ def test_books_are_right_after_every_event_and_every_job_runs_its_time(seed):
     ]
     nodes = [Node(f"n{k}", "cluster", Resources(25.0, 50e9)) for k in range(4)]
     left = np.concatenate([g.integers(0, 100, 40), np.full(60, 100)]).astype(np.float64)  # in the end all
-    core = Checked(Slots(900.0, 2), policies.load("defer", "tetris"), key=Key(seed))
-    run = JobsOnNodes(jobs, nodes, left, 900.0, core).run()
+    core = Checked(Slots(900.0, 2), NodeLedger(nodes), policies.load("defer", "tetris"), key=Key(seed))
+    run = JobsOnNodes(jobs, left, 900.0, core).run()
     assert core.gave_way == run.moves.sum() > 10 and not core.jobs
     assert ((run.start >= 0) != (run.lost > 0)).all() and (run.lost > 0).any()
     assert {node for node, start in zip(run.node, run.start, strict=True) if start >= 0} == {

@@ -8,20 +8,23 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate.core import (
     EndReplica,
     FrameBegan,
     KeepReplica,
-    NodeChanged,
     OrchestrateCore,
     ReplicaSeen,
     RequestsCounted,
     StartReplica,
 )
+from edgewise.core.plane import Plane
 from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
-from edgewise.runtime.controller import replicas as controlling
+from edgewise.model.topology import Node
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.store import SHADOWS
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.services import simulated_services
@@ -52,11 +55,12 @@ class ReplicaNumbers:
 def core_of_world(system, view, nodes_per_frame):
     """A core that knows of the one world of a view what there is to know."""
     held = zip(system.replica_cpu_cores.tolist(), system.service_memory_bytes.tolist(), strict=True)
-    core = OrchestrateCore(system, [Resources(*each) for each in held], Told(), None, nodes_per_frame, True)
-    first = system.first_machine[1]
+    first, names = system.first_machine[1], [f"node {n}" for n in range(system.nodes)]
+    has = zip(names, system.cpu_cores[first:].tolist(), system.memory_bytes[first:].tolist(), strict=True)
+    ledger = NodeLedger(Node(name, "", Resources(cores, memory)) for name, cores, memory in has)
+    holds = [Resources(*each) for each in held]
+    core = OrchestrateCore(system, holds, Told(), ledger, names, None, nodes_per_frame, True)
     for n in range(system.nodes):
-        left = Resources(float(system.cpu_cores[first + n]), float(system.memory_bytes[first + n]))
-        core.handle(NodeChanged(n, left))
         for s in range(system.services):
             cell = view.replicas[0, n + 1, s]
             working = [1] * cell.busy + [0] * (cell.ready - cell.busy)
@@ -127,21 +131,21 @@ class Quick(Autoscaler):
 """
 
 
-class Recording(OrchestrateCore):
-    """Notes what goes in and what comes out."""
+def recorded(plane):
+    """Notes what goes into a plane and what comes out."""
+    log, handle = [], plane.handle
 
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.log = []
-
-    def handle(self, event):
-        commands = super().handle(event)
-        self.log.append((event, commands))
+    def noted(event, now_s):
+        commands = handle(event, now_s)
+        plane.validate()
+        log.append((event, now_s, commands))
         return commands
 
+    plane.handle = noted
+    return log
 
-def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(controlling, "OrchestrateCore", Recording)
+
+def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
     (tmp_path / "quick.py").write_text(QUICK)
     quick = f"{tmp_path / 'quick.py'}:Quick"
     scenario = load_scenario("kais-live", {"services.orchestrate": quick})
@@ -157,7 +161,8 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path, monk
         answer = {"cloud_delay_s": 0.1, "services": counted, "replicas": replicas}
         return [{"gateway": "gateway-0", "answer": answer}]
 
-    live = controlling.Replicas(store, ask, lambda handle: False)
+    live = Replicas(LivePlane(store), ask, lambda handle: False)
+    log = recorded(live.plane)
     for frame in range(40):
         load.update({s: int(draws.integers(0, 3)) for s in range(3)})
         for number, running in enumerate(store.processes("replica")):
@@ -166,20 +171,21 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path, monk
             elif not running.process.wanted and draws.random() < 0.4:
                 store.started(running.process.name, None, 0)
         asyncio.run(live.step(frame * services.spec.frame_s + 0.001))
-    log = live._core.log
-    assert {type(command) for _, commands in log for command in commands} == {
+    assert {type(command) for *_, commands in log for command in commands} == {
         StartReplica,
         KeepReplica,
         EndReplica,
     }
     watched = live.watched()
-    quiet = sum(isinstance(event, FrameBegan) and not commands for event, commands in log)
+    quiet = sum(isinstance(event, FrameBegan) and not commands for event, _, commands in log)
     assert (watched["policy"], watched["frames"], watched["same"], watched["last"]) == ("none", 39, quiet, [])
 
     policy = policies.load("orchestrate", quick)
     policy.reset(services.system, Key(0))
     most = scenario.spec.services.nodes_per_frame
-    again = OrchestrateCore(services.system, services.holds, policy, None, most)
-    for event, commands in log:
-        assert again.handle(event) == commands
+    ledger = NodeLedger(())
+    core = OrchestrateCore(services.system, services.holds, policy, ledger, services.nodes, None, most)
+    again = Plane(ledger, {"orchestrate": core})
+    for event, now_s, commands in log:
+        assert again.handle(event, now_s) == commands
         again.validate()

@@ -7,9 +7,10 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import CapacityChanged, JobSubmitted, SlotBegan, StartJob
+from edgewise.core.defer.events import JobSubmitted, SlotBegan, StartJob
 from edgewise.core.dispatch.events import RequestArrived, Send
 from edgewise.core.dispatch.requests import RequestCore
+from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
@@ -105,9 +106,9 @@ def test_it_decides_live_for_requests_replicas_and_jobs(mine):
 
 def start_one(policy):
     """What a policy makes of one job and one node."""
-    core = DeferCore(Slots(1.0, 1), policies.load("defer", policy))
+    ledger = NodeLedger([Node("node", "cluster", Resources(1.0))])
+    core = DeferCore(Slots(1.0, 1), ledger, policies.load("defer", policy))
     core.handle(JobSubmitted(DeferrableJob(7, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
-    core.handle(CapacityChanged(0.0, (Node("node", "cluster", Resources(1.0)),)))
     return core.handle(SlotBegan(0.0))
 
 

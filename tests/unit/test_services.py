@@ -26,9 +26,9 @@ from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, ReplicaCo
 from edgewise.core.orchestrate.core import EndReplica, KeepReplica, RequestsCounted, StartReplica
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
-from edgewise.runtime.controller.plan import SCENARIO, prepare
+from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.controller.room import ledger_of
 
 CAMERA, PLATES, SORTING = range(3)
 GB = 1e9
@@ -143,17 +143,20 @@ async def nobody(method, path):
 
 def controller(folder, made=None, ask=nobody, ends=lambda handle: False):
     store, services = prepared(folder, made)
-    return Replicas(store, ask, ends), store, services
+    return Replicas(LivePlane(store), ask, ends), store, services
 
 
 def carry_out(replicas, *commands):
     """What came of commands, as the core says and as the store has it then."""
     services = replicas.services
-    core = replicas.told(services)
-    core.handle(RequestsCounted(np.zeros(3, dtype=np.int64), 0.1, services.service_s, most=100))
+    counted = RequestsCounted(np.zeros(3, dtype=np.int64), 0.1, services.service_s, most=100)
+    plane = replicas.plane
+    plane.listen(0.0)
+    plane.tell(counted, 0.0)
+    core = plane.cores["orchestrate"]
     found = core.carried_out(ReplicaCommands.of_worlds([commands]).numbers()[0])
-    replicas._obey(services, found)
-    core.validate()
+    plane.obey(found, 0.0)
+    plane.validate()
     return found
 
 
@@ -199,7 +202,8 @@ def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(t
     )
     assert placed(replicas, services)[0].tolist() == [2, 0, 1]  # 2 GB and 0.5 GB of 2.5 GB
     assert placed(replicas, services)[3].tolist() == [0, 0, 0]
-    free = ledger_of(load_scenario(tmp_path / SCENARIO), store.processes()).free("west-0")
+    replicas.plane.listen(0.0)
+    free = replicas.plane.ledger.free("west-0")
     assert free.memory_bytes == 0.0 and free.cpu_cores == 0.0
     ports = [r.process.port for r in store.processes()]
     assert len(set(ports)) == len(ports)
@@ -293,8 +297,9 @@ def test_the_view_sums_what_gateways_say(tmp_path):
     services = replicas.services
     store.started("camera@west-0#0", "1:1", 0)
     asyncio.run(replicas.step(0.0))
-    core = replicas.told(services)
-    replicas._count(services, core)
+    replicas.plane.listen(0.0)
+    replicas.plane.tell(replicas._counted(services), 0.0)
+    core = replicas.plane.cores["orchestrate"]
     view = core.view(0.0)
     assert (view.busy[0, 1, CAMERA], view.waiting[0, 1, CAMERA], view.ready[0, 1, CAMERA]) == (1, 2, 1)
     assert view.waiting_s[0, 1, CAMERA] == pytest.approx(0.08)
@@ -515,4 +520,5 @@ def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path)
     except PolicyError as error:
         assert "train" in str(error)
         return
-    assert len(policy.decide(replicas.told(services).view(0.0)).node) == 1
+    replicas.plane.listen(0.0)
+    assert len(policy.decide(replicas.plane.cores["orchestrate"].view(0.0)).node) == 1

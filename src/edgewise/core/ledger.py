@@ -9,7 +9,7 @@ Indices are stable: what goes leaves a hole, which is filled by what comes next.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -158,36 +158,81 @@ def leave_over(holds: Records, world: int, priority: int, left: Floats) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One owner's share of one node."""
+    """One owner's share of one node; the core of `decision` hears when it is pushed out, see `core.plane`."""
 
     owner: str
     node: str
     resources: Resources
     priority: int = 0
     preemptible: bool = False
+    decision: str = ""
 
 
 class NodeLedger:
-    """Reservations on a fixed set of nodes, by name; exact by construction.
+    """Reservations on nodes, by name; exact by construction.
 
     Args:
         nodes: the machines; names must be unique.
     Attributes:
-        nodes: (1, N) `NODE`. holds: (1, H) `HOLD`.
+        nodes: (1, N) `NODE`; the row of a node that is gone has nothing, and is its own when it comes again.
+        holds: (1, H) `HOLD`.
+        there: the machines there are now.
+        changes: how often anything was reserved, released or changed.
+        pushed_out: all reservations that had to go for others, until somebody takes them from here.
+        ceiling: work of at least this priority is not pushed out, whoever asks; None: whoever asks says.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        nodes = tuple(nodes)
-        self._node = {node.name: i for i, node in enumerate(nodes)}
-        if len(self._node) < len(nodes):
-            raise ValueError("node names must be unique")
-        self.nodes, self.holds = records((1, len(nodes)), NODE), _holes(ROWS_AT_FIRST)
-        for i, node in enumerate(nodes):
-            self.nodes.total[0, i] = node.resources.as_tuple()
+        self._node: dict[str, int] = {}
+        self.nodes, self.holds = records((1, 0), NODE), _holes(ROWS_AT_FIRST)
+        self.there: tuple[Node, ...] = ()
+        self.changes = 0
+        self.ceiling: int | None = None
+        self.pushed_out: list[Reservation] = []
         self._holes = list(range(ROWS_AT_FIRST - 1, -1, -1))
         self._held: dict[str, tuple[int, Reservation]] = {}  # by owner, oldest first: its row
+        self._short: dict[str, Reservation] = {}  # what owners need that have less
         self._owner: dict[int, str] = {}
         self._taken = 0
+        self.change_nodes(nodes)
+
+    def change_nodes(self, nodes: Iterable[Node]) -> None:
+        """Have these nodes and no others.
+
+        Where one is smaller now, or gone, whoever may be preempted is pushed out, lowest priority and newest
+        first, and others hold what there is.
+        """
+        self.there = tuple(nodes)
+        total = {node.name: node.resources.as_tuple() for node in self.there}
+        if len(total) < len(self.there):
+            raise ValueError("node names must be unique")
+        nothing = dict.fromkeys(self._node, Resources().as_tuple())
+        for name, has in (nothing | total).items():
+            row = self.row(name)
+            if tuple(self.nodes.total[0, row].tolist()) != has:
+                self._change_node(name, has)
+
+    def _change_node(self, name: str, total: tuple[float, ...]) -> None:
+        """Give a node another size, and let those hold of it anew that did before, as far as it goes."""
+        held = [(self._short.get(r.owner), r) for r in self.reservations if r.node == name]
+        for _, reservation in held:
+            self._drop(reservation.owner)
+        self.nodes.total[0, self.row(name)] = total
+        self.changes += 1
+        for needs, reservation in sorted(held, key=lambda each: (each[1].preemptible, -each[1].priority)):
+            if not reservation.preemptible:
+                self.hold(needs or reservation)
+            elif self.fits(name, reservation.resources):
+                self.reserve(reservation)
+            else:
+                self.pushed_out.append(reservation)
+
+    def row(self, node: str) -> int:
+        """Where a node is in `nodes`; one that was never there gets a row that has nothing."""
+        if node not in self._node:
+            self._node[node] = len(self._node)
+            self.nodes = np.concatenate([self.nodes, records((1, 1), NODE)], axis=1).view(np.recarray)
+        return self._node[node]
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -213,11 +258,21 @@ class NodeLedger:
         need = np.array(resources.as_tuple())
         return bool(fits(self.nodes, 0, self._node[node], need, np.zeros_like(need)))
 
+    def of(self, owner: str) -> Reservation | None:
+        """What an owner holds, None for nothing; it may need more, see `hold`."""
+        held = self._held.get(owner)
+        return None if held is None else held[1]
+
+    def needs(self, owner: str) -> Reservation | None:
+        """What an owner would hold if there were enough."""
+        return self._short.get(owner) or self.of(owner)
+
     def reserve(self, reservation: Reservation) -> tuple[Reservation, ...]:
         """Reserve, preempting as few lower-priority owners as needed.
 
         Returns:
-            The reservations pushed out, lowest priority and newest first; usually empty.
+            The reservations pushed out, lowest priority and newest first; usually empty. They are also
+            appended to `pushed_out`.
         Raises:
             CapacityError: it does not fit even so; nothing has changed then.
             ValueError: the owner already holds a reservation, or the node is unknown.
@@ -228,24 +283,58 @@ class NodeLedger:
             raise ValueError(f"unknown node {reservation.node!r}; have {', '.join(self._node)}")
         h, node, need = self._hole(), self._node[reservation.node], np.array(reservation.resources.as_tuple())
         self._taken += 1
-        self.holds[0, h] = (node, need, reservation.priority, reservation.preemptible, self._taken)
+        self.holds[0, h] = (node, need, self._pushes(reservation), reservation.preemptible, self._taken)
         victims = np.empty(self.holds.shape[1], dtype=np.int64)
         count = reserve(self.nodes, self.holds, 0, h, need, np.empty_like(need), victims)
+        self.holds.priority[0, h] = reservation.priority
         if count < 0:
             self._holes.append(h)
             where = f"{reservation.owner!r} does not fit on node {reservation.node!r}"
             raise CapacityError(f"{where}: {self._missing(node, need)}")
         out = [self._forget(self._owner[v]) for v in victims[:count].tolist()]
+        self.pushed_out += out
         self._held[reservation.owner], self._owner[h] = (h, reservation), reservation.owner
+        self.changes += 1
         return tuple(out)
 
-    def release(self, owner: str) -> Reservation:
-        """Give an owner's resources back.
+    def hold(self, reservation: Reservation) -> None:
+        """Reserve for what is there whether or not it fits, in place of what its owner held.
 
-        Raises:
-            KeyError: the owner holds nothing.
+        Where it does not fit even with others pushed out it holds all there is, and more as soon as there is.
         """
+        self._drop(reservation.owner)
+        h, need = self.row(reservation.node), np.array(reservation.resources.as_tuple())
+        left = self.left_over(self._pushes(reservation))[h]
+        short = left < need - TOLERANCE * np.maximum(self.nodes.total[0, h], 1.0)
+        there = Resources(*np.where(short, left, need).tolist())
+        self.reserve(replace(reservation, resources=there))
+        if short.any():
+            self._short[reservation.owner] = reservation
+
+    def rename(self, owner: str, name: str) -> None:
+        """What an owner holds is another's from now on."""
+        h, held = self._held.pop(owner)
+        self._held[name], self._owner[h] = (h, replace(held, owner=name)), name
+        if owner in self._short:
+            self._short[name] = replace(self._short.pop(owner), owner=name)
+
+    def release(self, owner: str) -> Reservation | None:
+        """Give back what an owner holds, if anything, first to those that have less than they need there."""
+        held = self._drop(owner)
+        if held is not None:
+            for short in [each for each in self._short.values() if each.node == held.node]:
+                self.hold(short)
+        return held
+
+    def _pushes(self, reservation: Reservation) -> int:
+        """Work of a lower priority than this goes for a reservation."""
+        return reservation.priority if self.ceiling is None else min(reservation.priority, self.ceiling)
+
+    def _drop(self, owner: str) -> Reservation | None:
+        if owner not in self._held:
+            return None
         release(self.nodes, self.holds, 0, self._held[owner][0])
+        self.changes += 1
         return self._forget(owner)
 
     def validate(self) -> None:
@@ -270,6 +359,7 @@ class NodeLedger:
 
     def _forget(self, owner: str) -> Reservation:
         h, held = self._held.pop(owner)
+        self._short.pop(owner, None)
         del self._owner[h]
         self._holes.append(h)
         return held
@@ -292,6 +382,6 @@ def warm() -> None:
     """Ask for every rule once, so that all of them are compiled."""
     ledger = NodeLedger([Node("n", "", Resources(1.0))])
     ledger.reserve(Reservation("job", "n", Resources(1.0), 0, preemptible=True))
-    ledger.left_over(1)
+    ledger.hold(Reservation("worker", "n", Resources(1.0), 1))
     ledger.fits("n", Resources(1.0))
-    ledger.release("job")
+    ledger.release("worker")

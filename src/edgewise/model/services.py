@@ -7,7 +7,7 @@ Forbidden here: I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from edgewise.model.grammar.services import PlainServiceSpec, ServiceSpec, Servi
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
 from edgewise.model.topology import Node, Topology
+from edgewise.model.work import variant_holds
 
 if TYPE_CHECKING:
     from edgewise.model.scenario import Scenario
@@ -84,7 +85,6 @@ def services_of(scenario: Scenario) -> Services | None:
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
     in_cloud = {node.name for node in topology.nodes if node.cluster == spec.cloud}
     system = system_of(spec, scenario.catalog, topology)
-    held = zip(system.replica_cpu_cores.tolist(), variants, strict=True)
     return Services(
         spec=spec,
         system=system,
@@ -95,7 +95,7 @@ def services_of(scenario: Scenario) -> Services | None:
             tuple(w.name for w in topology.workers if w.variant == v.name and w.node in in_cloud)
             for v in variants
         ),
-        holds=tuple(replace(variant.resources, cpu_cores=c, storage_bytes=0.0) for c, variant in held),
+        holds=tuple(variant_holds(variant).resources for variant in variants),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
         deadline_s=np.array([service.deadline_s for service in offered]),
     )

@@ -31,6 +31,7 @@ from edgewise.core.dispatch import requests
 from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
@@ -68,7 +69,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     else:
         policy = batched(policy)
         begin(policy, services.system, Key(0))
-        core = OrchestrateCore(services.system, services.holds, policy)
+        core = OrchestrateCore(services.system, services.holds, policy, NodeLedger(()), services.nodes)
         policy.decide(core.view(0.0))
         core.carried_out(np.array([[0, 1], [0, -1]]))
 

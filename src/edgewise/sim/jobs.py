@@ -18,8 +18,6 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.defer import DeferralPolicy, Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.defer.events import (
-    CapacityChanged,
-    DeferCommand,
     EvictJob,
     JobEnded,
     JobPhase,
@@ -33,7 +31,8 @@ from edgewise.core.defer.events import (
     SuspendJob,
 )
 from edgewise.core.keyed import Key
-from edgewise.core.ledger import Reservation
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.plane import HoldsChanged, Plane, PlaneCommand
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import INFERENCE, DeferrableJob
@@ -63,21 +62,15 @@ class JobsOnNodes:
 
     Args:
         jobs: ids are 0, 1, …, in any order of submission.
-        nodes: they run on.
         left_over: (T,) cores that other work leaves on all nodes together.
         slot_s: length of a slot.
-        core: decides.
+        core: decides, on the nodes of its ledger.
     """
 
     def __init__(
-        self,
-        jobs: Sequence[DeferrableJob],
-        nodes: Sequence[Node],
-        left_over: Floats,
-        slot_s: float,
-        core: DeferCore,
+        self, jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, core: DeferCore
     ) -> None:
-        self.jobs, self.nodes, self.core = tuple(jobs), tuple(nodes), core
+        self.jobs, self.core, self.plane = tuple(jobs), core, Plane(core.ledger, {"defer": core})
         self._left_over, self._slot_s = left_over, slot_s
         self._submitted, _, _, self._duration = (
             np.array([job.in_slots(slot_s) for job in jobs]).reshape(-1, 4).T
@@ -97,16 +90,16 @@ class JobsOnNodes:
                 self.core.handle(JobEnded(number))
             for number in np.flatnonzero(self._submitted == slot).tolist():
                 self.core.handle(JobSubmitted(self.jobs[number]))
-            held = held_by_others(self.nodes, float(self._left_over[slot]))
-            for event in (CapacityChanged(now_s, self.nodes, held), SlotBegan(now_s)):
-                for command in self.core.handle(event):
+            held = held_by_others(self.core.ledger.there, float(self._left_over[slot]))
+            for event in (HoldsChanged(held), SlotBegan(now_s)):
+                for command in self.plane.handle(event, now_s):
                     self._carry_out(command, slot)
             self._suspended[list(self._rest)] += 1
         return JobsOutcome(
             self.jobs, self._start, tuple(self._node), self._lost, self._suspended, self._moves
         )
 
-    def _carry_out(self, command: DeferCommand, slot: int) -> None:
+    def _carry_out(self, command: PlaneCommand, slot: int) -> None:
         match command:
             case StartJob(number, node, _):
                 self._until[number] = slot + int(self._duration[number])
@@ -143,8 +136,8 @@ def simulate_on_nodes(
         PolicyError: the policy raises, or starts what may not start.
     """
     kinds = 2 if any(job.resources.memory_bytes for job in jobs) else 1
-    core = DeferCore(Slots(slot_s, kinds), policy, key=Key(seed))
-    return JobsOnNodes(jobs, nodes, left_over, slot_s, core).run()
+    core = DeferCore(Slots(slot_s, kinds), NodeLedger(nodes), policy, key=Key(seed))
+    return JobsOnNodes(jobs, left_over, slot_s, core).run()
 
 
 def held_by_others(nodes: Sequence[Node], left_cores: float) -> tuple[Reservation, ...]:
@@ -154,7 +147,6 @@ def held_by_others(nodes: Sequence[Node], left_cores: float) -> tuple[Reservatio
         cores, memory_bytes = node.resources.cpu_cores, node.resources.memory_bytes
         taken = min(max(rest, 0.0), cores)
         rest -= taken
-        if taken > 0.0:
-            needs = Resources(taken, memory_bytes * taken / cores)
-            held.append(Reservation(f"other work on {node.name}", node.name, needs, INFERENCE))
+        needs = Resources(taken, memory_bytes * taken / cores if cores else 0.0)
+        held.append(Reservation(f"other work on {node.name}", node.name, needs, INFERENCE))
     return tuple(held)

@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 
 import numpy as np
 
 from edgewise.arrays import Floats
+from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.defer import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
 from edgewise.core.defer.events import (
-    CapacityChanged,
+    DECISION,
     DeferCommand,
     DeferEvent,
     EvictJob,
@@ -47,7 +47,6 @@ from edgewise.core.ledger import TOLERANCE, NodeLedger, Reservation
 from edgewise.core.one_world import batched
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
 from edgewise.model.work import INFERENCE, DeferrableJob, job_holds
 
 PAST_SLOTS = 96  # that a view goes back at most
@@ -84,6 +83,7 @@ class DeferCore:
 
     Args:
         world: how long slots are, and how many kinds of resources the policy sees.
+        ledger: of all work.
         policy: begins anew.
         fallback: chooses where the policy does not answer, or starts what may not start.
         key: of the policies' own draws.
@@ -92,23 +92,22 @@ class DeferCore:
         PolicyError: the policy cannot begin.
     Attributes:
         jobs: that wait or hold something, by id.
-        ledger: what other work and jobs hold.
         shadow: a second policy that only watches.
     """
 
     def __init__(
         self,
         world: Slots,
+        ledger: NodeLedger,
         policy: DeferralPolicy,
         fallback: DeferralPolicy | None = None,
         key: Key = Key(0),  # noqa: B008
         guard: Guard | None = None,
     ) -> None:
-        self.world, self._key = world, key
+        self.world, self.ledger, self._key = world, ledger, key
         self.shadow: DeferShadow | None = None
         self.jobs: dict[int, Standing] = {}
-        self.ledger = NodeLedger(())
-        self._nodes: tuple[Node, ...] = ()
+        self._made_room = -1  # for so many changes of the ledger
         self._past: deque[Floats] = deque(maxlen=PAST_SLOTS)
         self._unsure = set[int]()  # told to be suspended: whether they stand still, nobody knows
         self._fallback = None if fallback is None else self._begun(fallback)
@@ -145,7 +144,7 @@ class DeferCore:
         shown = [s for s in (self.jobs.values() if among is None else among) if s.phase not in out]
         since_s = {s.job.id: at for s in shown if (at := s.since_s) is not None}
         kinds = self.world.resources
-        total = np.array([n.resources.as_tuple()[:kinds] for n in self._nodes]).reshape(-1, kinds).sum(axis=0)
+        total = self.ledger.nodes.total[0, :, :kinds].sum(axis=0)
         past = np.array(self._past or [left_over_of(self.ledger, kinds, INFERENCE)])
         return view_of([s.job for s in shown], since_s, past, total, now_s, self.world.slot_s)
 
@@ -167,11 +166,13 @@ class DeferCore:
             case JobEnded(number):
                 self.jobs.pop(number, None)
                 self._release(number)
-            case CapacityChanged(now_s, nodes, held):
-                return list(self._make_room(now_s, nodes, held))
+            case CapacityChanged(now_s) | Evicted(now_s):
+                return list(self._make_room(now_s))
             case SlotBegan(now_s):
+                changed = self.ledger.changes != self._made_room
+                commands = list(self._make_room(now_s)) if changed else []
                 self._past.append(left_over_of(self.ledger, self.world.resources, INFERENCE))
-                return [*self._lose(now_s), *self._start(now_s)]
+                return [*commands, *self._lose(now_s), *self._start(now_s)]
         return []
 
     def validate(self) -> None:
@@ -183,7 +184,7 @@ class DeferCore:
         self.ledger.validate()
         holders = {owner(number): s for number, s in self.jobs.items()}
         for held in self.ledger.reservations:
-            if held.priority < INFERENCE:
+            if held.decision == DECISION:
                 standing = holders.get(held.owner)
                 assert standing is not None and standing.node == held.node, f"{held} is of no job"
                 assert standing.phase in (JobPhase.RUNNING, JobPhase.SUSPENDED), f"{standing} holds {held}"
@@ -199,20 +200,19 @@ class DeferCore:
         return found
 
     def _release(self, number: int) -> None:
-        with suppress(KeyError):
-            self.ledger.release(owner(number))
+        self.ledger.release(owner(number))
 
     # room
 
-    def _make_room(
-        self, now_s: float, nodes: tuple[Node, ...], held: Sequence[Reservation]
-    ) -> Iterator[DeferCommand]:
-        """Evict jobs that find no room on their node, let others go on."""
-        self._nodes, self.ledger = nodes, NodeLedger(nodes)
-        for each in held:
-            self.ledger.reserve(each)
-        names = {node.name for node in nodes}
+    def _make_room(self, now_s: float) -> Iterator[DeferCommand]:
+        """Evict jobs that find no room on their node, let others go on.
+
+        Whom the ledger pushed out is its arithmetic; who of the jobs there gives way for it is decided here.
+        """
+        names = {node.name for node in self.ledger.there}
         active = [s for s in self.jobs.values() if s.phase in (JobPhase.RUNNING, JobPhase.SUSPENDED)]
+        for standing in active:
+            self._release(standing.job.id)
         for standing in active:
             if standing.node not in names:  # it is gone
                 yield from self._give_way(standing, now_s)
@@ -232,13 +232,14 @@ class DeferCore:
                 over_s = standing.suspended_s + now_s - standing.stopped_s
                 self._becomes(standing, phase=JobPhase.RUNNING, suspended_s=over_s, stopped_s=None)
                 yield ResumeJob(number)
+        self._made_room = self.ledger.changes
 
     def _keep(self, standing: Standing) -> None:
         """Reserve what a job holds while it is suspended, as far as other work leaves it."""
         hold, node = job_holds(standing.job, suspended=True), str(standing.node)
         kept_bytes = min(hold.resources.memory_bytes, self.ledger.free(node).memory_bytes)
         kept = hold._replace(resources=Resources(memory_bytes=kept_bytes))
-        self.ledger.reserve(Reservation(owner(standing.job.id), node, *kept))
+        self.ledger.reserve(Reservation(owner(standing.job.id), node, *kept, DECISION))
 
     def _give_way(self, standing: Standing, now_s: float) -> Iterator[DeferCommand]:
         """A job is suspended, or ended where it may still start anew."""
@@ -306,12 +307,12 @@ class DeferCore:
 
     def _awaited(self) -> Mapping[str, Sequence[Standing]]:
         """Suspended jobs of each node that would fit there if no other jobs were."""
-        left = {n.name: row for n, row in zip(self._nodes, self.ledger.left_over(INFERENCE), strict=True)}
+        left = self.ledger.left_over(INFERENCE)
         found: dict[str, list[Standing]] = {}
         for standing in self.jobs.values():
             needs = np.array(standing.job.resources.as_tuple()) * (1 - TOLERANCE) - TOLERANCE
             node = standing.node
-            if standing.phase is JobPhase.SUSPENDED and node in left and (left[node] >= needs).all():
+            if standing.phase is JobPhase.SUSPENDED and node and (left[self.ledger.row(node)] >= needs).all():
                 found.setdefault(node, []).append(standing)
         return found
 
@@ -319,7 +320,7 @@ class DeferCore:
         """The node with the least cores left on which a job fits and nothing waits that goes before it."""
         fitting = [
             (self.ledger.free(node.name).cpu_cores, node.name)
-            for node in self._nodes
+            for node in self.ledger.there
             if self.ledger.fits(node.name, standing.job.resources)
             and all(standing.rank < other.rank for other in awaited.get(node.name, ()))
         ]

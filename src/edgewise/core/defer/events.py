@@ -5,9 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.ledger import Reservation
-from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob, job_holds
+
+DECISION = "defer"
 
 
 class JobPhase(StrEnum):
@@ -67,14 +69,6 @@ class JobEnded(NamedTuple):
     job: int
 
 
-class CapacityChanged(NamedTuple):
-    """These nodes there are, and this much of them other work holds; all that happened up to now was told."""
-
-    now_s: float
-    nodes: tuple[Node, ...]
-    held: tuple[Reservation, ...] = ()
-
-
 class SlotBegan(NamedTuple):
     """A slot begins; all that happened up to now was told."""
 
@@ -113,7 +107,7 @@ class LoseJob(NamedTuple):
     job: int
 
 
-DeferEvent = JobSubmitted | JobStands | JobEnded | CapacityChanged | SlotBegan
+DeferEvent = JobSubmitted | JobStands | JobEnded | SlotBegan | Evicted | CapacityChanged
 DeferCommand = StartJob | SuspendJob | ResumeJob | EvictJob | LoseJob
 
 
@@ -124,4 +118,4 @@ def owner(number: int) -> str:
 
 def reservation(standing: Standing) -> Reservation:
     """What a running job holds."""
-    return Reservation(owner(standing.job.id), str(standing.node), *job_holds(standing.job))
+    return Reservation(owner(standing.job.id), str(standing.node), *job_holds(standing.job), DECISION)

@@ -1,21 +1,22 @@
 """`OrchestrateCore`: what is known of replicas and nodes goes in, which come and go comes out.
 
 The live controller drives it; the engine of many worlds carries commands out by the same rules, on counts
-(`counting`). A replica that is to go gets no more requests and holds its part until its process has ended;
-until then, adding one of its service keeps it. No node is ever overbooked. Forbidden here: clocks, I/O,
-threads.
+(`counting`). A replica that is to go gets no more requests and holds its part of the ledger until its process
+has ended; until then, adding one of its service keeps it. No node is ever overbooked; what may be preempted
+goes for a replica (`core.plane`). Forbidden here: clocks, I/O, threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.guard import Guard
-from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.ledger import NodeLedger, Reservation, fits
 from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.orchestrate.counting import (
     AT_ONCE,
@@ -32,8 +33,9 @@ from edgewise.core.orchestrate.counting import (
 )
 from edgewise.model.catalog import Resources
 from edgewise.model.orchestration import System
-from edgewise.model.topology import Node
+from edgewise.model.work import INFERENCE
 
+DECISION = "orchestrate"
 CLOUD = -1  # in place of a node: a worker of the cloud, which no command touches
 
 
@@ -78,13 +80,6 @@ class ReplicaGone(NamedTuple):
     replica: str
 
 
-class NodeChanged(NamedTuple):
-    """What other work leaves to replicas on a node; nothing: it is down."""
-
-    node: int
-    left: Resources
-
-
 class RequestsCounted(NamedTuple):
     """What was counted since the last frame.
 
@@ -126,7 +121,7 @@ class EndReplica(NamedTuple):
     replica: str
 
 
-OrchestrateEvent = ReplicaSeen | ReplicaGone | NodeChanged | RequestsCounted | FrameBegan
+OrchestrateEvent = ReplicaSeen | ReplicaGone | RequestsCounted | FrameBegan
 OrchestrateCommand = StartReplica | KeepReplica | EndReplica
 
 
@@ -149,8 +144,11 @@ class OrchestrateCore:
 
     Args:
         system: services and stations.
-        holds: (S,) what a replica holds while it lives.
+        holds: (S,) what a replica holds while it lives; one is added where the memory is free, and the cores
+            too unless they are each request's (`System.replica_cpu_cores`).
         policy: sees many worlds, of which there is one (`core.one_world.batched`).
+        ledger: of all work.
+        nodes: (N,) names of the system's nodes in the ledger.
         guard: asks it; nothing comes or goes without an answer.
         nodes_per_frame: most nodes that change in a frame; None: all.
         at_once: whether the process of an idle replica ends as soon as it is told to, as in simulation.
@@ -164,16 +162,23 @@ class OrchestrateCore:
         system: System,
         holds: Sequence[Resources],
         policy: ReplicaPolicy,
+        ledger: NodeLedger,
+        nodes: Sequence[str],
         guard: Guard | None = None,
         nodes_per_frame: int | None = None,
         at_once: bool = False,
     ) -> None:
         self.system, self.holds, self.at_once = system, tuple(holds), at_once
+        self.ledger, self.nodes, self.rows = ledger, tuple(nodes), [ledger.row(name) for name in nodes]
+        cores = system.replica_cpu_cores.tolist()
+        self.needs = tuple(
+            replace(each, cpu_cores=c, storage_bytes=0.0) for each, c in zip(holds, cores, strict=True)
+        )
         self.nodes_per_frame = system.nodes if nodes_per_frame is None else nodes_per_frame
         self.policy, self.guard = policy, guard or Guard()
         self.watching: Watching | None = None
         self.replicas: dict[str, ReplicaSeen] = {}
-        self._nodes = [Node(str(n), "", Resources()) for n in range(system.nodes)]
+        self._coming: dict[str, tuple[int, int]] = {}  # decided, and not seen yet: node and service
         self._counted = RequestsCounted(
             np.zeros(system.services, dtype=np.int64),
             float(system.delay_s[:, 0].mean()),
@@ -185,23 +190,52 @@ class OrchestrateCore:
         """Take an event in; what is to be done, in order. Whoever does it says so by `ReplicaSeen`."""
         match event:
             case ReplicaSeen():
-                self.replicas[event.replica] = event
+                self._see(event)
             case ReplicaGone():
                 self.replicas.pop(event.replica, None)
-            case NodeChanged():
-                self._nodes[event.node] = Node(str(event.node), "", event.left)
+                self.ledger.release(event.replica)
             case RequestsCounted():
                 self._counted = event
             case FrameBegan():
                 return self._frame(event.time_s)
         return []
 
+    @property
+    def coming(self) -> set[str]:
+        """Owners in the ledger of replicas that are decided and were not seen yet."""
+        return set(self._coming)
+
+    def _see(self, replica: ReplicaSeen) -> None:
+        """A replica holds its part from when it is wanted until its process has ended."""
+        name, place = replica.replica, (replica.node, replica.service)
+        if name not in self.replicas and (coming := [c for c, at in self._coming.items() if at == place]):
+            self.ledger.rename(coming[0], name)
+            del self._coming[coming[0]]
+        self.replicas[name] = replica
+        if replica.node == CLOUD or not (replica.wanted or replica.started):
+            self.ledger.release(name)
+        elif self.ledger.needs(name) != (holds := self._reservation(name, *place)):
+            self.ledger.hold(holds)
+
+    def _reservation(self, name: str, n: int, s: int) -> Reservation:
+        return Reservation(name, self.nodes[n], self.holds[s], INFERENCE, decision=DECISION)
+
     def _frame(self, time_s: float) -> list[OrchestrateCommand]:
-        commands = self.carried_out(self._asked(self.policy, self.guard, time_s))
+        for name in self._coming:  # whoever was to start them could not
+            self.ledger.release(name)
+        self._coming = {}
+        draft = self._drafted(self._asked(self.policy, self.guard, time_s))
+        commands = draft.commands
         if (watching := self.watching) is not None:
             watching.last = self.carried_out(self._asked(watching.policy, watching.guard, time_s))
             watching.frames += 1
             watching.same += watching.last == commands
+        for name in draft.gone:
+            self.ledger.release(name)
+        started = [command for command in commands if isinstance(command, StartReplica)]
+        self._coming = {f"replica {i} to come": (c.node, c.service) for i, c in enumerate(started)}
+        for name, place in self._coming.items():
+            self.ledger.hold(self._reservation(name, *place))
         return commands
 
     def _asked(self, policy: ReplicaPolicy, guard: Guard, time_s: float) -> Ints:
@@ -224,6 +258,9 @@ class OrchestrateCore:
         Args:
             numbers: (C, 2) as `ReplicaCommands.numbers`.
         """
+        return self._drafted(numbers).commands
+
+    def _drafted(self, numbers: Ints) -> _Draft:
         draft = _Draft(self)
         done = np.zeros(len(numbers), dtype=np.bool_)
         for i, (n, change) in enumerate(numbers.tolist()):
@@ -231,25 +268,21 @@ class OrchestrateCore:
             if change and 0 <= n < self.system.nodes and s < self.system.services:
                 act = draft.add if change > 0 else draft.remove
                 done[i] = may_change(numbers, done, i, self.nodes_per_frame) and act(n, s)
-        return draft.commands
-
-    def ledger(self) -> NodeLedger:
-        """What replicas hold of what other work leaves; where one lacks room, all there is."""
-        ledger = NodeLedger(self._nodes)
-        for replica in self.replicas.values():
-            if replica.node != CLOUD and (replica.wanted or replica.started):
-                node = str(replica.node)
-                needs = zip(self.holds[replica.service].as_tuple(), ledger.free(node).as_tuple(), strict=True)
-                ledger.reserve(Reservation(replica.replica, node, Resources(*map(min, needs))))
-        return ledger
+        return draft
 
     def validate(self) -> None:
-        """Check that replicas are of nodes and services there are, and that no node is overbooked."""
+        """Check that replicas are of nodes and services there are, and hold what the ledger says.
+
+        Raises:
+            AssertionError: one is not.
+        """
+        self.ledger.validate()
+        held = {each.owner for each in self.ledger.reservations if each.decision == DECISION}
+        assert held <= self.replicas.keys() | self._coming.keys(), "somebody holds who is no replica"
         for name, replica in self.replicas.items():
             assert name == replica.replica, f"{name} is known as {replica.replica}"
             assert CLOUD <= replica.node < self.system.nodes, f"{name} is on no node"
             assert 0 <= replica.service < self.system.services, f"{name} is of no service"
-        self.ledger().validate()
 
 
 def _numbers(commands: ReplicaCommands) -> Ints:
@@ -257,12 +290,20 @@ def _numbers(commands: ReplicaCommands) -> Ints:
 
 
 class _Draft:
-    """Replicas as they are while commands are carried out."""
+    """Replicas as they are while commands are carried out.
+
+    Attributes:
+        commands: so far.
+        gone: replicas that hold nothing any more.
+    """
 
     def __init__(self, core: OrchestrateCore) -> None:
-        self.core, self.replicas, self.ledger = core, dict(core.replicas), core.ledger()
+        self.core, self.replicas = core, dict(core.replicas)
         self.commands: list[OrchestrateCommand] = []
+        self.gone: list[str] = []
         self.added = 0
+        rows = core.ledger.nodes[0]
+        self._freed = core.ledger.left_over(INFERENCE) - (rows.total - rows.reserved)
 
     def add(self, n: int, s: int) -> bool:
         """Keep a replica that was to go, or start one where there is room; False if nothing is done."""
@@ -271,11 +312,12 @@ class _Draft:
             self.replicas[to_go[0].replica] = to_go[0]._replace(wanted=True)
             self.commands.append(KeepReplica(to_go[0].replica))
             return True
-        if self.added >= self.core._counted.most or not self.ledger.fits(str(n), self.core.holds[s]):
+        ledger, row, needs = self.core.ledger, self.core.rows[n], np.array(self.core.needs[s].as_tuple())
+        if self.added >= self.core._counted.most or not fits(ledger.nodes, 0, row, needs, self._freed[row]):
             return False
         name = f"new {self.added}"  # until whoever starts it names it
         self.added += 1
-        self.ledger.reserve(Reservation(name, str(n), self.core.holds[s]))
+        self._freed[row] -= needs
         self.replicas[name] = ReplicaSeen(name, n, s, started=False)
         self.commands.append(StartReplica(n, s))
         return True
@@ -290,12 +332,14 @@ class _Draft:
             return False
         wanted = reversed([r for r in here if r.wanted])
         gone = min(wanted, key=lambda r: (r.held, not r.up))
-        if gone.replica not in self.core.replicas:  # of this frame
+        held = self.core.ledger.of(gone.replica)
+        if held is None:  # of this frame
             self.commands.remove(StartReplica(n, s))
         else:
             self.commands.append(EndReplica(gone.replica))
         if not gone.started or (what == AT_ONCE and self.core.at_once):
-            self.ledger.release(gone.replica)
+            self._freed[self.core.rows[n]] += (held.resources if held else self.core.needs[s]).as_tuple()
+            self.gone += [gone.replica] if held else []
             del self.replicas[gone.replica]
         else:
             self.replicas[gone.replica] = gone._replace(wanted=False)

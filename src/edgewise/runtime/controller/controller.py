@@ -34,6 +34,7 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import job_requests
 from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_port, taken
@@ -65,8 +66,9 @@ class Controller:
 
     def __init__(self, store: SteadyStore, backend: Backend) -> None:
         self.store, self.backend, self._folder = store, backend, store.file.parent
-        self.jobs = LiveJobs(store)
-        self.replicas = Replicas(store, self._gateways, lambda handle: handle in self._asked_s)
+        plane = LivePlane(store)
+        self.jobs = LiveJobs(plane)
+        self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
         self.upkeep = Upkeep(store, self.jobs)
         self.switching = Switching(
             store, self.replicas, {"orchestrate": self.replicas.use, "defer": self.jobs.use}, self._answer

@@ -104,7 +104,7 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
 
 def _check_room(jobs: LiveJobs, wish: Wish) -> None:
     """Refuse what no node could ever hold, were it empty."""
-    nodes = jobs.scenario.topology.nodes
+    nodes = jobs.plane.scenario.topology.nodes
     if any(
         wish.cores <= node.resources.cpu_cores and wish.memory_bytes <= node.resources.memory_bytes
         for node in nodes

@@ -1,8 +1,8 @@
 """Deferrable jobs, live: started in the capacity that inference leaves in the node ledger.
 
 What is decided is decided by `core.defer.core.DeferCore`; here are the clock, the store and the processes.
-In every pass the core is told what became of jobs, and what is held by the workers that are wanted or still
-run; at the beginning of each slot it is told that, too. Its commands are carried out at once.
+In every pass the core is told what became of jobs, and the plane what workers and replicas hold; at the
+beginning of each slot it is told that, too. Its commands are carried out at once.
 
 Every step is written down before it is taken, so that the death of the controller at any moment loses no
 job; `job_runner` sees to it that none is started twice. The store is right: where the core knows something
@@ -15,16 +15,15 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
+from typing import get_args
 
 from edgewise import policies
-from edgewise.config import load_scenario
+from edgewise.core.capacity import CapacityChanged
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.defer.events import (
-    CapacityChanged,
     DeferCommand,
     DeferEvent,
     EvictJob,
@@ -39,18 +38,17 @@ from edgewise.core.defer.events import (
     SuspendJob,
 )
 from edgewise.core.guard import Guard
+from edgewise.core.ledger import NodeLedger
 from edgewise.errors import PolicyError, RunError
 from edgewise.model.catalog import Resources
-from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.controller.job_book import ACTIVE, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
-from edgewise.runtime.controller.rolling import SCENARIO
-from edgewise.runtime.controller.room import ledger_of
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.guarded import PATIENCE_S, Limited
 from edgewise.runtime.logs import SaidOnce
-from edgewise.runtime.store import SHADOWS, Store
+from edgewise.runtime.store import SHADOWS
 
 log = logging.getLogger("edgewise.jobs")
 POLICY, FALLBACK = "tetris", "fifo"
@@ -68,9 +66,9 @@ def warm(name: str = POLICY) -> None:
 
 
 def _start_one(name: str) -> list[DeferCommand]:
-    core = DeferCore(Slots(1.0, 1), policies.load("defer", name))
+    ledger = NodeLedger([Node("node", "cluster", Resources(1.0))])
+    core = DeferCore(Slots(1.0, 1), ledger, policies.load("defer", name))
     core.handle(JobSubmitted(DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
-    core.handle(CapacityChanged(0.0, (Node("node", "cluster", Resources(1.0)),)))
     return core.handle(SlotBegan(0.0))
 
 
@@ -78,18 +76,19 @@ class LiveJobs:
     """Keeps the deferrable jobs of a live system.
 
     Args:
-        store: says which workers are wanted; its folder holds the scenario.
+        plane: knows what other work leaves.
         slot_s: how often the policy is asked.
     """
 
-    def __init__(self, store: Store, slot_s: float = SLOT_S) -> None:
-        self.store, self.slot_s = store, slot_s
-        self.book, self.processes = JobBook(store.file), JobProcesses(store.file.parent)
-        self._scenario: Scenario | None = None
-        self._content = b""
+    def __init__(self, plane: LivePlane, slot_s: float = SLOT_S) -> None:
+        self.plane, self.store, self.slot_s = plane, plane.store, slot_s
+        folder = self.store.file.parent
+        self.book, self.processes = JobBook(self.store.file), JobProcesses(folder)
         fallback = policies.load("defer", FALLBACK)
-        self.core = DeferCore(Slots(slot_s, 1), fallback, fallback)
-        self.name, self._watching = store.policy("defer") or POLICY, ""
+        self.core = DeferCore(Slots(slot_s, 1), plane.ledger, fallback, fallback)
+        plane.cores["defer"] = self.core
+        plane.carry_out |= dict.fromkeys(get_args(DeferCommand), self._obey)
+        self.name, self._watching = self.store.policy("defer") or POLICY, ""
         self._begin_with_stored()
         self._slot, self._whole = -1, True
         self._going_on = SaidOnce(log, "jobs")
@@ -132,28 +131,14 @@ class LiveJobs:
     def budget_s(self) -> float:
         """Time that a policy has for a decision."""
         with suppress(RunError):
-            return self.scenario.spec.jobs.budget_s if self.scenario.spec.jobs else PATIENCE_S
+            section = self.plane.scenario.spec.jobs
+            return section.budget_s if section else PATIENCE_S
         return PATIENCE_S  # no scenario yet
 
     @property
     def fault(self) -> str:
         """Why the fallback decides; "" when the policy does."""
         return self.core.guard.fault if self.core.guard else ""
-
-    @property
-    def scenario(self) -> Scenario:
-        """Nodes and workers of the live system, as its file says now.
-
-        Raises:
-            RunError: the file is missing.
-        """
-        file: Path = self.store.file.parent / SCENARIO
-        if not file.is_file():
-            raise RunError(f"jobs: no {file}; they need the nodes that `edgewise up` writes there")
-        content = file.read_bytes()
-        if self._scenario is None or content != self._content:
-            self._scenario, self._content = load_scenario(file), content
-        return self._scenario
 
     async def keep(self, period_s: float = 0.05) -> None:
         """Go on for ever."""
@@ -178,47 +163,47 @@ class LiveJobs:
 
     def step(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
+        if self.plane.thinking:
+            return
         with self._going_on():
-            if not self._whole:
-                self.core.jobs.clear()  # the last pass broke off: the store says what was carried out
-            self._whole = False
+            known, self._whole = dict(self.core.jobs) if self._whole else {}, False
             for job in self.book.open():
                 self._notice(job, now_s)
-            for event in self._changes():
-                self._tell(event, now_s)
+            for event in self._changes(known):
+                self.plane.tell(event, now_s)
             if self.core.jobs:
                 self._decide(now_s, start)
             self._whole = True
 
     def _decide(self, now_s: float, start: bool) -> None:
-        ledger = ledger_of(self.scenario, self.store.processes())
-        self._tell(CapacityChanged(now_s, self.scenario.topology.nodes, ledger.reservations), now_s)
+        self.plane.listen(now_s)
+        self.plane.tell(CapacityChanged(now_s), now_s)
         slot = int(now_s / self.slot_s)
         if start and slot != self._slot:
             self._slot = slot
             self._watch()
-            self._tell(SlotBegan(slot * self.slot_s), now_s)
+            self.plane.tell(SlotBegan(slot * self.slot_s), now_s)
+            if self.core.guard is not None and self.core.guard.new:
+                log.error(
+                    f"job policy failed, {FALLBACK} decides", extra={"policy": self.name, "why": self.fault}
+                )
 
-    def _changes(self) -> Iterator[DeferEvent]:
-        """What the store says of jobs that the core does not know."""
-        known, jobs = dict(self.core.jobs), self.book.open()
-        for number in known.keys() - {job.id for job in jobs}:
+    def _changes(self, known: Mapping[int, Standing]) -> Iterator[DeferEvent]:
+        """What the store says of jobs that the core does not know, or may know wrongly."""
+        jobs = self.book.open()
+        for number in self.core.jobs.keys() - {job.id for job in jobs}:
             yield JobEnded(number)
         for job in jobs:
             standing = job.standing(settled=job.state != "starting" and job.run not in self._told_s)
             if known.get(job.id) != standing:
-                fresh = job.id not in known and standing == Standing(standing.job)
+                fresh = job.id not in self.core.jobs and standing == Standing(standing.job)
                 yield JobSubmitted(standing.job) if fresh else JobStands(standing)
 
-    def _tell(self, event: DeferEvent, now_s: float) -> None:
-        """Tell the core what happened, and carry out what it says."""
-        commands = self.core.handle(event)
-        if isinstance(event, SlotBegan) and self.core.guard is not None and self.core.guard.new:
-            log.error(
-                f"job policy failed, {FALLBACK} decides", extra={"policy": self.name, "why": self.fault}
-            )
-        for command in commands:
-            self._carry_out(command, now_s)
+    def _obey(self, command: DeferCommand, now_s: float) -> None:
+        """Carry a command out; where that breaks off the store says what was done, in the next pass."""
+        whole, self._whole = self._whole, False
+        self._carry_out(command, now_s)
+        self._whole = whole
 
     def _carry_out(self, command: DeferCommand, now_s: float) -> None:
         job = self.book.get(command.job)

@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, get_args
 
 import numpy as np
 
 from edgewise import policies
 from edgewise.arrays import Ints
-from edgewise.config import load_scenario
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
@@ -29,11 +27,8 @@ from edgewise.core.orchestrate.core import (
     EndReplica,
     FrameBegan,
     KeepReplica,
-    NodeChanged,
     OrchestrateCommand,
     OrchestrateCore,
-    OrchestrateEvent,
-    ReplicaGone,
     ReplicaSeen,
     RequestsCounted,
     StartReplica,
@@ -41,14 +36,13 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 from edgewise.model.orchestration import System
-from edgewise.model.scenario import Scenario
-from edgewise.model.services import Services, services_of
+from edgewise.model.services import Services
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
-from edgewise.runtime.controller.rolling import SCENARIO, free_port
-from edgewise.runtime.controller.room import ledger_of
+from edgewise.runtime.controller.rolling import free_port
 from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import SaidOnce
-from edgewise.runtime.store import SHADOWS, Running, Store
+from edgewise.runtime.store import SHADOWS, Running
 
 log = logging.getLogger("edgewise.replicas")
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
@@ -80,17 +74,17 @@ class Replicas:
     """Keeps the replicas of a live system.
 
     Args:
-        store: says which are wanted; its folder holds the scenario.
+        plane: knows what other work leaves; its store says which are wanted.
         ask: answers of all gateways to a method and a path.
         ends: whether the process of a handle was told to end.
     """
 
-    def __init__(self, store: Store, ask: Ask, ends: Callable[[str], bool]) -> None:
-        self.store, self._ask, self._ends = store, ask, ends
-        self._content = b""
-        self._scenario: Scenario | None = None
-        self._services: Services | None = None
+    def __init__(self, plane: LivePlane, ask: Ask, ends: Callable[[str], bool]) -> None:
+        self.plane, self.store, self._ask, self._ends = plane, plane.store, ask, ends
         self._core: OrchestrateCore | None = None
+        self._of: Services | None = None  # whose core it is
+        plane.replicas = self._told
+        plane.carry_out |= dict.fromkeys(get_args(OrchestrateCommand), self._obey)
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
         self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
         self._frame: int | None = None
@@ -98,18 +92,8 @@ class Replicas:
 
     @property
     def services(self) -> Services | None:
-        """The services of the scenario, as its file says now; None where it has none.
-
-        Raises:
-            ScenarioError: the file is wrong.
-        """
-        file: Path = self.store.file.parent / SCENARIO
-        content = file.read_bytes() if file.is_file() else b""
-        if content != self._content:
-            self._scenario = load_scenario(file) if content else None
-            self._services = services_of(self._scenario) if self._scenario is not None else None
-            self._content, self._core = content, None
-        return self._services
+        """The services of the scenario, as its file says now; see `LivePlane.services`."""
+        return self.plane.services
 
     def in_use(self, name: str) -> bool:
         """Whether a gateway may still send requests to a replica, or waits for its answers."""
@@ -142,10 +126,16 @@ class Replicas:
             self._frame = frame  # a controller that starts again does not repeat a frame
         if frame != self._frame and self._seen:
             self._frame = frame
-            core = self.told(services)
-            self._count(services, core)
+            self.plane.listen(now_s)
+            core, plane = self._core_of(services), self.plane
+            self.plane.tell(self._counted(services), now_s)
             began = FrameBegan(now_s - float(self.store.get("began_s", 0.0)))
-            self._obey(services, await asyncio.to_thread(core.handle, began))
+            self.plane.thinking = True
+            try:
+                commands = await asyncio.to_thread(plane.handle, began, now_s)
+            finally:
+                self.plane.thinking = False
+            self.plane.obey(commands, now_s)
             if core.guard.new:
                 log.error(
                     "replica policy failed", extra={"policy": core.policy.name, "why": core.guard.fault}
@@ -163,34 +153,30 @@ class Replicas:
         if self._core is not None:
             self._core.policy, self._core.guard = _Named(name, self._core.system), Guard(Limited(PATIENCE_S))
 
-    def told(self, services: Services) -> OrchestrateCore:
-        """The core, which knows of all replicas and nodes as they are now, and asks the policies in use."""
+    def _told(self) -> tuple[OrchestrateCore, list[ReplicaSeen]] | None:
+        """The core, and what it should know of replicas; see `LivePlane.replicas`."""
+        services = self.services
+        if services is None:
+            self.plane.cores.pop("orchestrate", None)
+            return None
+        return self._core_of(services), list(self._replicas(services))
+
+    def _core_of(self, services: Services) -> OrchestrateCore:
+        """The core in the plane, which asks the policies in use."""
         core, system = self._core, services.system
         name = self.store.policy("orchestrate") or services.spec.orchestrate
-        if core is None:
+        if core is None or self._of is not services:
+            ledger, policy, guard = self.plane.ledger, _Named(name, system), Guard(Limited(PATIENCE_S))
             most = services.spec.nodes_per_frame
-            core = self._core = OrchestrateCore(
-                system, services.holds, _Named(name, system), Guard(Limited(PATIENCE_S)), most
-            )
+            core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, guard, most)
+            self._core, self._of = core, services
+        self.plane.cores["orchestrate"] = core
         if core.policy.name != name:
             core.policy, core.guard = _Named(name, system), Guard(Limited(PATIENCE_S))
         watching = self.store.policy("orchestrate", SHADOWS) or None
         if watching != (core.watching and core.watching.policy.name):
             core.watching = watching and Watching(_Named(watching, system), Guard(Limited(PATIENCE_S)))
-        for event in self._news(services, core):
-            core.handle(event)
         return core
-
-    def _news(self, services: Services, core: OrchestrateCore) -> Iterator[OrchestrateEvent]:
-        """What the core does not know yet."""
-        assert self._scenario is not None
-        rows = self.store.processes()
-        others = ledger_of(self._scenario, [r for r in rows if r.process.kind != "replica"])
-        for n, node in enumerate(services.nodes):
-            yield NodeChanged(n, others.free(node))
-        seen = {replica.replica: replica for replica in self._replicas(services)}
-        yield from (replica for name, replica in seen.items() if core.replicas.get(name) != replica)
-        yield from (ReplicaGone(name) for name in list(core.replicas) if name not in seen)
 
     def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
         """All there are, workers in the cloud included."""
@@ -211,15 +197,12 @@ class Replicas:
             started and self._ends(str(handle)), self._held(name),
         )  # fmt: skip
 
-    def _count(self, services: Services, core: OrchestrateCore) -> None:
-        """Tell the core what gateways counted since the last frame."""
+    def _counted(self, services: Services) -> RequestsCounted:
+        """What gateways counted since the last frame."""
         wanted = sum(running.process.wanted for running in self.store.processes())
         delay_s = float(np.mean([each["cloud_delay_s"] for each in (self._seen or {}).values()]))
-        core.handle(
-            RequestsCounted(
-                self._new_arrivals(services), delay_s, services.service_s, MOST_PROCESSES - wanted
-            )
-        )
+        most = MOST_PROCESSES - wanted
+        return RequestsCounted(self._new_arrivals(services), delay_s, services.service_s, most)
 
     def _new_arrivals(self, services: Services) -> Ints:
         """(S,) requests that came since the last frame, of all gateways."""
@@ -235,15 +218,15 @@ class Replicas:
 
     # its commands
 
-    def _obey(self, services: Services, commands: Sequence[OrchestrateCommand]) -> None:
+    def _obey(self, command: OrchestrateCommand, now_s: float) -> None:
         """Want what is to come, and no longer what is to go."""
-        for command in commands:
-            match command:
-                case StartReplica(n, s):
-                    name = self._start(services, n, s)
-                case KeepReplica(name) | EndReplica(name):
-                    self.store.set_wanted(name, isinstance(command, KeepReplica))
-            log.info(DONE[type(command)], extra={"who": name})
+        match command:
+            case StartReplica(n, s):
+                assert self._of is not None  # whose core says so
+                name = self._start(self._of, n, s)
+            case KeepReplica(name) | EndReplica(name):
+                self.store.set_wanted(name, isinstance(command, KeepReplica))
+        log.info(DONE[type(command)], extra={"who": name})
 
     def _start(self, services: Services, n: int, s: int) -> str:
         taken = {running.process.name for running in self.store.processes()}

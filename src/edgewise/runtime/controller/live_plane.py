@@ -1,0 +1,123 @@
+"""The plane of a live system (`core.plane`), told what the store says of nodes, workers and replicas.
+
+Whoever makes a decision here has a core in the plane, and carries out that core's commands: `Replicas` which
+replicas come and go, `LiveJobs` which jobs run. What one decides may push out the other's work, so both tell
+the plane what the store says before they ask it, and hand the commands to whoever carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgewise.config import load_scenario
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.orchestrate.core import DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
+from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneCommand, PlaneEvent
+from edgewise.errors import RunError
+from edgewise.model.scenario import Scenario
+from edgewise.model.services import Services, services_of
+from edgewise.model.work import variant_holds
+from edgewise.runtime.controller.rolling import SCENARIO
+from edgewise.runtime.store import Running, Store
+
+
+class LivePlane(Plane):
+    """A plane that is told what is in a store, and has its commands carried out.
+
+    Args:
+        store: of the live system; its folder holds the scenario.
+    Attributes:
+        carry_out: of each kind of command, who does it.
+        replicas: the core that decides on them and knows these; none where there are no services.
+        thinking: a core is asked in another thread, and nobody else may enter the plane.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(NodeLedger(()))
+        self.store = store
+        self.carry_out: dict[type, Callable[[Any, float], None]] = {}
+        self.replicas: Callable[[], tuple[OrchestrateCore, list[ReplicaSeen]] | None] = lambda: None
+        self.thinking = False
+        self._content = b""
+        self._scenario: Scenario | None = None
+        self._services: Services | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """Nodes and workers of the live system, as its file says now.
+
+        Raises:
+            RunError: the file is missing.
+        """
+        file: Path = self.store.file.parent / SCENARIO
+        if not file.is_file():
+            raise RunError(f"jobs: no {file}; they need the nodes that `edgewise up` writes there")
+        content = file.read_bytes()
+        if self._scenario is None or content != self._content:
+            self._scenario, self._content = load_scenario(file), content
+            self._services = services_of(self._scenario)
+        return self._scenario
+
+    @property
+    def services(self) -> Services | None:
+        """The services of the scenario, as its file says now; None where it has none.
+
+        Raises:
+            ScenarioError: the file is wrong.
+        """
+        return self._services if (self.store.file.parent / SCENARIO).is_file() and self.scenario else None
+
+    def listen(self, now_s: float) -> None:
+        """Tell the plane what it does not know yet of nodes, workers and replicas."""
+        for event in self._news():
+            self.tell(event, now_s)
+
+    def tell(self, event: PlaneEvent, now_s: float) -> None:
+        """Tell the plane what happened, and carry out what comes of it."""
+        self.obey(self.handle(event, now_s), now_s)
+
+    def obey(self, commands: Sequence[PlaneCommand], now_s: float) -> None:
+        """Have commands carried out, in order."""
+        for command in commands:
+            self.carry_out[type(command)](command, now_s)
+
+    def _news(self) -> Iterator[PlaneEvent]:
+        ledger, nodes = self.ledger, self.scenario.topology.nodes
+        if ledger.there != nodes:
+            yield NodesChanged(nodes)
+        known = self.replicas()
+        here = set() if known is None else {replica.replica for replica in known[1]}
+        wanted = [each for each in holds_of(self.scenario, self.store.processes()) if each.owner not in here]
+        if changed := tuple(each for each in wanted if ledger.needs(each.owner) != each):
+            yield HoldsChanged(changed)
+        if known is not None:
+            core, seen = known
+            yield from (replica for replica in seen if core.replicas.get(replica.replica) != replica)
+            yield from (ReplicaGone(name) for name in list(core.replicas) if name not in here)
+            here |= core.coming
+        here |= {each.owner for each in wanted}
+        gone = [each.owner for each in ledger.reservations if each.decision in ("", DECISION)]
+        if gone := [owner for owner in gone if owner not in here]:
+            yield HoldsChanged((), tuple(gone))
+
+
+def holds_of(scenario: Scenario, rows: Sequence[Running]) -> Iterator[Reservation]:
+    """What workers and replicas hold of nodes that are wanted or still run.
+
+    Args:
+        rows: the processes of the live system.
+    """
+    topology, catalog = scenario.topology, scenario.catalog
+    variants = {variant.name for variant in catalog.variants}
+    gone = {r.process.name for r in rows if not r.process.wanted and r.handle is None}
+    held = [(worker.name, worker.node, worker.variant) for worker in topology.workers]
+    held += [
+        (r.process.name, r.process.settings["node"], r.process.settings["service"])
+        for r in rows
+        if r.process.kind == "replica"
+    ]
+    for name, node, variant in held:
+        if name not in gone and variant in variants:
+            yield Reservation(name, node, *variant_holds(catalog.variant(variant)))
