@@ -1,0 +1,150 @@
+"""Replicas and jobs of one controller share its nodes: who scales up pushes real jobs out, in one plane."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("httptools", reason="the extra `live` is not installed")
+
+from job_commands import shell, state, until, wish
+
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.defer.core import DeferCore
+from edgewise.core.defer.events import EvictJob, ResumeJob, StartJob, SuspendJob
+from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
+from edgewise.core.orchestrate.core import EndReplica, OrchestrateCore, StartReplica
+from edgewise.core.plane import Plane
+from edgewise.model.services import services_of
+from edgewise.runtime.controller.job_book import RESTART
+from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.replicas import Replicas
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
+SLOT_S = 0.05
+EAST_1, CAMERA = 3, 0
+SCRIPT = """
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
+
+class Script:
+    name, decision, batched = "script", "orchestrate", True
+
+    def reset(self, world, key):
+        self.frames = 0
+
+    def decide(self, view):
+        self.frames += 1
+        kind = AddReplica if self.frames % 2 else RemoveReplica
+        return ReplicaCommands.of_worlds([[kind(3, 0)]])
+"""
+
+
+class Controller:
+    """What a controller has in one plane, without its processes: replicas by the store alone, real jobs."""
+
+    def __init__(self, folder, policy):
+        self.scenario = load_scenario("kais-live", {"services.orchestrate": policy})
+        self.store, self.services = prepare(folder, self.scenario), services_of(self.scenario)
+        self.plane = LivePlane(self.store)
+        self.jobs = LiveJobs(self.plane, SLOT_S)
+        self.replicas = Replicas(self.plane, self.ask, lambda handle: False)
+        self.jobs.use("fifo")
+        self.frames, self.log = 0, []
+        handle = self.plane.handle
+
+        def noted(event, now_s):
+            commands = handle(event, now_s)
+            self.plane.validate()
+            self.log.append((event, now_s, commands))
+            return commands
+
+        self.plane.handle = noted
+        asyncio.run(self.replicas.step(0.0))  # a new controller waits for the next frame
+
+    async def ask(self, method, path):
+        names = [running.process.name for running in self.store.processes("replica")]
+        names += [name for each in self.services.cloud for name in each]
+        replicas = {name: {"up": True, "wanted": True, "held": 0} for name in names}
+        counted = {name: {"arrived": 0} for name in self.services.names}
+        answer = {"cloud_delay_s": 0.1, "services": counted, "replicas": replicas}
+        return [{"gateway": "gateway-0", "answer": answer}]
+
+    def frame(self):
+        """A frame of replicas, and what it did."""
+        self.frames += 1
+        at = len(self.log)
+        asyncio.run(self.replicas.step(self.frames * self.services.spec.frame_s + time.time()))
+        for number, running in enumerate(self.store.processes("replica")):
+            if running.process.wanted and running.handle is None:
+                self.store.started(running.process.name, f"{self.frames}:{number}", 0)
+            elif not running.process.wanted:
+                self.store.started(running.process.name, None, 0)  # it has ended
+        return [command for *_, commands in self.log[at:] for command in commands]
+
+
+@pytest.fixture
+def policy(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return f"{tmp_path / 'script.py'}:Script"
+
+
+@pytest.fixture
+def controller(tmp_path, policy):
+    made = Controller(tmp_path, policy)
+    yield made
+    for job in made.jobs.book.open():
+        made.jobs.processes.kill(job.run)
+        made.jobs.processes.clear(job.run)
+
+
+def grows(beats):
+    """Whether a job goes on writing."""
+    size, until_s = beats.stat().st_size, time.monotonic() + 0.2
+    while beats.stat().st_size == size and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return beats.stat().st_size > size
+
+
+def test_a_scale_up_pushes_jobs_out_and_a_fresh_plane_says_the_same(controller, policy, tmp_path):
+    jobs, plane, beats = controller.jobs, controller.plane, tmp_path / "beats"
+    paused = jobs.book.submit(shell(f"while true; do echo x >> {beats}; sleep 0.02; done", cores=2.0))
+    until(jobs, lambda: state(jobs, paused) == "running" and beats.exists())
+    assert jobs.book.get(paused.id).node == "east-1"
+    assert controller.frame() == [StartReplica(EAST_1, CAMERA), SuspendJob(paused.id)]
+    assert state(jobs, paused) == "suspended"  # at once, not in the next pass
+    for _ in range(3):
+        jobs.step(time.time())
+    assert state(jobs, paused) == "suspended" and not grows(beats)
+    controller.frame()  # the replica goes, and its process ends
+    until(jobs, lambda: state(jobs, paused) == "running")
+    assert grows(beats)
+    jobs.book.cancel(paused.id)
+    again = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0, key="again", when_evicted=RESTART))
+    until(jobs, lambda: state(jobs, again) == "running" and jobs.book.get(again.id).node == "east-1")
+    assert controller.frame() == [StartReplica(EAST_1, CAMERA), EvictJob(again.id)]
+    until(jobs, lambda: state(jobs, again) == "running" and jobs.book.get(again.id).attempt == 1)
+    assert jobs.book.get(again.id).node == "cloud"
+    kinds = {type(command) for *_, commands in controller.log for command in commands}
+    assert kinds == {StartReplica, EndReplica, StartJob, SuspendJob, ResumeJob, EvictJob}
+
+    services, ledger = controller.services, NodeLedger(())
+    script = policies.load("orchestrate", policy)
+    script.reset(services.system, Key(0))
+    most = services.spec.nodes_per_frame
+    replicas = OrchestrateCore(services.system, services.holds, script, ledger, services.nodes, None, most)
+    fifo = DeferCore(jobs.core.world, ledger, policies.load("defer", "fifo"))
+    fresh = Plane(ledger, {"orchestrate": replicas, "defer": fifo})
+    for event, now_s, commands in controller.log:
+        assert fresh.handle(event, now_s) == commands
+        fresh.validate()
+    assert ledger.reservations == plane.ledger.reservations
+    assert np.array_equal(ledger.left_over(), plane.ledger.left_over())
