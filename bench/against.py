@@ -33,6 +33,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "pipelines, place jointly": ("recognition", {}, {"place": "joint"}),
     "graphs, split-inception": ("split-inception", {}, {"split": "nona-free"}),
     "jobs, deferrable": ("deferrable", {}, {"defer": "horizon"}),
+    "jobs, on nodes": ("deferrable", {"jobs.room": "nodes"}, {"defer": "tetris"}),
 }
 EVENTS = "one event at a time"  # beside these: opens and closes streams through `DispatchCore.handle`
 SERVER = """

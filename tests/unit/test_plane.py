@@ -127,12 +127,15 @@ def test_a_replica_pushes_a_job_out_in_the_same_instant_and_lets_it_go_on_when_i
 
 def test_replicas_never_exceed_what_workers_leave_and_see_nothing_of_jobs():
     plane = made()
-    worker = Reservation("worker", SERVICES.nodes[0], Resources(1.0, 1e9), INFERENCE)
+    worker = Reservation("worker", SERVICES.nodes[0], Resources(1.0, 2e9), INFERENCE)
     plane.handle(HoldsChanged((worker,)), 0.0)
     submitted(plane, *(job(n, 2.0, 3e9) for n in range(4)))
+    machine = SERVICES.system.first_machine[1]  # of the first node
+    seen = plane.cores["orchestrate"].view(0.0).machine.free_memory_bytes[0, machine:]
+    assert seen.tolist() == [2e9, 2.5e9, 2.5e9, 2.5e9]
     found = frame(plane, *([AddReplica(0, CAMERA)] * 9))
     needs = SERVICES.holds[CAMERA]
-    room = min(1.0 // needs.cpu_cores, 3e9 // needs.memory_bytes)
+    room = min(1.0 // needs.cpu_cores, 2e9 // needs.memory_bytes)
     assert [command for command in found if isinstance(command, StartReplica)] == [
         StartReplica(0, CAMERA)
     ] * int(room)

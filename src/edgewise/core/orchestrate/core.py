@@ -31,7 +31,7 @@ from edgewise.core.orchestrate.counting import (
     may_change,
     removal,
 )
-from edgewise.model.catalog import Resources
+from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.orchestration import System
 from edgewise.model.work import INFERENCE
 
@@ -250,6 +250,9 @@ class OrchestrateCore:
         view.arrived[0] = self._counted.arrived
         rows = [(r.node + 1, r.service, r.held, r.state) for r in self.replicas.values()]
         count(self.system, view, known(rows), self._counted.service_s)
+        left_bytes = self.ledger.left_over(INFERENCE)[self.rows, KINDS.index("memory_bytes")]
+        free_bytes = view.machine.free_memory_bytes[0, self.system.first_machine[1] :]
+        np.minimum(free_bytes, left_bytes, out=free_bytes)  # nodes may have shrunk, or have other workers
         return view
 
     def carried_out(self, numbers: Ints) -> list[OrchestrateCommand]:
