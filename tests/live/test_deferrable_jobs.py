@@ -560,7 +560,7 @@ def test_a_second_policy_watches_and_starts_nothing(jobs):
     short = [jobs.book.submit(shell("sleep 0.1", cores=8.0, duration_s=60.0, key=str(k))) for k in range(2)]
     until(jobs, lambda: all(state(jobs, job) == "done" for job in short))
     found = jobs.watched()
-    assert found["only_shadow"] > 0 and found["slots"] > 0 and found["budget_s"] == 0.5
+    assert found["items"]["only_shadow"] > 0 and found["decisions"] > 0
     assert found["policy"] == "fifo" and found["faults"] == {}
     jobs.store.set_policy("defer", "", SHADOWS)
     until(jobs, lambda: jobs.watched() == {"policy": ""})
@@ -686,11 +686,11 @@ def test_a_second_policy_is_named_while_a_system_runs(system):
         while True:  # jobs are asked about while there are any
             await submit(system, ["/bin/true"], duration_s=5)
             _, ((row),) = await said(client, "GET")
-            if row["answer"].get("alike"):
+            if row["answer"].get("items", {}).get("same"):
                 break
             assert time.monotonic() - began_s < HANG_S
             await asyncio.sleep(0.2)
-        assert row["answer"]["policy"] == "sjf" and row["answer"]["only_shadow"] == 0
+        assert row["answer"]["policy"] == "sjf" and row["answer"]["items"]["only_shadow"] == 0
         assert (await said(client, "PUT", {"policy": ""}))[0] == 202
         client.close()
 

@@ -108,8 +108,8 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
 
     edgewise("shadow", "set", "farthest", folder=folder)
     asyncio.run(use())
-    report = edgewise("shadow", "report", folder=folder)
-    assert re.search(r"other worker\s+4\b", report) and "far-node" in report, report
+    report = edgewise("shadow", "show", folder=folder)
+    assert re.search(r"items: other\s+4\b", report) and "far-node" in report, report
     assert "2 of tasks or sites that it has not are left out" in edgewise("record", "recorded", folder=folder)
     scenario = load_scenario(folder / "recorded/scenario.yaml")
     trace = read_streams_csv(folder / "recorded/streams.csv", scenario)
@@ -281,7 +281,7 @@ def test_without_a_system_there_is_one_line_of_help(tmp_path):
 @pytest.mark.parametrize(
     "command",
     ["up", "down", "status", "token", "streams", "workers", "drain", "resume", "worker", "gateway", "openapi",
-     "record", "replay", "load", "demo", "policy set", "shadow set", "shadow report"],
+     "record", "replay", "load", "demo", "policy set", "shadow set", "shadow show"],
 )  # fmt: skip
 def test_help_has_an_example(command):
     shown = CliRunner().invoke(app, [*command.split(), "--help"])

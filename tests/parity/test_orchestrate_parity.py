@@ -178,7 +178,10 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
     }
     watched = live.watched()
     quiet = sum(isinstance(event, FrameBegan) and not commands for event, _, commands in log)
-    assert (watched["policy"], watched["frames"], watched["same"], watched["last"]) == ("none", 39, quiet, [])
+    assert (watched["policy"], watched["decisions"], watched["alike"], watched["chosen"]) == (
+        "none", 39, quiet, {},
+    )  # fmt: skip
+    assert watched["items"]["only_policy"] == sum(len(commands) for _, _, commands in log)
 
     policy = policies.load("orchestrate", quick)
     policy.reset(services.system, Key(0))

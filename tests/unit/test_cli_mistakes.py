@@ -82,7 +82,7 @@ MISTAKES = [
     ("policy set defer=fifo", "no live system"),
     ("policy set closest", "no live system"),
     ("policy progress", "no live system"),
-    ("shadow report", "no live system"),
+    ("shadow show", "no live system"),
     ("drain w", "no live system"),
     ("resume w", "no live system"),
     ("status", "no live system"),

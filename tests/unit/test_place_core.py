@@ -18,7 +18,6 @@ from edgewise.core.place.core import (
     PipelineSubmitted,
     PlaceCore,
     PlacementDue,
-    PlaceShadow,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
@@ -136,21 +135,24 @@ def test_under_guard_what_runs_goes_on_whatever_the_policy_does(error):
 
 
 def test_a_shadow_is_asked_the_same_and_only_compared():
-    network, guard = example_network(), Guard()
+    network = example_network()
     core, alone = (PlaceCore(network, Once()) for _ in range(2))
-    core.shadow = PlaceShadow(policy := Wrong(list), network, guard)
+    core.watch_with(policy := Wrong(list))
     events = [*submitted(network), PlacementDue(0.0)]
     assert plain(told(core, *events)) == plain(told(alone, *events))
-    assert (core.shadow.decisions, core.shadow.alike) == (1, 1)
-    assert core.shadow.planned_fps == pytest.approx((1.0, 1.0))
+    assert counted(core.shadow) == (1, 1, pytest.approx({"shadow": 1.0, "in_use": 1.0}))
     policy.how = lambda placed: []
     later = [PipelineSubmitted(arrays_of(whole_job(), 1, network)), PlacementDue(1.0)]
     assert plain(told(core, *later)) == plain(told(alone, *later))
-    assert (core.shadow.decisions, core.shadow.alike) == (2, 1)
-    assert core.shadow.planned_fps == pytest.approx((2.0, 1.0))
+    assert counted(core.shadow) == (2, 1, pytest.approx({"shadow": 1.0, "in_use": 2.0}))
     policy.how = BREAKS["ZeroDivisionError"]
     told(core, PlacementDue(2.0))
-    assert "ZeroDivisionError" in core.shadow.summary() and core.running.keys() == {0, 1}
+    assert core.shadow.report()["faults"] == {"raised ZeroDivisionError": 1} and core.running.keys() == {0, 1}
+
+
+def counted(shadow):
+    found = shadow.report()
+    return found["decisions"], found["alike"], found["figures"]["planned_fps"]
 
 
 @pytest.mark.parametrize("name", policies.names("place"))

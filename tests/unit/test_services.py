@@ -475,8 +475,8 @@ def test_a_second_policy_is_asked_the_same_and_only_compared(site):
         before = ask(core, service)
         assert before.replica == ("a" if service == CAMERA else "plates@cloud")
     found = core.shadow.report()
-    assert found["policy"] == "cloud-only" and found["requests"] == 3 and found["same_station"] == 1
-    assert found["stations"] == {"cloud": 3} and found["faults"] == {}
+    assert found["policy"] == "cloud-only" and found["decisions"] == 3 and found["alike"] == 1
+    assert found["chosen"] == {"cloud": 3} and found["faults"] == {}
     core.watch_with(None)
     assert core.shadow is None
 

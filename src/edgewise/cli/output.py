@@ -6,7 +6,7 @@ Answers go to standard output, what is said beside them to standard error.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,3 +79,28 @@ def check_folder(flag: str, folder: Path) -> None:
             pass
     except OSError as error:
         raise RunError(f"{flag} {folder}: {error.strerror or error}; check the path and its rights") from None
+
+
+def show_shadows(found: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
+    """Say what second policies would have decided.
+
+    Args:
+        found: of each its decision, where that is made ("" where there is but one place), and its report
+            (`core.shadow`).
+    """
+    for decision, where, report in found:
+        rows = [
+            ("policy in shadow", report["policy"]),
+            *((name, _plain(report[name])) for name in ("decisions", "alike", "seconds")),
+            *((f"items: {name.replace('_', ' ')}", count) for name, count in report["items"].items()),
+            *((f"chose {name}", count) for name, count in report["chosen"].items()),
+            *((name, _plain(beside)) for name, beside in report["figures"].items()),
+            *((f"fault: {name}", count) for name, count in report["faults"].items()),
+        ]
+        show((f"{decision} at {where}" if where else decision, ""), rows)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {_plain(each)}" for name, each in value.items())
+    return f"{value:.3f}".rstrip("0").rstrip(".")

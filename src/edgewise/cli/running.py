@@ -12,7 +12,7 @@ import yaml
 from rich.markup import escape
 
 from edgewise import policies
-from edgewise.cli.output import check_folder, err, extra, note, out, show
+from edgewise.cli.output import check_folder, err, extra, note, out, show, show_shadows
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec
@@ -138,7 +138,7 @@ def _measured(
             raise EdgewiseError(f"--policy place: nothing runs: {session.guard.fault}")
         status.update(f"measuring for {seconds:g} s")
         if session.core.shadow is not None:
-            out.print(f"in shadow, {escape(session.core.shadow.summary())}")
+            show_shadows([("place", "", session.core.shadow.report())])
         return session.measure(seconds, settle_s=min(seconds, 3.0))
 
 

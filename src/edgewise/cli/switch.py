@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from edgewise import config
 from edgewise.cli.live import DEFAULT, Folder, call, deciding, show_policies, switch
-from edgewise.cli.output import out, show
+from edgewise.cli.output import out, show, show_shadows
 from edgewise.cli.verbs import complete_policy, parted
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -85,19 +84,22 @@ def set_shadow(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> Non
         out.print(f"{decision}: {name or 'no policy'} in shadow", markup=False, soft_wrap=True)
 
 
-@shadow_app.command("report", epilog="Example: edgewise shadow report")
-def report_shadow(
-    decision: Annotated[str, typer.Argument(help="Which the shadow watches.")] = "dispatch",
+@shadow_app.command("show", epilog="Example: edgewise shadow show defer")
+def show_shadow(
+    decision: Annotated[str | None, typer.Argument(help="Of which; all if not given.")] = None,
     folder: Folder = DEFAULT,
 ) -> None:
-    """Say what the shadow would have done."""
-    found = call(folder, "GET", f"/v1/shadows/{decision}")
-    if not any(row["answer"].get("policy", True) for row in found):
-        out.print("no policy in shadow; set one with edgewise shadow set P")
-        return
-    for row in found:
-        answer = {name: json.dumps(x) if isinstance(x, dict) else x for name, x in row["answer"].items()}
-        show((row["gateway"], ""), ((name.replace("_", " "), value) for name, value in answer.items()))
+    """Say what second policies would have decided, beside what was decided."""
+    have = [row["decision"] for row in call(folder, "GET", "/v1/policies") if row["shadow"]]
+    found = [
+        (each, row["gateway"], row["answer"])
+        for each in ([decision] if decision else have)
+        for row in call(folder, "GET", f"/v1/shadows/{each}")
+        if row["answer"].get("policy")
+    ]
+    if not found:
+        return out.print("no policy in shadow; set one with edgewise shadow set [DECISION=]NAME")
+    show_shadows(found)
 
 
 def _switched(folder: Path, what: str, given: str, wait: bool) -> tuple[str, str, Any]:

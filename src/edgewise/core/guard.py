@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from edgewise.errors import EdgewiseError, PolicyError
 
 T = TypeVar("T")
+U = TypeVar("U")
 Check = Callable[[T], str | None]  # what an answer breaks, or None
 LATE = "no answer in time"
 
@@ -51,7 +52,9 @@ class Guard:
         self.new = self.late = False
         self.faults: Counter[str] = Counter()
 
-    def ask(self, question: Callable[[], T], instead: Callable[[], T], check: Check[T] | None = None) -> T:
+    def ask(
+        self, question: Callable[[], T], instead: Callable[[], U], check: Check[T] | None = None
+    ) -> T | U:
         """The answer to `question`, or to `instead` when it raises, is late, or breaks something.
 
         Args:

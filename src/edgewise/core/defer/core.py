@@ -41,41 +41,16 @@ from edgewise.core.defer.events import (
     owner,
     reservation,
 )
-from edgewise.core.guard import Guard, begin
+from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger, Reservation
 from edgewise.core.one_world import batched
+from edgewise.core.shadow import Shadow
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
 from edgewise.model.work import INFERENCE, DeferrableJob, job_holds
 
 PAST_SLOTS = 96  # that a view goes back at most
-
-
-class DeferShadow:
-    """A policy in shadow: it is asked what the other one is asked, and what it chooses is counted only.
-
-    Args:
-        policy: has begun.
-        guard: asks it.
-    """
-
-    def __init__(self, policy: DeferralPolicy, guard: Guard) -> None:
-        self.policy, self.guard = policy, guard
-        self.slots, self.alike, self.only_shadow, self.only_policy = 0, 0, 0, 0
-
-    def watch(self, view: CapacityView, chosen: set[int]) -> None:
-        """Count what it would start of what is in a view, beside what was chosen."""
-        mine = self.guard.ask(lambda: starts_of(self.policy, view), set[int])
-        self.slots += 1
-        self.alike += len(mine & chosen)
-        self.only_shadow += len(mine - chosen)
-        self.only_policy += len(chosen - mine)
-
-    def report(self) -> dict[str, object]:
-        """Jobs that both, or only one of them would start, and why the shadow did not answer."""
-        counts = {name: getattr(self, name) for name in ("slots", "alike", "only_shadow", "only_policy")}
-        return {"policy": self.policy.name, **counts, "faults": dict(self.guard.faults)}
 
 
 class DeferCore:
@@ -105,7 +80,7 @@ class DeferCore:
         guard: Guard | None = None,
     ) -> None:
         self.world, self.ledger, self._key = world, ledger, key
-        self.shadow: DeferShadow | None = None
+        self.shadow: Shadow[set[int]] | None = None
         self.jobs: dict[int, Standing] = {}
         self._made_room = -1  # for so many changes of the ledger
         self._past: deque[Floats] = deque(maxlen=PAST_SLOTS)
@@ -121,13 +96,16 @@ class DeferCore:
         """
         self.policy, self.guard = self._begun(policy), guard
 
-    def watch_with(self, policy: DeferralPolicy | None, guard: Guard | None = None) -> None:
-        """Ask a second policy, too, and only count what it chooses; None ends that.
+    def watch_with(self, policy: DeferralPolicy | None, asking: Caller = at_once) -> None:
+        """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
             PolicyError: it cannot begin.
         """
-        self.shadow = None if policy is None else DeferShadow(self._begun(policy), guard or Guard())
+        self.shadow = None
+        if policy is not None:
+            begun = self._begun(policy)
+            self.shadow = Shadow(begun, Guard(asking), lambda chosen: dict.fromkeys(chosen, "starts"))
 
     def late(self, job: DeferrableJob, now_s: float) -> bool:
         """Whether a job's latest start is over: it may start in the slot of that time, not in a later one."""
@@ -301,8 +279,8 @@ class DeferCore:
             chosen = starts_of(policy, view)
         else:
             chosen = self.guard.ask(lambda: starts_of(policy, view), lambda: starts_of(fallback, view))
-        if self.shadow is not None:
-            self.shadow.watch(view, chosen)
+        if (shadow := self.shadow) is not None:
+            shadow.watch(lambda: starts_of(shadow.policy, view), chosen, view.now * view.slot_s)
         return chosen
 
     def _awaited(self) -> Mapping[str, Sequence[Standing]]:

@@ -14,7 +14,9 @@ Its rules are the kernels of `request_rules` and `orchestrate.counting`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,7 @@ from edgewise.core.orchestrate.counting import (
     known,
     request_cores,
 )
+from edgewise.core.shadow import Shadow
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 
@@ -100,33 +103,17 @@ class Adviser:
 
     def station(self, view: ReplicaView, b: int) -> int:
         """Where it sends the head of site b, or HOLD; the cloud where it fails."""
-
-        def check(station: int) -> str | None:
-            return None if possible(view, 0, b, station) else "chose a station that cannot serve the request"
-
-        return self.guard.ask(lambda: int(self.policy.decide(view)[0, b]), lambda: CLOUD, check)
+        return self.guard.ask(
+            partial(_chosen, self.policy, view, b), lambda: CLOUD, partial(_broken, view, b)
+        )
 
 
-class RequestShadow(Adviser):
-    """A second policy that is asked the same, and only compared."""
+def _chosen(policy: Any, view: ReplicaView, b: int) -> int:
+    return int(policy.decide(view)[0, b])
 
-    def __init__(self, policy: RequestPolicy, core: RequestCore, asking: Caller) -> None:
-        super().__init__(policy, core.services.system, core.seed, asking)
-        self._places = (core.services.spec.cloud, *core.services.nodes)
-        self.began_s = self.now_s = core.now_s
-        self.same = 0
-        self.stations: Counter[int] = Counter()
 
-    def report(self) -> dict[str, Any]:
-        """What it would have done with the requests since it began."""
-        return {
-            "policy": self.policy.name,
-            "seconds": self.now_s - self.began_s,
-            "requests": self.stations.total(),
-            "same_station": self.same,
-            "stations": {"(held)" if k == HOLD else self._places[k]: n for k, n in self.stations.items()},
-            "faults": dict(self.guard.faults),
-        }
+def _broken(view: ReplicaView, b: int, station: int) -> str | None:
+    return None if possible(view, 0, b, station) else "chose a station that cannot serve the request"
 
 
 class RequestCore:
@@ -158,7 +145,7 @@ class RequestCore:
         self.service_s = services.service_s.copy()
         self.arrived = np.zeros(len(services.names), dtype=np.int64)
         self.ended = {outcome: np.zeros_like(self.arrived) for outcome in OUTCOMES}
-        self.shadow: RequestShadow | None = None
+        self.shadow: Shadow[int] | None = None
         self._requests: dict[int, _Undecided] = {}
         self._view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
         self._view.cloud_delay_s[:] = services.system.delay_s[site, CLOUD]
@@ -173,8 +160,19 @@ class RequestCore:
         self.adviser = Adviser(policy, self.services.system, self.seed, asking or self.adviser.guard.asking)
 
     def watch_with(self, policy: RequestPolicy | None, asking: Caller = at_once) -> None:
-        """Ask a second policy the same from now on; None: none any more."""
-        self.shadow = None if policy is None else RequestShadow(policy, self, asking)
+        """Ask a second policy the same from now on, and compare; None: no longer.
+
+        Raises:
+            PolicyError: it does not fit these services.
+        """
+        self.shadow = None
+        if policy is not None:
+            who = Adviser(policy, self.services.system, self.seed, asking)
+            self.shadow = Shadow(who.policy, who.guard, self._place_of)
+
+    def _place_of(self, station: int) -> dict[Hashable, str]:
+        places = self.services.spec.cloud, *self.services.nodes
+        return {"request": "(held)" if station == HOLD else places[station]}
 
     def view(self) -> ReplicaView:
         """What the policy may see now, of one world, without a head; its arrays hold until the next event."""
@@ -276,10 +274,8 @@ class RequestCore:
         view.site[0, self.site] = head
         station = self.adviser.station(view, self.site)
         if (shadow := self.shadow) is not None:
-            other = shadow.station(view, self.site)
-            shadow.now_s = self.now_s
-            shadow.same += other == station
-            shadow.stations[other] += 1
+            asked, check = partial(_chosen, shadow.policy, view, self.site), partial(_broken, view, self.site)
+            shadow.watch(asked, station, self.now_s, check)
         view.site[0, self.site] = NO_HEAD
         return station
 

@@ -13,6 +13,7 @@ A stream is in one of three states:
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
 
 import numpy as np
@@ -45,6 +46,7 @@ from edgewise.core.dispatch.views import (
 )  # fmt: skip
 from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
+from edgewise.core.shadow import Shadow
 from edgewise.core.world import Links, World
 
 NOBODY = -1
@@ -65,6 +67,7 @@ class DispatchCore:
     Attributes:
         bindings: stream id → worker index.
         refused: stream id → reason.
+        shadow: watches what is decided one by one, if there is one.
     """
 
     _state: State
@@ -86,6 +89,7 @@ class DispatchCore:
         self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
         self._retry = retry_refused
         self._guard, self._suspended = Guard(asking), False
+        self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
         self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
@@ -105,6 +109,21 @@ class DispatchCore:
         self._score = score_of(policy)
         self._guard.asking = asking or self._guard.asking
         self._fallback.reset(self.world, Key(self.seed))
+
+    def watch_with(self, policy: DispatchPolicy | None, asking: Caller = at_once) -> None:
+        """Ask a second policy the same from now on, and compare; None: no longer.
+
+        Raises:
+            PolicyError: it cannot begin.
+        """
+        self.shadow = None
+        if policy is not None:
+            begin(policy, self.world, Key(self.seed))
+            self.shadow = Shadow(policy, Guard(asking), self._worker_of)
+
+    def _worker_of(self, decisions: Decisions) -> dict[Hashable, str]:
+        worker, _ = _first(decisions)
+        return {"stream": self.world.worker_names[worker]} if worker >= 0 else {}
 
     @property
     def faults(self) -> dict[str, int]:
@@ -270,11 +289,13 @@ class DispatchCore:
 
     def _show(self, method: str, with_bound: bool = False) -> None:
         """Show the policy the view, where it has the method; the fallback decides when that fails."""
-        listen = getattr(self.policy, method, None)
-        if listen is not None:
+        if (listen := getattr(self.policy, method, None)) is not None:
             view = self.view(with_bound)
             self._guard.ask(lambda: listen(view), lambda: None)
             self._suspended |= self._guard.fault != ""
+        if (shadow := self.shadow) is not None and (heed := getattr(shadow.policy, method, None)) is not None:
+            seen = self.view(with_bound)
+            shadow.guard.ask(lambda: heed(seen), lambda: None)
 
     def _open(self, item: Item, kept: int | None = None) -> tuple[int, int]:
         """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
@@ -318,7 +339,12 @@ class DispatchCore:
         why = self._why_not(self.now_s)
         if why is not None:
             self._guard.blame(why)
+        view = None if self.shadow is None else self.view()
         worker, reason = self._asked(item) if why is None else self._instead(item)
+        if self.shadow is not None and view is not None:
+            policy, seen, items = self.shadow.policy, view, Items((item,))
+            decided, check = Decisions(np.array([worker])), partial(broken, seen, items)
+            self.shadow.watch(lambda: policy.decide(seen, items), decided, self.now_s, check)
         if worker < 0:
             self.refused[item.id] = REASONS[Violation(reason) or Violation.POLICY]
             return -1, reason or int(Violation.POLICY)

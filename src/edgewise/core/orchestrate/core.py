@@ -31,6 +31,7 @@ from edgewise.core.orchestrate.counting import (
     may_change,
     removal,
 )
+from edgewise.core.shadow import Shadow
 from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.orchestration import System
 from edgewise.model.work import INFERENCE
@@ -125,20 +126,6 @@ OrchestrateEvent = ReplicaSeen | ReplicaGone | RequestsCounted | FrameBegan
 OrchestrateCommand = StartReplica | KeepReplica | EndReplica
 
 
-class Watching:
-    """A second policy that is asked what the first is asked, and never followed.
-
-    Attributes:
-        frames, same: how often it was asked, and would have done the same.
-        last: what it would have done in the last frame.
-    """
-
-    def __init__(self, policy: ReplicaPolicy, guard: Guard) -> None:
-        self.policy, self.guard = policy, guard
-        self.frames = self.same = 0
-        self.last: list[OrchestrateCommand] = []
-
-
 class OrchestrateCore:
     """Decides which replicas come and go, by a policy that has begun.
 
@@ -154,7 +141,7 @@ class OrchestrateCore:
         at_once: whether the process of an idle replica ends as soon as it is told to, as in simulation.
     Attributes:
         replicas: by name, oldest first, those of the cloud included.
-        watching: a policy in shadow, if any.
+        shadow: watches, if there is one.
     """
 
     def __init__(
@@ -176,7 +163,7 @@ class OrchestrateCore:
         )
         self.nodes_per_frame = system.nodes if nodes_per_frame is None else nodes_per_frame
         self.policy, self.guard = policy, guard or Guard()
-        self.watching: Watching | None = None
+        self.shadow: Shadow[Ints] | None = None
         self.replicas: dict[str, ReplicaSeen] = {}
         self._coming: dict[str, tuple[int, int]] = {}  # decided, and not seen yet: node and service
         self._counted = RequestsCounted(
@@ -224,12 +211,13 @@ class OrchestrateCore:
         for name in self._coming:  # whoever was to start them could not
             self.ledger.release(name)
         self._coming = {}
-        draft = self._drafted(self._asked(self.policy, self.guard, time_s))
+        view, none = self.view(time_s), np.zeros((0, 2), dtype=np.int64)
+        numbers = self.guard.ask(lambda: _numbers(self.policy.decide(view)), lambda: none)
+        if (shadow := self.shadow) is not None:
+            seen = self.view(time_s)
+            shadow.watch(lambda: _numbers(shadow.policy.decide(seen)), numbers, time_s)
+        draft = self._drafted(numbers)
         commands = draft.commands
-        if (watching := self.watching) is not None:
-            watching.last = self.carried_out(self._asked(watching.policy, watching.guard, time_s))
-            watching.frames += 1
-            watching.same += watching.last == commands
         for name in draft.gone:
             self.ledger.release(name)
         started = [command for command in commands if isinstance(command, StartReplica)]
@@ -237,11 +225,6 @@ class OrchestrateCore:
         for name, place in self._coming.items():
             self.ledger.hold(self._reservation(name, *place))
         return commands
-
-    def _asked(self, policy: ReplicaPolicy, guard: Guard, time_s: float) -> Ints:
-        none = np.zeros((0, 2), dtype=np.int64)
-        view = self.view(time_s)
-        return guard.ask(lambda: _numbers(policy.decide(view)), lambda: none)
 
     def view(self, time_s: float) -> ReplicaView:
         """What a policy sees: of one world."""

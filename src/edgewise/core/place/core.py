@@ -6,14 +6,14 @@ carry out its commands. Forbidden here: clocks, I/O, threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.guard import Guard
+from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
 from edgewise.core.place import (
     NetworkView,
@@ -24,6 +24,7 @@ from edgewise.core.place import (
     throughput,
     validate,
 )
+from edgewise.core.shadow import Shadow
 from edgewise.errors import PolicyError
 from edgewise.model.network import Network
 
@@ -121,12 +122,30 @@ class PlaceCore:
     def __init__(
         self, network: Network, policy: PlacementPolicy, seed: int = 0, guard: Guard | None = None
     ) -> None:
-        self.network, self.policy, self._guard = network, policy, guard
+        self.network, self.policy, self._guard, self._key = network, policy, guard, Key(seed)
         self.pipelines: dict[int, PipelineArrays] = {}
         self.running: dict[int, Placement] = {}
-        self.shadow: PlaceShadow | None = None
+        self.shadow: Shadow[Mapping[int, Placement]] | None = None
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
-        policy.reset(network, Key(seed))
+        policy.reset(network, self._key)
+
+    def watch_with(self, policy: PlacementPolicy | None, asking: Caller = at_once) -> None:
+        """Ask a second policy the same from now on, and compare; None: no longer.
+
+        Raises:
+            PolicyError: it cannot begin.
+        """
+        self.shadow = None
+        if policy is not None:
+            begin(policy, self.network, self._key)
+            self.shadow = Shadow(policy, Guard(asking), self._nodes_of, self._planned_of)
+
+    def _nodes_of(self, placed: Mapping[int, Placement]) -> dict[Hashable, str]:
+        names = self.network.names
+        return {(i, task): names[n] for i, p in placed.items() for task, n in enumerate(p.node.tolist())}
+
+    def _planned_of(self, placed: Mapping[int, Placement]) -> dict[str, float]:
+        return {"planned_fps": float(throughput(self.network, list(placed.values())).sum())}
 
     def handle(self, event: PlaceEvent) -> list[PlaceCommand]:
         """Take note of an event; commands follow a decision and what takes memory from tasks.
@@ -188,8 +207,9 @@ class PlaceCore:
             decided = self._guard.ask(lambda: _checked(self.policy, view), dict[int, Placement])
         self._planned |= decided
         before, self.running = self.running, _by_id(view.running) | decided
-        if self.shadow is not None:
-            self.shadow.watch(view, self.running)
+        if (shadow := self.shadow) is not None:
+            known = _by_id(view.running)
+            shadow.watch(lambda: known | _checked(shadow.policy, view), self.running, view.now_s)
         commands = (_command(before.get(number), placed) for number, placed in self.running.items())
         return [command for command in commands if command is not None]
 
@@ -213,44 +233,6 @@ class PlaceCore:
                 del self.running[number], self._planned[number]
                 stopped.append(StopPipeline(number))
         return stopped
-
-
-class PlaceShadow:
-    """A second policy that is asked the same; what it answers is compared, and never carried out.
-
-    Args:
-        policy: begins anew.
-        network, seed, guard: as of the core.
-    Attributes:
-        decisions: how often it was asked, `alike` those in which it put all tasks on the same nodes.
-        planned_fps: of all pipelines together after the last decision, as decided and as it would have.
-    """
-
-    def __init__(self, policy: PlacementPolicy, network: Network, guard: Guard, seed: int = 0) -> None:
-        self.policy, self.guard = policy, guard
-        self.decisions = self.alike = 0
-        self.planned_fps = (0.0, 0.0)
-        policy.reset(network, Key(seed))
-
-    def watch(self, view: NetworkView, decided: Mapping[int, Placement]) -> None:
-        """Ask about a view that another policy decided on."""
-        answer = self.guard.ask(lambda: _checked(self.policy, view), dict[int, Placement])
-        other = _by_id(view.running) | answer
-        self.decisions += 1
-        self.alike += {n: p.node.tolist() for n, p in decided.items()} == {
-            n: p.node.tolist() for n, p in other.items()
-        }
-        own_fps, other_fps = (throughput(view.network, list(each.values())) for each in (decided, other))
-        self.planned_fps = float(own_fps.sum()), float(other_fps.sum())
-
-    def summary(self) -> str:
-        """What it would have done, in words."""
-        why = f"; last fault: {self.guard.fault}" if self.guard.fault else ""
-        decided, other = self.planned_fps
-        return (
-            f"{self.policy.name} has the same nodes in {self.alike} of {self.decisions} decisions and plans "
-            f"{other:.2f} frames/s in all, where {decided:.2f} were decided{why}"
-        )
 
 
 def _checked(policy: PlacementPolicy, view: NetworkView) -> dict[int, Placement]:

@@ -117,15 +117,14 @@ class LiveJobs:
         if name != self._watching:
             self._watching = name
             try:
-                policy, guard = policies.load("defer", name) if name else None, Guard(Limited(self.budget_s))
-                self.core.watch_with(policy, guard)
+                policy = policies.load("defer", name) if name else None
+                self.core.watch_with(policy, Limited(self.budget_s))
             except PolicyError as error:
                 log.error("job policy in shadow cannot begin", extra={"policy": name, "why": str(error)})
 
     def watched(self) -> dict[str, object]:
         """What the second policy would have started."""
-        shadow = self.core.shadow
-        return {"policy": ""} if shadow is None else shadow.report() | {"budget_s": self.budget_s}
+        return {"policy": ""} if self.core.shadow is None else self.core.shadow.report()
 
     @property
     def budget_s(self) -> float:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -32,9 +34,9 @@ from edgewise.core.orchestrate.core import (
     ReplicaSeen,
     RequestsCounted,
     StartReplica,
-    Watching,
 )
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
+from edgewise.core.shadow import Shadow
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -174,8 +176,9 @@ class Replicas:
         if core.policy.name != name:
             core.policy, core.guard = _Named(name, system), Guard(Limited(PATIENCE_S))
         watching = self.store.policy("orchestrate", SHADOWS) or None
-        if watching != (core.watching and core.watching.policy.name):
-            core.watching = watching and Watching(_Named(watching, system), Guard(Limited(PATIENCE_S)))
+        if watching != (core.shadow and core.shadow.policy.name):
+            guard, said = Guard(Limited(PATIENCE_S)), partial(_said, services, core)
+            core.shadow = Shadow(_Named(watching, system), guard, said) if watching else None
         return core
 
     def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
@@ -286,11 +289,20 @@ class Replicas:
 
     def watched(self) -> dict[str, Any]:
         """What a second policy would have done so far; its name is "" where none watches."""
-        watching = self._core.watching if self._core is not None else None
-        if watching is None or not self.store.policy("orchestrate", SHADOWS):
+        shadow = self._core.shadow if self._core is not None else None
+        if shadow is None or not self.store.policy("orchestrate", SHADOWS):
             return {"policy": ""}
-        return {
-            "policy": watching.policy.name, "frames": watching.frames, "same": watching.same,
-            "last": [[DONE[type(command)], *command] for command in watching.last],
-            "faults": dict(watching.guard.faults),
-        }  # fmt: skip
+        return shadow.report()
+
+
+def _said(services: Services, core: OrchestrateCore, numbers: Ints) -> dict[Hashable, str]:
+    """What becomes of each replica; of those that are added alike, of the first, the second and so on."""
+    found: dict[Hashable, str] = {}
+    seen: Counter[OrchestrateCommand] = Counter()
+    for command in core.carried_out(numbers):
+        said = DONE[type(command)]
+        if isinstance(command, StartReplica):
+            said = f"{services.names[command.service]} added on {services.nodes[command.node]}"
+        found[command, seen[command]] = said
+        seen[command] += 1
+    return found

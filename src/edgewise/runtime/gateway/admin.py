@@ -102,7 +102,7 @@ def _policies(
     if request.method != "GET":
         return unanswered(request, "gateway")
     if what == SHADOWS:
-        watching = gateway.session.shadow if services is None else services.shadow
+        watching = (gateway.session if services is None else services).core.shadow
         return http.as_json({"policy": ""} if watching is None else watching.report())
     session, adviser = gateway.session, None if services is None else services.core.adviser
     policy, faults = (

@@ -27,7 +27,7 @@ from edgewise.core.dispatch.events import (
     RequestReturned,
     Wait,
 )  # fmt: skip
-from edgewise.core.dispatch.requests import RequestCore, RequestShadow
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate import RequestPolicy
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import (
@@ -134,11 +134,6 @@ class ServiceRequests:
             PolicyError: it does not fit these services.
         """
         self.core.use(policy, self._asking())  # the former one may still be thinking
-
-    @property
-    def shadow(self) -> RequestShadow | None:
-        """The policy that only watches."""
-        return self.core.shadow
 
     def watch_with(self, policy: RequestPolicy | None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.

@@ -27,7 +27,6 @@ from edgewise.core.telemetry import telemetry
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.runtime.gateway.shadow import Shadow
 from edgewise.runtime.guarded import Limited
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
@@ -120,14 +119,13 @@ class Session:
         self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._requested, self._others_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._sampled_s = clock()
-        self.shadow: Shadow | None = None
         self._closed: deque[int] = deque()
 
     def open_stream(self, stream: Stream, worker: int | None = None) -> list[Command]:
         """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
         bucket = self._buckets.opened(_kind(stream), stream.rate_qps, self.clock())
         self.served[stream.id] = Served(stream, bucket)
-        return self._carry_out(self._tell(events.StreamOpened(self.clock(), stream, worker)))
+        return self._carry_out(self.core.handle(events.StreamOpened(self.clock(), stream, worker)))
 
     def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
         """Return a stream's capacity.
@@ -138,7 +136,7 @@ class Session:
             ValueError: no such stream is open.
         """
         now_s = self.clock()
-        commands = self._tell(events.StreamClosed(now_s, stream_id))
+        commands = self.core.handle(events.StreamClosed(now_s, stream_id))
         served = self.served[stream_id]
         served.close_s, served.reason = now_s, reason or served.reason
         self._buckets.closed(_kind(served.stream), served.bucket, now_s)
@@ -161,9 +159,9 @@ class Session:
 
     def decide_anew(self, stream_id: int) -> list[Command]:
         """Take an open stream off its worker, if it has one, and ask the core again."""
-        self._tell(events.StreamClosed(self.clock(), stream_id))
+        self.core.handle(events.StreamClosed(self.clock(), stream_id))
         opened = events.StreamOpened(self.clock(), self.served[stream_id].stream)
-        return self._carry_out(self._tell(opened))
+        return self._carry_out(self.core.handle(opened))
 
     def reserved_elsewhere(self, worker: int, load_qps: float) -> None:
         """A worker told what other gateways have of it."""
@@ -173,7 +171,7 @@ class Session:
     def _book(self, worker: int) -> None:
         """Tell the core what there is at a worker beside its own streams."""
         load_qps = float(self._others_qps[worker] + self.requests_qps[worker])
-        self._tell(events.ReservedElsewhere(self.clock(), worker, load_qps))
+        self.core.handle(events.ReservedElsewhere(self.clock(), worker, load_qps))
 
     def share_qps(self, stream_id: int, worker: int) -> float:
         """Load that an open stream reserves on a worker."""
@@ -181,12 +179,12 @@ class Session:
         return self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
 
     def watch_with(self, policy: DispatchPolicy | None) -> None:
-        """Let a second policy see the same events from now on; its commands are never carried out."""
-        self.shadow = None
-        if policy is not None:
-            opened = [s.stream for s in self.served.values() if s.close_s is None]
-            up, asking = self.core.view().up, Limited(self.rules.budget_s)
-            self.shadow = Shadow(self.world, policy, self.seed, self.clock(), opened, up, asking)
+        """Ask a second policy the same from now on, and compare; None: no longer.
+
+        Raises:
+            PolicyError: it cannot begin.
+        """
+        self.core.watch_with(policy, Limited(self.rules.budget_s))
 
     def use(self, policy: DispatchPolicy) -> None:
         """Switch the policy; bindings stay, and the next window's record names it."""
@@ -199,11 +197,11 @@ class Session:
 
     def tick(self) -> list[Command]:
         """A window began."""
-        return self._carry_out(self._tell(events.Tick(self.clock())))
+        return self._carry_out(self.core.handle(events.Tick(self.clock())))
 
     def worker_changed(self, worker: int, up: bool) -> list[Command]:
         """A worker was seen to go down or come up; its streams move."""
-        return self._carry_out(self._tell(events.WorkerChanged(self.clock(), worker, up)))
+        return self._carry_out(self.core.handle(events.WorkerChanged(self.clock(), worker, up)))
 
     def sample(self, told: Sequence[Sojourns | None] = ()) -> None:
         """End a telemetry period: tell the core what the workers did since the last.
@@ -215,7 +213,7 @@ class Session:
         period_s = max(now_s - self._sampled_s, 1e-9)
         self._sampled_s = now_s
         done = [self._since(w, each) for w, each in enumerate(told or [None] * len(self._here))]
-        self._tell(events.Measured(now_s, telemetry(now_s, period_s, *_columns(done))))
+        self.core.handle(events.Measured(now_s, telemetry(now_s, period_s, *_columns(done))))
         self._measure_requests(period_s)
 
     def _since(self, worker: int, told: Sojourns | None) -> Sojourns:
@@ -313,12 +311,6 @@ class Session:
             KeyError: no such stream was opened.
         """
         return self._stream_row(self.served[stream_id])
-
-    def _tell(self, event: Event) -> list[Command]:
-        commands = self.core.handle(event)
-        if self.shadow is not None:
-            self.shadow.handle(event, self.core.bindings)
-        return commands
 
     def _count(self, served: Served, outcome: str) -> None:
         task = served.stream.task

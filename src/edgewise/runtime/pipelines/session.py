@@ -29,7 +29,6 @@ from edgewise.core.place.core import (
     PlaceCommand,
     PlaceCore,
     PlacementDue,
-    PlaceShadow,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
@@ -98,7 +97,7 @@ class PipelineSession:
         self.guard = Guard(Limited(patience_s))
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
         if shadow is not None:
-            self.core.shadow = PlaceShadow(shadow, backend.network, Guard(Limited(patience_s)), seed)
+            self.core.watch_with(shadow, Limited(patience_s))
         self.running: dict[int, RunningPipeline] = {}
         self._known: dict[int, LivePipeline] = {}
         self._monitor: Monitor | None = None
