@@ -51,6 +51,7 @@ class Result:
         rival: the policy that the others are compared with, if any.
         faults: of each policy that had any: why the fallback decided for it, and how often over all seeds.
         decision_s: of each policy the mean time of a decision on this machine, where it is measured.
+        beside: results of other work that ran on the same nodes at the same time, by its kind.
     """
 
     scenario: Scenario
@@ -64,6 +65,7 @@ class Result:
     rival: str | None = None
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    beside: Mapping[str, Result] = field(default_factory=dict)
 
     @property
     def measures(self) -> tuple[Measure, ...]:
@@ -118,6 +120,7 @@ class Result:
             manifest={
                 "scenario": self.scenario.name,
                 "work": self.work,
+                **({"beside": list(self.beside)} if self.beside else {}),
                 "policies": list(self.policies),
                 "fixed": dict(self.fixed),
                 "seeds": list(self.seeds),
@@ -130,6 +133,7 @@ class Result:
             items=self.items,
             windows=self.windows,
             summary=self.summary(),
+            beside={work: (each.items, each.windows) for work, each in self.beside.items()},
         )
         report(folder)
         return folder
@@ -171,7 +175,7 @@ def simulate(
     progress: Progress = lambda: None,
     command: str = "",
 ) -> Result:
-    """Simulate one kind of a scenario's work under the policies that decide in it.
+    """Simulate a scenario under the policies that decide in it; several kinds of work run on the same nodes.
 
     Args:
         scenario: a loaded scenario, a file, or the name of a shipped one.
@@ -321,26 +325,28 @@ def _simulated(
     seeds = tuple(seeds)
     if not seeds:
         raise PolicyError("seeds: none given; use for example --seeds 0:5")
-    items, windows = [], []
+    tables: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
     faults: dict[str, Counter[str]] = {}
     decision_s: dict[str, Mapping[str, float]] = {}
     for name, chosen in makers.items():
         found = faults[name] = Counter[str]()
         for seed, run in zip(seeds, runs.simulated(scenario, work, chosen, seeds, trace), strict=True):
-            items.append(runs.table(work, "items", name, seed, run.items))
-            windows.append(runs.table(work, "windows", name, seed, run.windows))
+            for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
+                items, windows = tables.setdefault(kind, ([], []))
+                items.append(runs.table(kind, "items", name, seed, each.items))
+                windows.append(runs.table(kind, "windows", name, seed, each.windows))
             found.update(run.faults)
             decision_s |= {name: run.decision_s} if run.decision_s else {}
             progress()
-    return Result(
-        scenario,
-        work,
-        tuple(makers),
-        seeds,
-        pa.concat_tables(items),
-        pa.concat_tables(windows),
-        fixed,
-        command,
+    results = {
+        kind: Result(
+            scenario, kind, tuple(makers), seeds, pa.concat_tables(one), pa.concat_tables(two), fixed, command
+        )
+        for kind, (one, two) in tables.items()
+    }
+    return replace(
+        results.pop(work),
         faults={name: found for name, found in faults.items() if found},
         decision_s=decision_s,
+        beside=results,
     )

@@ -150,14 +150,16 @@ def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: Se
     out.print(f"[bold]{escape(loaded.name)}[/bold]: {escape(loaded.description)}")
     nodes, sites = len(loaded.topology.nodes), len(loaded.topology.sites)
     out.print(f"{loaded.duration_s:g} s; {nodes} nodes, {sites} sites")
-    rows = []
+    rows, together = [], runs.beside(loaded, decided)
     for work in loaded.spec.holds:
-        for decision, name in (chosen if work == decided else runs.defaults(loaded, work)).items():
+        for decision, default in runs.defaults(loaded, work).items():
+            given = chosen.get(f"{work}.{decision}", chosen.get(decision, default))
+            name = given if work in together else default
             others = [each for each in runs.names(loaded, work, decision) if each != name]
             rows.append((work, decision, name, ", ".join(others)))
     show_table(("work", "decision", "policy", "others"), rows)
     if "graphs" in loaded.spec.holds:
-        print_plan(loaded, (chosen if decided == "graphs" else runs.defaults(loaded, "graphs"))["split"])
+        print_plan(loaded, chosen.get("split", runs.defaults(loaded, "graphs")["split"]))
 
 
 @app.command(epilog="Example: edgewise scenarios")
@@ -288,19 +290,21 @@ def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as
             "fixed": result.fixed,
             "seeds": result.seeds,
             "summary": summary,
+            "beside": {work: each.summary() for work, each in result.beside.items()},
             "decision_s": result.decision_s,
             "comparison": [{name: getattr(row, name) for name in names} for row in rows],
             "folder": str(folder),
         }
         return print(json.dumps(found, indent=1))
-    _print_summary(result, summary)
+    for each in (result, *result.beside.values()):
+        _print_summary(each, each.summary())
     if rows:
         _print_comparison(result, rows)
     out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
 
 
 def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]]) -> None:
-    title = f"scenario {result.scenario.name}, means over seeds"
+    title = f"{result.work} of scenario {result.scenario.name}, means over seeds"
     table = Table(title=title, caption=_about(result), box=None, padding=(0, 1, 0, 0))
     table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
     for heading in (*(measure.heading for measure in result.measures), "runs"):

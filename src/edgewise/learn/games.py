@@ -24,6 +24,7 @@ from edgewise.core.defer import Objective
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, SlotResult, context_mask
 from edgewise.core.place import NetworkView, PipelineArrays, free_of
+from edgewise.core.place.core import PlaceCore
 from edgewise.learn.joint import Game
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.model.network import network_of
@@ -320,7 +321,8 @@ class PlaceGame(Game):
         self.policies = [ChosenNodes() for _ in seeds]
         self.worlds = []
         for seed, policy in zip(seeds, self.policies, strict=True):
-            self.worlds.append(PipelineWorld(self.network, pipelines_of(self.scenario, seed), policy, seed))
+            core = PlaceCore(self.network, policy, seed)
+            self.worlds.append(PipelineWorld(pipelines_of(self.scenario, seed), core))
         self._asked = 0
         self._advance()
 

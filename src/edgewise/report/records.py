@@ -6,6 +6,7 @@
         items.parquet     a row for each piece of work
         windows.parquet   a row for each span of time
         summary.json      a row for each policy and seed
+        jobs-…            these three again for each other kind of work that ran on the same nodes
 
 The columns of the two tables are those of the kind of work, `schema.WORK`.
 
@@ -20,7 +21,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ FORMAT = 2
 
 _MANIFEST_KEYS = ("work", "seeds", "policies", "version", "command")
 _FILES = ("scenario.yaml", "manifest.json", "items.parquet", "windows.parquet", "summary.json")
+_TABLES = ("items.parquet", "windows.parquet", "summary.json")  # once more for each work beside
 _REPLACED = ("report.html", "figures", "streams.parquet", "frames.parquet", "run.json")  # some of format 1
 
 
@@ -51,6 +53,7 @@ class RecordedRun:
         items: sorted by seed, policy and item.
         windows: sorted by seed, policy and window.
         summary: rows of `summary_of`.
+        beside: the same of other work that ran on the same nodes.
     """
 
     folder: Path
@@ -59,6 +62,7 @@ class RecordedRun:
     items: pa.Table
     windows: pa.Table
     summary: list[dict[str, Any]]
+    beside: tuple[RecordedRun, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -157,7 +161,8 @@ def _json(value: object, what: str) -> str:
 
 def _strangers(folder: Path) -> list[str]:
     """Entries of an old run folder that no part of edgewise wrote."""
-    strange = [entry.name for entry in folder.iterdir() if entry.name not in (*_FILES, *_REPLACED)]
+    known = {*_FILES, *_REPLACED, *(f"{work}-{name}" for work in WORK for name in _TABLES)}
+    strange = [entry.name for entry in folder.iterdir() if entry.name not in known]
     drawn = (folder / "figures").glob("*")
     return sorted([*strange, *(f"figures/{entry.name}" for entry in drawn if entry.suffix != ".png")])
 
@@ -223,6 +228,7 @@ def write_run(
     items: pa.Table,
     windows: pa.Table,
     summary: Sequence[Mapping[str, Any]] | None = None,
+    beside: Mapping[str, tuple[pa.Table, pa.Table]] | None = None,
 ) -> None:
     """Write a run folder, whole or not at all; an earlier run there is replaced.
 
@@ -232,6 +238,7 @@ def write_run(
         manifest: at least work, seeds, policies, version, command; plain JSON values.
         items, windows: records in the schemas of its work.
         summary: rows of `summary_of`, with what else is known of each; None makes them.
+        beside: items and windows of other work that ran on the same nodes, by its kind.
     Raises:
         RunError: a table breaks the schema, the manifest lacks a key, or the folder cannot be
             written or holds files that are no part of a run.
@@ -240,19 +247,23 @@ def write_run(
     lacking = [key for key in _MANIFEST_KEYS if key not in manifest]
     if lacking:
         raise RunError(f"manifest lacks {', '.join(lacking)}; it needs {', '.join(_MANIFEST_KEYS)}")
-    work = WORK[manifest["work"]]
-    items = conform(items, work.items, work.item, "items")
-    windows = conform(windows, work.windows, "window", "windows")
-    found = summary_of(manifest["work"], items, windows) if summary is None else list(summary)
     texts = {
         "scenario.yaml": scenario_yaml,
         "manifest.json": _json({**manifest, "format": FORMAT}, "manifest"),
-        "summary.json": _json(found, "summary"),
     }
+    tables: dict[str, pa.Table] = {}
+    for kind, found in {manifest["work"]: (items, windows), **(beside or {})}.items():
+        before = "" if kind == manifest["work"] else f"{kind}-"
+        work = WORK[kind]
+        mine = conform(found[0], work.items, work.item, f"{before}items")
+        spans = conform(found[1], work.windows, "window", f"{before}windows")
+        rows = summary_of(kind, mine, spans) if before or summary is None else list(summary)
+        texts[f"{before}summary.json"] = _json(rows, f"{before}summary")
+        tables |= {f"{before}items.parquet": mine, f"{before}windows.parquet": spans}
     written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
     check_place(place)
     try:
-        _write_files(written, texts, {"items.parquet": items, "windows.parquet": windows})
+        _write_files(written, texts, tables)
         _put_in_place(written, place)
     except OSError as error:
         raise RunError(f"cannot write run folder {place}: {error}; check the path and its rights") from error
@@ -267,30 +278,42 @@ def read_run(folder: str | Path) -> RecordedRun:
         RunError: a file is missing or unreadable, or a newer edgewise wrote the folder.
     """
     place = Path(folder)
-    missing = [name for name in _FILES if not (place / name).is_file()]
-    if missing:
-        raise RunError(f"{place} is no run folder: it lacks {', '.join(missing)}; give a folder of `runs/`")
+    _refuse_lack(place, _FILES)
+    found = _tables(place, "")
     try:
         manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
-        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
         scenario_yaml = (place / "scenario.yaml").read_text(encoding="utf-8")
-        items = pq.read_table(place / "items.parquet")
-        windows = pq.read_table(place / "windows.parquet")
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
     lacking = [key for key in _MANIFEST_KEYS if not isinstance(manifest, dict) or key not in manifest]
     if lacking:
         raise RunError(f"{place}/manifest.json lacks {', '.join(lacking)}; run the scenario again")
     if manifest.get("format", 0) > FORMAT:
         raise RunError(f"{place}: format is {manifest['format']}, this edgewise reads {FORMAT}; upgrade it")
-    work = WORK.get(manifest["work"])
-    if work is None:
-        raise RunError(f"{place}/manifest.json: work is {manifest['work']!r}; use one of {', '.join(WORK)}")
-    return RecordedRun(
-        folder=place,
-        scenario_yaml=scenario_yaml,
-        manifest=manifest,
-        items=conform(items, work.items, work.item, "items.parquet"),
-        windows=conform(windows, work.windows, "window", "windows.parquet"),
-        summary=summary,
-    )
+    runs: list[RecordedRun] = []
+    for kind in (manifest["work"], *manifest.get("beside", ())):
+        work, before = WORK.get(kind), f"{kind}-" if runs else ""
+        if work is None:
+            raise RunError(f"{place}/manifest.json: work is {kind!r}; use one of {', '.join(WORK)}")
+        items, windows, summary = _tables(place, before) if runs else found
+        items = conform(items, work.items, work.item, f"{before}items.parquet")
+        windows = conform(windows, work.windows, "window", f"{before}windows.parquet")
+        about = {**manifest, "work": kind}
+        runs.append(RecordedRun(place, scenario_yaml, about, items, windows, summary))
+    return replace(runs[0], beside=tuple(runs[1:]))
+
+
+def _tables(place: Path, before: str) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Items, windows and summary of one kind of work."""
+    names = [before + name for name in _TABLES]
+    _refuse_lack(place, names)
+    try:
+        items, windows = (pq.read_table(place / name) for name in names[:2])
+        return items, windows, json.loads((place / names[2]).read_text(encoding="utf-8"))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
+
+
+def _refuse_lack(place: Path, names: Sequence[str]) -> None:
+    if missing := [name for name in names if not (place / name).is_file()]:
+        raise RunError(f"{place} is no run folder: it lacks {', '.join(missing)}; give a folder of `runs/`")

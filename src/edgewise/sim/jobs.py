@@ -53,7 +53,7 @@ class JobsOutcome(NamedTuple):
     start: Ints
     node: tuple[str, ...]
     lost: Ints
-    suspended: Ints
+    suspended: Ints | Floats
     moves: Ints
 
 

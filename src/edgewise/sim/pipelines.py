@@ -1,14 +1,15 @@
 """Streaming pipelines over time: arrivals, waiting, completion, re-planning; one judge for all policies.
 
 Between two events every running pipeline makes progress at the throughput that the judge computes from the
-placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`. What runs
-where is decided by `core.place.core`, as on a test bed.
+placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`, one with a
+task on a dead node until that is back or the task is elsewhere. What runs where is decided by
+`core.place.core`, as on a test bed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +20,12 @@ from edgewise.core.place.core import (
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
+    PlaceCommand,
     PlaceCore,
+    PlaceEvent,
     PlacementDue,
     StartPipeline,
+    StopPipeline,
 )
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
@@ -132,7 +136,7 @@ def simulate_streaming(
         CapacityError: the policy exceeds a node or a link.
         PolicyError: it places a pipeline that neither waits nor runs.
     """
-    run = PipelineWorld(network, pipelines, policy, seed, share_cpu, migration_s)
+    run = PipelineWorld(pipelines, PlaceCore(network, policy, seed), share_cpu, migration_s)
     while run.advance():
         run.decide()
     return run.outcome()
@@ -141,20 +145,21 @@ def simulate_streaming(
 class PipelineWorld:
     """A run: arrays over all pipelines, and the core, which holds the placements in force.
 
+    Alone, `advance` and `decide` tell the core; in a joint run its driver does, by the other methods.
+
     Args:
-        network, pipelines, policy, seed, share_cpu, migration_s: as `simulate_streaming`.
+        pipelines, share_cpu, migration_s: as `simulate_streaming`.
+        core: decides, on its network.
     """
 
     def __init__(
         self,
-        network: Network,
         pipelines: Sequence[Pipeline],
-        policy: PlacementPolicy,
-        seed: int = 0,
+        core: PlaceCore,
         share_cpu: bool = False,
         migration_s: float = 2.0,
     ) -> None:
-        self.core = PlaceCore(network, policy, seed)
+        self.core, network = core, core.network
         self.pipelines, self.share_cpu, self.migration_s = pipelines, share_cpu, migration_s
         self.arrays = [arrays_of(pipeline, i, network) for i, pipeline in enumerate(pipelines)]
         self.arrivals = sorted(range(len(pipelines)), key=lambda i: (pipelines[i].arrival_s, i))
@@ -166,25 +171,76 @@ class PipelineWorld:
             [np.inf if pipeline.duration_s is None else pipeline.duration_s for pipeline in pipelines]
         )
         self.frames, self.rate, self.resume_s = np.zeros(count), np.zeros(count), np.zeros(count)
-        self.start_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
+        self.start_s, self.finish_s, self._stopped_s = np.full((3, count), np.nan)
         self.migrations = np.zeros(count, dtype=np.int64)
         self.decision_s: list[float] = []
         self.now_s, self.arrived = 0.0, 0
+        self.down = np.zeros(len(network.names), dtype=np.bool_)
 
     def advance(self) -> bool:
         """On to the next event, where pipelines come or end; False if nothing can make progress any more."""
-        end_s = self._ends()
-        left = self.arrivals[self.arrived :]
-        arrival_s = self.pipelines[left[0]].arrival_s if left else np.inf
-        next_s = min(arrival_s, float(end_s.min(initial=np.inf)))
+        next_s = self.next_s()
         if not np.isfinite(next_s):
             return False
-        self._advance(next_s, end_s)
-        for i in left:
-            if self.pipelines[i].arrival_s <= next_s:
-                self.core.handle(PipelineSubmitted(self.arrays[i]))
-                self.arrived += 1
+        for event in self.happened(next_s):
+            self.core.handle(event)
         return True
+
+    def decide(self) -> None:
+        """Let the core decide, and do as it says."""
+        began = time.perf_counter()
+        commands = self.core.handle(PlacementDue(self.now_s))
+        self.decision_s.append(time.perf_counter() - began)
+        for command in commands:
+            self.take(command, self.now_s)
+        self.settle()
+
+    def next_s(self) -> float:
+        """When a pipeline comes or ends, at the present rates."""
+        left = self.arrivals[self.arrived :]
+        arrival_s = self.pipelines[left[0]].arrival_s if left else np.inf
+        return min(arrival_s, float(self._ends().min(initial=np.inf)))
+
+    def happened(self, to_s: float) -> Iterator[PlaceEvent]:
+        """Which pipelines ended at a time, and which came until then."""
+        yield from self.bring_up(to_s)
+        for i in self.arrivals[self.arrived :]:
+            if self.pipelines[i].arrival_s <= to_s:
+                self.arrived += 1
+                yield PipelineSubmitted(self.arrays[i])
+
+    def bring_up(self, to_s: float) -> Iterator[PipelineEnded]:
+        """Count the frames up to a time; pipelines that ended then."""
+        i, end_s = self._active(), self._ends()
+        self.frames[i] += self.rate[i] * np.maximum(to_s - np.maximum(self.now_s, self.resume_s[i]), 0.0)
+        self.now_s = to_s
+        for pipeline in i[(end_s <= to_s * (1 + DONE)) & np.isnan(self.finish_s[i])].tolist():
+            self.finish_s[pipeline] = to_s
+            if np.isfinite(self.target[pipeline]):
+                self.frames[pipeline] = self.target[pipeline]
+            yield PipelineEnded(pipeline)
+
+    def take(self, command: PlaceCommand, now_s: float) -> None:
+        """Carry a command out."""
+        match command:
+            case StartPipeline(placed):
+                i = placed.pipeline.id
+                if np.isnan(self.start_s[i]):
+                    self.start_s[i] = now_s
+                else:  # it goes on where it was stopped
+                    self.length_s[i] += now_s - self._stopped_s[i]
+            case MovePipeline(placed):
+                self.migrations[placed.pipeline.id] += 1
+                self.resume_s[placed.pipeline.id] = now_s + self.migration_s
+            case StopPipeline(i):
+                self._stopped_s[i], self.rate[i] = now_s, 0.0
+
+    def settle(self) -> None:
+        """Rates of the placements in force."""
+        active, placed = self._active(), list(self.core.running.values())
+        self.rate[active] = throughput(self.core.network, placed, self.share_cpu)
+        if self.down.any():
+            self.rate[[p.pipeline.id for p in placed if self.down[p.node].any()]] = 0.0
 
     def outcome(self) -> PipelineRun:
         """What became of the pipelines."""
@@ -213,29 +269,3 @@ class PipelineWorld:
         by_frames[self.rate[i] <= 0] = np.inf
         ends: Floats = np.minimum(by_frames, self.start_s[i] + self.length_s[i])
         return ends
-
-    def _advance(self, to_s: float, end_s: Floats) -> None:
-        i = self._active()
-        self.frames[i] += self.rate[i] * np.maximum(to_s - np.maximum(self.now_s, self.resume_s[i]), 0.0)
-        self.now_s = to_s
-        for pipeline in i[end_s <= to_s * (1 + DONE)].tolist():
-            self.finish_s[pipeline] = to_s
-            if np.isfinite(self.target[pipeline]):
-                self.frames[pipeline] = self.target[pipeline]
-            self.core.handle(PipelineEnded(pipeline))
-
-    def decide(self) -> None:
-        """Let the core decide, and do as it says."""
-        began = time.perf_counter()
-        commands = self.core.handle(PlacementDue(self.now_s))
-        self.decision_s.append(time.perf_counter() - began)
-        for command in commands:
-            match command:
-                case StartPipeline(placed):
-                    self.start_s[placed.pipeline.id] = self.now_s
-                case MovePipeline(placed):
-                    self.migrations[placed.pipeline.id] += 1
-                    self.resume_s[placed.pipeline.id] = self.now_s + self.migration_s
-        self.rate[self._active()] = throughput(
-            self.core.network, list(self.core.running.values()), self.share_cpu
-        )

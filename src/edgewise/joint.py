@@ -1,0 +1,132 @@
+"""From a scenario that holds several kinds of work, policies and seeds to the tables of joint runs.
+
+Forbidden here: printing and files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from edgewise.adapters import Make, SeedRun, Tables, job_tables, pipeline_tables
+from edgewise.core.defer import Slots
+from edgewise.core.defer.core import DeferCore
+from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.on_nodes import PlaceOnNodes
+from edgewise.core.plane import HoldsChanged, Plane
+from edgewise.model.network import network_of
+from edgewise.model.scenario import Scenario
+from edgewise.model.work import Stream, variant_holds
+from edgewise.sim.joint.jobs import JobsPart
+from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.joint.parts import WorkPart
+from edgewise.sim.joint.pipelines import PipelinesPart
+from edgewise.sim.joint.streams import StreamsPart
+from edgewise.sim.pipelines import PipelineWorld
+from edgewise.sim.sites import simulation_of
+from edgewise.workloads.deferrable import jobs_apart, jobs_of
+from edgewise.workloads.pipelines import pipelines_of
+
+Ended = Callable[[], Tables]
+
+
+class JointRun:
+    """One joint run of a scenario.
+
+    Args:
+        works: kinds of work that are run.
+        chosen: what makes each policy, by decision, as `runs.assigned` names them.
+        trace: streams in place of drawn ones.
+        check: validate what holds what after every moment.
+    Attributes:
+        joint: the clock, at the beginning.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        works: Sequence[str],
+        chosen: Mapping[str, Make],
+        seed: int,
+        trace: Sequence[Stream] | None = None,
+        check: bool = False,
+    ) -> None:
+        self.scenario, self.seed, self._chosen, self._trace = scenario, seed, chosen, trace
+        self.plane = Plane(NodeLedger(scenario.topology.nodes))
+        self.plane.handle(HoldsChanged(workers_hold(scenario)), 0.0)
+        self.faults: Counter[str] = Counter()
+        self._tables: dict[str, Ended] = {}
+        build: dict[str, Callable[[], WorkPart]] = {
+            "streams": self._streams,
+            "pipelines": self._pipelines,
+            "jobs": self._jobs,
+        }
+        parts = [build[work]() for work in build if work in works]
+        lag_s = scenario.telemetry_lag_s
+        self.joint = JointClock(parts, self.plane, scenario.topology.nodes, scenario.timeline, lag_s, check)
+
+    def run(self) -> dict[str, Tables]:
+        """Go to the end; the tables of each kind of work."""
+        self.joint.run()
+        return {work: ended() for work, ended in self._tables.items()}
+
+    def _policy(self, work: str, decision: str) -> Any:
+        return self._chosen.get(f"{work}.{decision}", self._chosen.get(decision))()  # type: ignore[misc]
+
+    def _streams(self) -> WorkPart:
+        make = self._chosen.get("streams.dispatch") or self._chosen["dispatch"]
+        part = StreamsPart(simulation_of(self.scenario, make, self.seed, streams=self._trace))
+
+        def ended() -> Tables:
+            self.faults.update(part.outcome.core.faults)
+            return Tables(part.outcome.streams, part.outcome.windows)
+
+        self._tables["streams"] = ended
+        return part
+
+    def _pipelines(self) -> WorkPart:
+        network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)
+        core = PlaceCore(network, self._policy("pipelines", "place"), self.seed)
+        self.plane.cores["place"] = PlaceOnNodes(core, self.plane.ledger)
+        part = PipelinesPart(PipelineWorld(pipelines, core))
+        self._tables["pipelines"] = lambda: pipeline_tables(self.scenario, part.world.outcome())
+        return part
+
+    def _jobs(self) -> WorkPart:
+        jobs, made = jobs_of(self.scenario), jobs_apart(jobs_of(self.scenario), self.seed)
+        pattern = jobs.pattern
+        kinds = 2 if any(job.resources.memory_bytes for job in made) else 1
+        core = DeferCore(
+            Slots(pattern.slot_s, kinds), self.plane.ledger, self._policy("jobs", "defer"), key=Key(self.seed)
+        )
+        self.plane.cores["defer"] = core
+        part = JobsPart(made, core, pattern.slots, pattern.slot_s)
+        self._tables["jobs"] = lambda: job_tables(self.scenario, jobs, part.outcome())
+        return part
+
+
+def workers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
+    """What workers hold of nodes for life."""
+    catalog = scenario.catalog
+    return tuple(
+        Reservation(worker.name, worker.node, *variant_holds(catalog.variant(worker.variant)))
+        for worker in scenario.topology.workers
+    )
+
+
+def joint_runs(
+    scenario: Scenario,
+    works: Sequence[str],
+    chosen: Mapping[str, Make],
+    seeds: Sequence[int],
+    trace: Sequence[Stream] | None = None,
+) -> Iterator[SeedRun]:
+    """A joint run of each seed, in order; the first kind of work is the one that it is about."""
+    for seed in seeds:
+        run = JointRun(scenario, works, chosen, seed, trace)
+        tables = run.run()
+        about = tables.pop(works[0])
+        yield SeedRun(*about, run.faults, beside=tables)

@@ -1,0 +1,128 @@
+"""Small scenarios with several kinds of work on the same nodes, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
+
+from edgewise import runs
+from edgewise.joint import JointRun
+from edgewise.model.scenario import parse_scenario
+
+NODE = {"cpu_cores": 6, "memory_bytes": "4GB"}
+
+
+def mixed(
+    jobs: Sequence[dict[str, Any]] = (),
+    nodes: int = 2,
+    timeline: Sequence[tuple[float, bool]] = (),
+    lag_s: float = 0.0,
+    pipeline_at_s: float = 1.0,
+) -> dict[str, Any]:
+    """A cluster at one site, whose first node fails by the timeline; a worker, a pipeline, and jobs.
+
+    A node has 6 cores and 4 GB; the worker holds 2 cores and 1 GB, the pipeline's tasks hold 1 GB.
+    """
+    data: dict[str, Any] = {
+        "name": "mixed",
+        "duration_s": 60,
+        "window_s": 5,
+        "telemetry": {"period_s": 1, "lag_s": lag_s},
+        "catalog": {
+            "models": [{"name": "small", "task": "detection", "accuracy": 30}],
+            "variants": [
+                {
+                    "name": "small-cpu",
+                    "model": "small",
+                    "resources": {"cpu_cores": 2, "memory_bytes": "1GB"},
+                    "profile": {"fixed_s": "10ms", "source": "made up for tests"},
+                    "capacity_qps": 50,
+                    "largest_bytes": "20kB",
+                }
+            ],
+        },
+        "clusters": [
+            {
+                "name": "near",
+                "tier": 0,
+                "nodes": [{"name": "near", "count": nodes, "resources": NODE, "speed_ops": 1e9}],
+            }
+        ],
+        "sites": [{"name": "site", "access_delay_s": "1ms", "uplink_bps": "100Mbps"}],
+        "links": [{"site": "site", "cluster": "near", "delay_s": "1ms"}],
+        "workers": [{"variant": "small-cpu", "node": "near-0"}],
+        "streams": {
+            "applications": [
+                {
+                    "name": "quick",
+                    "task": "detection",
+                    "rate_qps": 10,
+                    "size_bytes": "10kB",
+                    "deadline_s": "50ms",
+                    "length_s": [2, 8],
+                    "min_accuracy": 20,
+                }
+            ],
+            "arrivals": {"clients_per_min": 30},
+        },
+        "pipelines": [
+            {
+                "name": "frames",
+                "source": "near-0",
+                "input_bytes": "1kB",
+                "frames": 600,
+                "arrive_s": pipeline_at_s,
+                "tasks": [
+                    {
+                        "name": "first",
+                        "memory_bytes": "500MB",
+                        "work_ops": 5e7,
+                        "output_bytes": "1kB",
+                        "downstream": ["last"],
+                    },
+                    {"name": "last", "memory_bytes": "500MB", "work_ops": 1e7, "output_bytes": 0},
+                ],
+            }
+        ],
+        "timeline": [{"at_s": at_s, "node": "near-0", "up": up} for at_s, up in timeline],
+    }
+    if nodes > 1:
+        names = [f"near-{n}" for n in range(nodes)]
+        data["links"] += [
+            {"between": [a, b], "bandwidth_bps": "10Mbps", "shared": "both"} for a, b in pairwise(names)
+        ]
+    if jobs:
+        listed = [
+            {"name": f"job-{i}", "cores": 1, "duration_s": 10, "latest_s": 30} | job
+            for i, job in enumerate(jobs)
+        ]
+        for job in listed:
+            job.setdefault("earliest_s", job.get("submitted_s", 0))
+        data["jobs"] = {"slot_s": 5, "submitted": listed}
+    return data
+
+
+def held(data: dict[str, Any], *works: str) -> dict[str, Any]:
+    """The scenario with these kinds of work only."""
+    kinds = ("streams", "services", "pipelines", "graphs", "jobs")
+    return {key: value for key, value in deepcopy(data).items() if key not in kinds or key in works}
+
+
+def ran(
+    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: str
+) -> dict[str, list[dict[str, Any]]]:
+    """The items of each kind of work that a scenario holds, as rows."""
+    scenario = parse_scenario(data, "mixed")
+    works = scenario.spec.holds
+    chosen: dict[str, Any] = {}
+    for work in works:
+        for decision, name in runs.defaults(scenario, work).items():
+            key = decision if decision not in chosen else f"{work}.{decision}"
+            chosen[key] = runs.maker(work, decision, policies.get(key.replace(".", "_"), name))[1]
+    tables = JointRun(scenario, works, chosen, seed, check=check).run()
+    return {
+        work: runs.table(work, "items", "any", seed, found.items).to_pylist()
+        for work, found in tables.items()
+    }
