@@ -5,7 +5,6 @@ Forbidden here: printing and files.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,16 +14,14 @@ import pyarrow as pa
 from edgewise.arrays import Floats, Ints, Records
 from edgewise.errors import ScenarioError
 from edgewise.model.deferrable import Jobs
-from edgewise.model.grammar.services import ServicesSpec, TracedRequestsSpec
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import service_names
 from edgewise.model.work import Stream
 
 if TYPE_CHECKING:
     from edgewise.sim.jobs import JobsOutcome
     from edgewise.sim.pipelines import PipelineRun
-    from edgewise.sim.slots.replicas import ReplicaWorlds
     from edgewise.sim.stations.split import SplitRun
+    from edgewise.workloads.services import SimulatedServices
 
 Make = Callable[[], Any]
 Columns = Mapping[str, Any]
@@ -77,38 +74,51 @@ def streams(
 
 
 def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
-    from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
+    from edgewise.sim.slots.replicas import ReplicaWorlds, decision_s, simulate
     from edgewise.workloads.services import simulated_services
 
-    given, made = simulated_services(scenario), [chosen[name]() for name in ("dispatch", "orchestrate")]
-    drawn = given.draw(seeds)
+    given = simulated_services(scenario)
+    if given.spec.gateways == "per_site":
+        yield from _services_at_sites(scenario, given, chosen, seeds)
+        return
+    made, drawn = [chosen[name]() for name in ("dispatch", "orchestrate")], given.draw(seeds)
     worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, None, given.spec.nodes_per_frame)
-    outcome = simulate(worlds, *made)
-    items = [_requests(scenario, given.spec, worlds.state.truth.request[w]) for w in range(len(seeds))]
-    took_s = _decision_s(worlds, *made)
-    counted = ("arrived", "in_time", "late", "dropped", "forwarded_bytes", "local_bytes", "image_bytes")
-    frame_s = given.spec.frame_s
-    for world in range(len(seeds)):
-        frames = {name: getattr(outcome, name)[world] for name in counted}
-        number = np.arange(len(frames["arrived"]))
-        waiting = frames["arrived"] - frames["in_time"] - frames["late"] - frames["dropped"]
-        span = {"window": number, "start_s": number * frame_s, "end_s": (number + 1) * frame_s}
-        yield SeedRun(items[world], {**span, **frames, "waiting": waiting}, decision_s=took_s)
+    simulate(worlds, *made)
+    truth = worlds.state.truth
+    runs = [service_tables(scenario, truth.request[w], truth.tally[w]) for w in range(len(seeds))]
+    took_s = decision_s(worlds, *made)
+    for tables in runs:
+        yield SeedRun(*tables, decision_s=took_s)
 
 
-def _requests(scenario: Scenario, spec: ServicesSpec, rows: Records) -> Columns:
-    """Columns of the requests of a world that arrived."""
+def _services_at_sites(
+    scenario: Scenario, given: SimulatedServices, chosen: Mapping[str, Make], seeds: Sequence[int]
+) -> Iterator[SeedRun]:
+    from edgewise.sim.requests import News, RequestSites, simulate_sites
+    from edgewise.workloads.services import services_at_sites
+
+    services, frames = services_at_sites(scenario, given), given.slots // given.system.frame_slots
+    news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
+    for seed in seeds:
+        sites = RequestSites(services, given.draw([seed]), chosen["dispatch"], seed, frames, news)
+        core = simulate_sites(sites, chosen["orchestrate"]())
+        faults = sum((site.adviser.guard.faults for site in sites.cores), core.guard.faults)
+        yield SeedRun(*service_tables(scenario, sites.rows, sites.tally), faults)
+
+
+def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
+    """Columns of the requests of a world that arrived, from (R,) `REQUEST`, and of (F, COLUMNS) frames."""
     from edgewise.sim.slots.replica_state import OUTCOMES, UNSEEN
+    from edgewise.workloads.services import names_of
 
+    spec, topology = scenario.spec.services, scenario.topology
+    assert spec is not None, "who has requests has services"
     number = np.flatnonzero(rows.state != UNSEEN)
-    rows, topology = rows[number].view(np.recarray), scenario.topology
+    rows = rows[number].view(np.recarray)
     stations = [spec.cloud, *(node.name for node in topology.nodes if node.cluster != spec.cloud)]
-    names = service_names(spec, scenario.catalog)
-    if isinstance(spec.requests, TracedRequestsSpec):  # those of the trace
-        names = [f"service-{s}" for s in range(spec.requests.services)]
-    return {
+    items = {
         "request": number,
-        "service": pa.array(names).take(pa.array(rows.service)),
+        "service": pa.array(names_of(scenario, spec)).take(pa.array(rows.service)),
         "site": pa.array([site.name for site in topology.sites]).take(pa.array(rows.site)),
         "station": pa.array(stations).take(pa.array(rows.station, mask=rows.station < 0)),
         "arrival_s": rows.arrival_s,
@@ -116,26 +126,12 @@ def _requests(scenario: Scenario, spec: ServicesSpec, rows: Records) -> Columns:
         "end_s": pa.array(rows.end_s, mask=np.isnan(rows.end_s)),
         "outcome": pa.array(OUTCOMES).take(pa.array(rows.state)),
     }
-
-
-def _decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[str, float]:
-    """Seconds per dispatch of a site and per orchestration of a world, over one frame (KaiS's Φ_d)."""
-    from edgewise.core.keyed import Key
-    from edgewise.core.one_world import batched
-
-    view, (dispatch, orchestrate) = worlds.reset(), (batched(dispatch), batched(orchestrate))
-    for policy in (dispatch, orchestrate):
-        policy.reset(worlds.system, Key(0))
-    began = time.perf_counter()
-    worlds.scale(orchestrate.decide(view).numbers())
-    scale_s, used_s, heads = (time.perf_counter() - began) / view.worlds, 0.0, 0
-    for _ in range(worlds.system.frame_slots):
-        began = time.perf_counter()
-        stations = dispatch.decide(view)
-        used_s += time.perf_counter() - began
-        heads += int((stations >= 0).sum())
-        worlds.step(stations)
-    return {"dispatch": used_s / max(heads, 1), "orchestrate": scale_s}
+    counts = tally[:, :4].astype(np.int64).T
+    frame = np.arange(len(tally))
+    span = {"window": frame, "start_s": frame * spec.frame_s, "end_s": (frame + 1) * spec.frame_s}
+    columns = dict(zip(("arrived", "in_time", "late", "dropped"), counts, strict=True))
+    sizes = dict(zip(("forwarded_bytes", "local_bytes", "image_bytes"), tally[:, 4:].T.copy(), strict=True))
+    return Tables(items, {**span, **columns, **sizes, "waiting": counts[0] - counts[1:].sum(axis=0)})
 
 
 def _pipelines(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:

@@ -97,7 +97,7 @@ def test_counts_of_replicas_give_the_view_of_the_simulation():
             continue
         compared += 1
         cells = [(k, s) for k in range(services.system.stations) for s in range(services.system.services)]
-        rows = [(k, s, held, state) for k, s in cells for held, state in replicas_of(view, k, s)]
+        rows = [(k, s, held, state, 1) for k, s in cells for held, state in replicas_of(view, k, s)]
         count(services.system, mine, known(rows), services.service_s)
         for name in FIELDS:
             np.testing.assert_allclose(
@@ -151,7 +151,7 @@ def test_the_gateway_sends_heads_where_the_policy_would(policy):
 def test_a_replica_that_leaves_holds_memory_only():
     services = live_services()
     view = new_view(services.system, 1, np.zeros(1, np.uint64))
-    count(services.system, view, known([(1, 0, 0, LEAVING), (1, 1, 2, READY)]), services.service_s)
+    count(services.system, view, known([(1, 0, 0, LEAVING, 1), (1, 1, 2, READY, 1)]), services.service_s)
     first = services.system.first_machine[1]
     assert view.ready[0, 1].tolist() == [0, 1, 0] and view.waiting[0, 1].tolist() == [0, 1, 0]
     used = services.system.memory_bytes[first] - view.free_memory_bytes[0, first]

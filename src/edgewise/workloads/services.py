@@ -19,6 +19,7 @@ from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
+from edgewise.model.catalog import Resources
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.grammar.services import (
     RecordedRequestsSpec,
@@ -29,7 +30,7 @@ from edgewise.model.grammar.services import (
 from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import first_replicas, service_names, spread, system_of
+from edgewise.model.services import Services, first_replicas, service_names, spread, system_of
 from edgewise.model.topology import Way
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
@@ -96,6 +97,40 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
         )
     asked, horizon_s = spec.requests, slots * system.slot_s
     return SimulatedServices(spec, system, lambda seeds: steady(asked, system, seeds, horizon_s), slots)
+
+
+PROFILED = 2**31 - 1  # the seed of the requests by which services are known beforehand; nobody runs it
+
+
+def services_at_sites(scenario: Scenario, given: SimulatedServices) -> Services:
+    """Services as the cores of sites know them; those without a model have no workers in the cloud."""
+    spec, topology = given.spec, scenario.topology
+    clusters = [cluster.name for cluster in topology.clusters]
+    nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
+    seen, system = given.draw([PROFILED]), given.system
+    number = np.bincount(seen.service[0], minlength=system.services)
+    deadline_s, service_s = (
+        np.bincount(seen.service[0], values[0], system.services) / np.maximum(number, 1)
+        for values in (seen.deadline_s - seen.arrival_s, seen.service_s())
+    )
+    return Services(
+        spec=spec,
+        system=system,
+        names=tuple(names_of(scenario, spec)),
+        nodes=tuple(node.name for node in nodes),
+        clusters=tuple(clusters.index(name) for name in [spec.cloud, *(node.cluster for node in nodes)]),
+        cloud=((),) * system.services,
+        holds=tuple(Resources(cores, memory_bytes) for memory_bytes, cores in system.replica_holds.tolist()),
+        service_s=service_s,
+        deadline_s=deadline_s,
+    )
+
+
+def names_of(scenario: Scenario, spec: ServicesSpec) -> list[str]:
+    """(S,) names of the services that are simulated."""
+    if isinstance(spec.requests, TracedRequestsSpec):  # those of the trace
+        return [f"service-{s}" for s in range(spec.requests.services)]
+    return service_names(spec, scenario.catalog)
 
 
 def _traced(spec: ServicesSpec, asked: TracedRequestsSpec, system: System, slots: int) -> SimulatedServices:

@@ -136,14 +136,27 @@ class Release:
 Command = Bind | Refuse | Release
 
 
+class Needs(NamedTuple):
+    """What a request states of itself, as KaiS's do: time on a replica, cores and memory meanwhile."""
+
+    service_s: float
+    cpu_cores: float
+    memory_bytes: float
+
+
 class RequestArrived(NamedTuple):
-    """A request of a service came to the site; its number is new."""
+    """A request of a service came to the site; its number is new.
+
+    Attributes:
+        needs: what it states itself, else what is usual of its service.
+    """
 
     time_s: float
     request: int
     service: int
     deadline_s: float
     size_bytes: float
+    needs: Needs | None = None
 
 
 class RequestAgain(NamedTuple):
@@ -183,6 +196,7 @@ class ReplicaChanged(NamedTuple):
     Attributes:
         wanted: False: it gets no more requests.
         up: whether it answers.
+        serves: requests that it works on at once; a replica on a node one, a cloud may have room for more.
     """
 
     time_s: float
@@ -191,6 +205,7 @@ class ReplicaChanged(NamedTuple):
     station: int
     wanted: bool
     up: bool
+    serves: int = 1
 
 
 class ReplicaTold(NamedTuple):

@@ -23,6 +23,7 @@ import numpy as np
 
 from edgewise.core.dispatch.events import (
     Drop,
+    Needs,
     ReplicaChanged,
     ReplicaForgotten,
     ReplicaTold,
@@ -35,7 +36,7 @@ from edgewise.core.dispatch.events import (
     Send,
     Wait,
 )  # fmt: skip
-from edgewise.core.dispatch.request_rules import CLOUD, in_time, least_way_s, possible, too_late
+from edgewise.core.dispatch.request_rules import CLOUD, TRIES, in_time, least_way_s, possible, too_late
 from edgewise.core.guard import Caller, Guard, at_once, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
@@ -69,6 +70,7 @@ class Replica:
     up: bool = False
     mine: int = 0
     others: int = 0
+    serves: int = 1
 
     @property
     def held(self) -> int:
@@ -81,8 +83,10 @@ class _Undecided:
     service: int
     deadline_s: float
     size_bytes: float
+    needs: Needs | None = None
     replica: Replica | None = None
     sent_s: float = 0.0
+    lost: int = 0  # replicas, with it
     alone: bool = False  # nobody else was at its replica when it was sent: it takes its service time
 
 
@@ -177,7 +181,7 @@ class RequestCore:
     def view(self) -> ReplicaView:
         """What the policy may see now, of one world, without a head; its arrays hold until the next event."""
         rows = [
-            (r.station, r.service, r.held, (READY if r.up else STARTING) if r.wanted else REMOVING)
+            (r.station, r.service, r.held, (READY if r.up else STARTING) if r.wanted else REMOVING, r.serves)
             for r in self.replicas.values()
             if r.up or r.wanted
         ]
@@ -195,7 +199,9 @@ class RequestCore:
         self.now_s = event.time_s
         match event:
             case RequestArrived():
-                self._requests[event.request] = _Undecided(event.service, event.deadline_s, event.size_bytes)
+                self._requests[event.request] = _Undecided(
+                    event.service, event.deadline_s, event.size_bytes, event.needs
+                )
                 self.arrived[event.service] += 1
                 return [self._decide(event.request)]
             case RequestAgain():
@@ -209,7 +215,7 @@ class RequestCore:
             case ReplicaChanged():
                 place = event.name, event.service, event.station
                 replica = self.replicas.setdefault(event.name, Replica(*place))
-                replica.wanted, replica.up = event.wanted, event.up
+                replica.wanted, replica.up, replica.serves = event.wanted, event.up, event.serves
             case ReplicaTold():
                 replica = self.replicas[event.name]
                 replica.others = max(event.queued - replica.mine, 0)
@@ -248,10 +254,12 @@ class RequestCore:
         """Where a request goes: of the station that the policy chooses, the replica with least to do."""
         request = self._requests[number]
         service = request.service
+        if request.lost == TRIES:
+            return Drop(number, f"{TRIES} replicas were lost with it", late=False)
         found = [r for r in self.replicas.values() if r.service == service and r.up and r.wanted]
         if not found:
             return Drop(number, f"no replica of {self.services.names[service]!r} is up", late=False)
-        view, took_s = self.view(), float(self.service_s[service])
+        view, took_s = self.view(), self._needs(request).service_s
         need = self.services.system, view, 0, self.site, service, request.size_bytes, False
         way_s = least_way_s(*need)
         if too_late(self.services.system, self.now_s + way_s, took_s, request.deadline_s):
@@ -267,10 +275,10 @@ class RequestCore:
 
     def _station(self, view: ReplicaView, request: _Undecided) -> int:
         system, s = self.services.system, request.service
-        cores = request_cores(system, s, float(system.service_cpu_cores[s]))
         queue = sum(each.replica is None for each in self._requests.values())
-        took_s = float(self.service_s[s])
-        head = Head(0, s, queue, request.deadline_s, took_s, cores, 0.0, request.size_bytes)
+        took_s, cores, memory_bytes = self._needs(request)
+        cores = request_cores(system, s, cores)
+        head = Head(0, s, queue, request.deadline_s, took_s, cores, memory_bytes, request.size_bytes)
         view.site[0, self.site] = head
         station = self.adviser.station(view, self.site)
         if (shadow := self.shadow) is not None:
@@ -278,6 +286,11 @@ class RequestCore:
             shadow.watch(asked, station, self.now_s, check)
         view.site[0, self.site] = NO_HEAD
         return station
+
+    def _needs(self, request: _Undecided) -> Needs:
+        s = request.service
+        usual = float(self.service_s[s]), float(self.services.system.service_cpu_cores[s]), 0.0
+        return request.needs or Needs(*usual)
 
     def _returned(self, event: RequestReturned) -> None:
         request = self._requests[event.request]
@@ -287,9 +300,10 @@ class RequestCore:
         replica.mine -= 1
         if event.lost:
             replica.up = False
+            request.lost += 1
         if not event.answered:
             return
-        if request.alone and event.took_s > 0.0:
+        if request.alone and request.needs is None and event.took_s > 0.0:
             self.service_s[request.service] += WEIGHT * (event.took_s - self.service_s[request.service])
         if replica.station == CLOUD:
             sent_s = 8.0 * request.size_bytes / self.services.system.wan_bps

@@ -51,6 +51,7 @@ class ReplicaSeen(NamedTuple):
         up: it answers.
         ending: its process was told to end, so that it cannot be kept.
         held: requests that it has or will get.
+        serves: how many of them it works on at once.
     """
 
     replica: str
@@ -61,6 +62,7 @@ class ReplicaSeen(NamedTuple):
     up: bool = False
     ending: bool = False
     held: int = 0
+    serves: int = 1
 
     @property
     def stays(self) -> bool:
@@ -231,7 +233,7 @@ class OrchestrateCore:
         view = new_view(self.system, 1, np.zeros(1, dtype=np.uint64))
         view.clock_s[:], view.cloud_delay_s[:] = time_s, self._counted.cloud_delay_s
         view.arrived[0] = self._counted.arrived
-        rows = [(r.node + 1, r.service, r.held, r.state) for r in self.replicas.values()]
+        rows = [(r.node + 1, r.service, r.held, r.state, r.serves) for r in self.replicas.values()]
         count(self.system, view, known(rows), self._counted.service_s)
         left_bytes = self.ledger.left_over(INFERENCE)[self.rows, KINDS.index("memory_bytes")]
         free_bytes = view.machine.free_memory_bytes[0, self.system.first_machine[1] :]

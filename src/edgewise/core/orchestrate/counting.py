@@ -36,9 +36,9 @@ class Head(NamedTuple):
 NO_HEAD = Head(-1, -1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def known(rows: Sequence[tuple[int, int, int, int]]) -> Ints:
-    """(R, 4) station, service, requests held and state of replicas, as `count` takes them."""
-    return np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+def known(rows: Sequence[tuple[int, int, int, int, int]]) -> Ints:
+    """(R, 5) of replicas: station, service, requests held, state, and how many it works on at once."""
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 5)
 
 
 @inner
@@ -53,7 +53,7 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
 
     Args:
         view: of one world.
-        replicas: (R, 4) see `known`; those in the cloud included.
+        replicas: (R, 5) see `known`; those in the cloud included.
         service_s: (S,) mean time of a request on a replica.
     """
     first, nodes = system.first_machine[1], view.replicas.shape[1] - 1
@@ -68,7 +68,7 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
         k, s, held, state = replicas[r, 0], replicas[r, 1], replicas[r, 2], replicas[r, 3]
         cell = view.replicas[0, k, s]
         serves = state in (READY, REMOVING)
-        busy = 1 if serves and held > 0 else 0
+        busy = min(held, replicas[r, 4]) if serves else 0
         cell.busy += busy
         cell.waiting += held - busy
         cell.ready += busy if k == 0 else int(serves)  # the cloud has as many as it needs

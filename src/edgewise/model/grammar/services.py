@@ -200,6 +200,12 @@ class ServicesSpec(Spec):
         description="Simulated: standard deviation of times on a replica as a fraction of their mean; left "
         "out: the largest of the variants' profiles.",
     )
+    gateways: Literal["one", "per_site"] = Field(
+        default="one",
+        description="Simulated: 'one' sees all replicas and requests at once and sends one request per site "
+        "and slot, as in KaiS; 'per_site': a gateway at each site, as live, sends requests as they come and "
+        "knows of replicas and of other sites' requests what `telemetry` tells.",
+    )
     answers: bool = Field(
         default=True,
         description="Answers travel back, so delays count both ways; false: one way, as KaiS is published.",

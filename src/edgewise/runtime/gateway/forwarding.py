@@ -198,7 +198,6 @@ PASSED = ("content-type", "inference-header-content-length", *TRACE)
 DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
 OUTCOME = ("queries", "ok", "failed", "rejected", "excess", "delay_mean_s", "reason")
-TRIES = 3  # workers that a query is sent to, each of them lost
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
 _COUNTS = msgspec.json.Decoder(Sojourns)

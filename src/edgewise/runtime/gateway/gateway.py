@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgewise.core.dispatch.request_rules import TRIES
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
@@ -31,7 +32,6 @@ from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
     LOST,
     PASSED,
-    TRIES,
     Carried,
     Destination,
     LiveQuery,

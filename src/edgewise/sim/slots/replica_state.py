@@ -79,7 +79,7 @@ def new_worlds(system: System, requests: Requests, frames: int, seeds: NDArray[n
 def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[np.uint64]) -> Truth:
     worlds, stations = requests.worlds, system.stations
     truth = Truth(
-        records(requests.arrival_s.shape, REQUEST),
+        request_rows(system, requests),
         records((worlds,), LINKS),
         records((worlds, system.sites), WAITING),
         records((worlds, stations), STATION),
@@ -88,17 +88,23 @@ def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[n
         np.zeros((worlds, frames, COLUMNS)),
         np.zeros((worlds, 2), dtype=np.int64),
     )
-    asked = ("arrival_s", "site", "service", "deadline_s", "cpu_cores", "memory_bytes", "payload_bytes")
-    for name in asked:
-        truth.request[name] = getattr(requests, name)
-    truth.request["cpu_cores"] *= system.replica_cpu_cores[requests.service] == 0.0  # else its replica's
-    truth.request["service_s"] = requests.service_s()
-    truth.request["station"], truth.request["ready_s"], truth.request["end_s"] = -1, np.nan, np.nan
     truth.links["seed"] = seeds
     order, begin, last = _by_site(requests, system.sites)
     truth.request["order"] = order
     truth.waiting["begin"], truth.waiting["end"], truth.waiting["last"] = begin, begin, last
     return truth
+
+
+def request_rows(system: System, requests: Requests) -> Records:
+    """(W, R) `REQUEST` of requests that did not arrive yet."""
+    rows = records(requests.arrival_s.shape, REQUEST)
+    asked = ("arrival_s", "site", "service", "deadline_s", "cpu_cores", "memory_bytes", "payload_bytes")
+    for name in asked:
+        rows[name] = getattr(requests, name)
+    rows["cpu_cores"] *= system.replica_cpu_cores[requests.service] == 0.0  # else its replica's
+    rows["service_s"] = requests.service_s()
+    rows["station"], rows["ready_s"], rows["end_s"] = -1, np.nan, np.nan
+    return rows
 
 
 def _most_replicas(system: System) -> int:

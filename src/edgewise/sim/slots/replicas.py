@@ -15,6 +15,7 @@ head to a station; stations work through [T, T + slot), event by event.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -268,3 +269,20 @@ def simulate(
         while worlds.slot < frame_end:
             worlds.step(dispatch.decide(worlds.view))
     return worlds.outcome()
+
+
+def decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[str, float]:
+    """Seconds per dispatch of a site and per orchestration of a world, over one frame (KaiS's Φ_d)."""
+    view, (dispatch, orchestrate) = worlds.reset(), (batched(dispatch), batched(orchestrate))
+    for policy in (dispatch, orchestrate):
+        policy.reset(worlds.system, Key(0))
+    began = time.perf_counter()
+    worlds.scale(orchestrate.decide(view).numbers())
+    scale_s, used_s, heads = (time.perf_counter() - began) / view.worlds, 0.0, 0
+    for _ in range(worlds.system.frame_slots):
+        began = time.perf_counter()
+        stations = dispatch.decide(view)
+        used_s += time.perf_counter() - began
+        heads += int((stations >= 0).sum())
+        worlds.step(stations)
+    return {"dispatch": used_s / max(heads, 1), "orchestrate": scale_s}

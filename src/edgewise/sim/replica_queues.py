@@ -1,0 +1,284 @@
+"""Replicas with a queue each, event by event: what the cloud and nodes are to sites that send them requests.
+
+Links aside, the truth of one world: who works on what, what is free on which machine, which images are where.
+A queue goes by deadline and drops what could not end in time, as in the engine of slots; but a request is
+bound to its replica, as live, not to a station. A node that fails takes what its replicas have.
+Forbidden here: rules about scheduling; they are the cores'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from edgewise.arrays import Floats, Records
+from edgewise.core.dispatch.request_rules import CLOUD, in_time, too_late
+from edgewise.core.keyed import Purpose, normal
+from edgewise.core.ledger import has_room
+from edgewise.model.services import Services
+from edgewise.sim.slots import replica_state as k
+
+
+class Order(IntEnum):
+    """What happens at one time happens in this order."""
+
+    ENDED, READY, REACHED, BEGUN, RETURNED, NEWS, ARRIVED, AGAIN = range(8)
+
+
+class Agenda:
+    """What is to happen, by time, and at one time in its `Order`, then as it was told.
+
+    Attributes:
+        now_s: everything before it has happened.
+    """
+
+    def __init__(self) -> None:
+        self.now_s, self._count = 0.0, itertools.count()
+        self._events: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+
+    def next_s(self) -> float:
+        """When something happens next; infinite: never."""
+        return self._events[0][0] if self._events else math.inf
+
+    def push(self, time_s: float, order: Order, what: Callable[..., None], *arguments: Any) -> None:
+        """Call `what` then."""
+        heappush(self._events, (time_s, order, next(self._count), what, arguments))
+
+    def advance(self, to_s: float) -> None:
+        """Let everything happen before `to_s`."""
+        while self.next_s() < to_s:
+            self.now_s, _, _, what, arguments = heappop(self._events)
+            what(*arguments)
+        self.now_s = to_s
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaServer:
+    """A replica as it really is; the cloud has one for each service that works on many requests at once.
+
+    Attributes:
+        serves: requests that it works on at once.
+        waiting: requests in its queue.
+        work: by request the machine on which it is worked on.
+        starts: how often it broke; what is due of an earlier process is void.
+    """
+
+    name: str
+    service: int
+    station: int
+    serves: int = 1
+    wanted: bool = True
+    up: bool = False
+    waiting: int = 0
+    work: dict[int, int] = field(default_factory=dict)
+    starts: int = 0
+
+    @property
+    def queued(self) -> int:
+        """Requests there, as it says itself."""
+        return self.waiting + len(self.work)
+
+
+class ReplicaQueues:
+    """Stations of one world.
+
+    Args:
+        services: those without `cloud` workers have as many replicas in the cloud as fit there.
+        rows: (R,) `REQUEST`, where each request stands; written.
+        seed: of service times.
+        agenda: what happens next.
+        answer: called with a request that leaves its replica, and how: "ended", "dropped" since it could not
+            end in time, or "lost" with the replica.
+    Attributes:
+        replicas: by name, those of the cloud included.
+        at: the replica to which each request was sent.
+        down: stations whose node has failed.
+        image_bytes: pulled so far.
+    """
+
+    def __init__(
+        self, services: Services, rows: Records, seed: int, agenda: Agenda, answer: Callable[[int, str], None]
+    ) -> None:
+        self.services, self.system, self.rows, self.seed = services, services.system, rows, seed
+        self._agenda, self._answer, self._names = agenda, answer, itertools.count()
+        self._has = np.stack([self.system.cpu_cores, self.system.memory_bytes], axis=1)
+        self._free = self._has.copy()
+        self._queue: list[list[tuple[float, int]]] = [[] for _ in range(self.system.stations)]
+        self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
+        self._down_free_s = self.image_bytes = 0.0
+        self.replicas: dict[str, ReplicaServer] = {}
+        self.at: dict[int, ReplicaServer] = {}
+        self.down: set[int] = set()
+        self._due: set[int] = set()  # stations to look at
+        for s in range(self.system.services):
+            self._first_replicas(s)
+
+    def _first_replicas(self, s: int) -> None:
+        first, cloud = self.system.first_machine[1], self.services.cloud[s]
+        if not cloud:
+            needs = [max(self.system.service_cpu_cores[s], 1e-9), self.system.service_memory_bytes[s]]
+            room = int(np.floor(self._has[:first] / needs).min(axis=1).sum())
+            name = f"cloud-{self.services.names[s]}"
+            self.replicas[name] = ReplicaServer(name, s, CLOUD, max(room, 1), up=True)
+        self.replicas |= {name: ReplicaServer(name, s, CLOUD, up=True) for name in cloud}
+        for n in np.flatnonzero(self.system.initial[:, s]).tolist():
+            self._layers[n] |= {layer: 0.0 for layer in self._needed(s)}
+            for _ in range(self.system.initial[n, s]):
+                self._new(n, s).up = True
+
+    # requests
+
+    def reach(self, i: int) -> None:
+        """A request comes to where it was sent."""
+        row, server = self.rows[i], self.at[i]
+        if not server.up:
+            self._answer(i, "lost")
+            return
+        row.ready_s = self._agenda.now_s
+        insort(self._queue[server.station], (float(row.deadline_s), i))
+        server.waiting += 1
+        self._look_at(server.station)
+
+    def back_s(self, b: int, station: int) -> float:
+        """An answer's way; `delay_s` is that of both ways where answers travel."""
+        return 0.5 * float(self.system.delay_s[b, station]) if self.services.spec.answers else 0.0
+
+    def _look_at(self, station: int) -> None:
+        """Go through a station's queue once all is there that comes now."""
+        if station not in self._due:
+            self._due.add(station)
+            self._agenda.push(self._agenda.now_s, Order.BEGUN, self._begin, station)
+
+    def _begin(self, station: int) -> None:
+        """Drop what cannot end in time and begin what can begin, by deadline."""
+        self._due.discard(station)
+        kept = []
+        for deadline_s, i in self._queue[station]:
+            row, server = self.rows[i], self.at[i]
+            begin_s = self._agenda.now_s + self.back_s(int(row.site), station)
+            if too_late(self.system, begin_s, row.service_s, deadline_s):
+                server.waiting -= 1
+                self._answer(i, "dropped")
+            elif (machine := self._machine_for(server, row)) >= 0:
+                server.waiting -= 1
+                self._work(server, i, machine)
+            else:
+                kept.append((deadline_s, i))
+        self._queue[station] = kept
+
+    def _machine_for(self, server: ReplicaServer, row: Any) -> int:
+        """The first machine of its station on which a request can begin now, or -1."""
+        if len(server.work) < server.serves:
+            held = self._holds(server, row)
+            for m in range(
+                self.system.first_machine[server.station], self.system.first_machine[server.station + 1]
+            ):
+                if all(has_room(*each) for each in zip(held, self._free[m], self._has[m], strict=True)):
+                    return m
+        return -1
+
+    def _holds(self, server: ReplicaServer, row: Any) -> Floats:
+        """Cores and memory of a request while it is worked on; in the cloud it has a replica of its own."""
+        held = np.array([row.cpu_cores, row.memory_bytes])
+        return held + self._replica_holds(server) if server.station == CLOUD else held
+
+    def _replica_holds(self, server: ReplicaServer) -> Floats:
+        held: Floats = self.system.replica_holds[server.service, ::-1]
+        return held
+
+    def _work(self, server: ReplicaServer, i: int, machine: int) -> None:
+        row, deviation = self.rows[i], self.system.service_deviation
+        took_s = float(row.service_s)
+        if deviation > 0.0:
+            variance = math.log(1.0 + deviation**2)
+            draw = float(normal(self.seed, Purpose.SERVICE, i))
+            took_s *= math.exp(math.sqrt(variance) * draw - variance / 2.0)
+        self._free[machine] -= self._holds(server, row)
+        server.work[i], row.state = machine, k.WORKED_ON
+        self._agenda.push(self._agenda.now_s + took_s, Order.ENDED, self._ended, i, server, server.starts)
+
+    def _ended(self, i: int, server: ReplicaServer, starts: int) -> None:
+        if server.starts == starts:
+            self._release(server, i)
+            self.rows[i].end_s = self._agenda.now_s + self.back_s(int(self.rows[i].site), server.station)
+            kept = in_time(self.rows[i].end_s, self.rows[i].deadline_s)
+            self.rows[i].state = k.IN_TIME if kept else k.LATE
+            self._answer(i, "ended")
+            self._look_at(server.station)
+
+    def _release(self, server: ReplicaServer, i: int) -> None:
+        machine, held = server.work.pop(i), self._holds(server, self.rows[i])
+        held[0] *= self.system.returns_cpu or server.station == CLOUD
+        self._free[machine] += held
+
+    # replicas
+
+    def add(self, node: int, service: int) -> str:
+        """Pull the layers that lack, start a replica, and give its name."""
+        server = self._new(node, service)
+        self._start(server, self._pulled_s(node, service))
+        return server.name
+
+    def forget(self, server: ReplicaServer) -> None:
+        """A replica's process has ended."""
+        del self.replicas[server.name]
+        self._free[self.system.first_machine[server.station]] += self._replica_holds(server)
+
+    def fail_node(self, node: int) -> None:
+        """Replicas there break, and what they had is lost."""
+        self.down.add(node + 1)
+        had = [i for _, i in self._queue[node + 1]]
+        self._queue[node + 1] = []
+        for server in self._on(node):
+            server.up, server.waiting, server.starts = False, 0, server.starts + 1
+            had += server.work
+            for i in list(server.work):
+                self._release(server, i)
+        for i in had:
+            self._answer(i, "lost")
+
+    def repair_node(self, node: int) -> None:
+        """Its replicas start again."""
+        self.down.discard(node + 1)
+        for server in self._on(node):
+            self._start(server, self._agenda.now_s)
+
+    def _on(self, node: int) -> list[ReplicaServer]:
+        return [server for server in self.replicas.values() if server.station == node + 1]
+
+    def _start(self, server: ReplicaServer, there_s: float) -> None:
+        ready_s = there_s + self.system.start_delay_s
+        self._agenda.push(ready_s, Order.READY, self._ready, server, server.starts)
+
+    def _ready(self, server: ReplicaServer, starts: int) -> None:
+        server.up |= server.starts == starts and server.station not in self.down
+
+    def _new(self, n: int, s: int) -> ReplicaServer:
+        name = f"{self.services.names[s]}-{self.services.nodes[n]}-{next(self._names)}"
+        server = self.replicas[name] = ReplicaServer(name, s, n + 1)
+        self._free[self.system.first_machine[n + 1]] -= self._replica_holds(server)
+        return server
+
+    def _needed(self, service: int) -> list[int]:
+        return [int(layer) for layer in np.flatnonzero(self.system.needs_layer[service])]
+
+    def _pulled_s(self, node: int, service: int) -> float:
+        """When the image is there: its layers come one after the other over the way from the cloud."""
+        system, there_s, layers = self.system, self._agenda.now_s, self._layers[node]
+        for layer in self._needed(service):
+            if layer not in layers:
+                size_bytes = float(system.layer_bytes[layer])
+                self.image_bytes += size_bytes
+                begin_s = max(self._agenda.now_s, self._down_free_s)
+                self._down_free_s = begin_s + 8.0 * size_bytes / system.wan_bps
+                layers[layer] = self._down_free_s + float(system.delay_s[system.site_of[node], CLOUD])
+            there_s = max(there_s, layers[layer])
+        return there_s

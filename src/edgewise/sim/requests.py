@@ -1,0 +1,298 @@
+"""Requests of services, event by event: a core at each site decides, as live.
+
+A site knows its own requests exactly, and of replicas and others' requests what it was last told, once in a
+period and with a lag. A replica that is to go serves until every site has heard of it. What is lost with a
+node its site sends elsewhere. An outcome is written when work ends. Links and draws are those of the engine
+of slots. Forbidden here: rules about scheduling; they are the cores'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.core.dispatch.events import (
+    Needs,
+    ReplicaChanged,
+    ReplicaForgotten,
+    ReplicaTold,
+    RequestAgain,
+    RequestArrived,
+    RequestCommand,
+    RequestEnded,
+    RequestReturned,
+    Send,
+    Wait,
+)
+from edgewise.core.dispatch.request_rules import CLOUD
+from edgewise.core.dispatch.requests import RequestCore
+from edgewise.core.keyed import Key, Purpose, normal
+from edgewise.core.one_world import batched
+from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy, Requests
+from edgewise.core.orchestrate.core import (
+    EndReplica,
+    FrameBegan,
+    KeepReplica,
+    NodeChanged,
+    OrchestrateCommand,
+    OrchestrateCore,
+    OrchestrateEvent,
+    ReplicaGone,
+    ReplicaSeen,
+    RequestsCounted,
+    StartReplica,
+)
+from edgewise.model.catalog import Resources
+from edgewise.model.services import Services
+from edgewise.sim.replica_queues import Agenda, Order, ReplicaQueues, ReplicaServer
+from edgewise.sim.slots import replica_state as k
+
+MOST = 10_000  # replicas that may be added in a frame: no limit
+
+
+class News(NamedTuple):
+    """How often sites are told of replicas and what these have, and how late it arrives."""
+
+    period_s: float
+    lag_s: float = 0.0
+
+
+class Told(NamedTuple):
+    """A replica when news were gathered, and how many requests it had, of whomever."""
+
+    replica: ReplicaChanged
+    queued: int
+
+
+class RequestSites:
+    """One run.
+
+    Args:
+        services: see `ReplicaQueues`.
+        requests: what arrives; the first of its worlds.
+        make: makes the policy of a site.
+        seed: of delays, service times and policies.
+        frames: how long news are gathered and what is counted, in frames.
+        news: of other sites' requests and of replicas.
+    Attributes:
+        cores: of each site.
+        rows: (R,) `REQUEST`, what became of each.
+        tally: (F, COLUMNS) counts and bytes of each frame.
+        queues: replicas and nodes as they are.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        requests: Requests,
+        make: Callable[[], RequestPolicy],
+        seed: int,
+        frames: int,
+        news: News,
+    ) -> None:
+        self.services, self.system, self.seed, self._news = services, services.system, seed, news
+        self.frame_s = self.system.frame_slots * self.system.slot_s
+        self.cores = [RequestCore(services, b, make(), seed) for b in range(self.system.sites)]
+        self.rows = k.request_rows(self.system, requests)[0]
+        self.tally = np.zeros((frames, k.COLUMNS))
+        self._agenda = Agenda()
+        self.queues = ReplicaQueues(services, self.rows, seed, self._agenda, self._left)
+        self._up_free_s, self._lan_free_s = 0.0, np.zeros(self.system.sites)
+        self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
+        for i, arrival_s in enumerate(self.rows.arrival_s[: int(requests.count[0])].tolist()):
+            self._agenda.push(arrival_s, Order.ARRIVED, self._arrived, i)
+        self._hear(self._told())
+        self._gather(0)
+
+    @property
+    def now_s(self) -> float:
+        """Everything before it has happened."""
+        return self._agenda.now_s
+
+    def next_s(self) -> float:
+        """When something happens next; infinite: never."""
+        return self._agenda.next_s()
+
+    def advance(self, to_s: float) -> None:
+        """Let everything happen before `to_s`."""
+        self._agenda.advance(to_s)
+
+    # requests
+
+    def _arrived(self, i: int) -> None:
+        row = self.rows[i]
+        row.state = k.AT_SITE
+        self._count(k.ARRIVED)
+        needs = Needs(float(row.service_s), float(row.cpu_cores), float(row.memory_bytes))
+        what = int(row.service), float(row.deadline_s), float(row.payload_bytes), needs
+        self._obey(i, self.cores[row.site].handle(RequestArrived(self.now_s, i, *what)))
+
+    def _again(self, i: int) -> None:
+        self.rows[i].state = k.AT_SITE
+        self._obey(i, self.cores[self.rows[i].site].handle(RequestAgain(self.now_s, i)))
+
+    def _obey(self, i: int, commands: list[RequestCommand]) -> None:
+        (command,) = commands
+        if isinstance(command, Send):
+            self._send(i, self.queues.replicas[command.replica])
+        elif isinstance(command, Wait):
+            self._agenda.push(self.now_s + self.system.slot_s, Order.AGAIN, self._again, i)
+        else:
+            self._dropped(i)
+            self.cores[self.rows[i].site].handle(RequestEnded(self.now_s, i, "dropped"))
+
+    def _send(self, i: int, server: ReplicaServer) -> None:
+        """The queue of the link, then the delay, as in the engine of slots."""
+        row, station, now_s = self.rows[i], server.station, self.now_s
+        b, bits = int(row.site), 8.0 * float(row.payload_bytes)
+        delay_s = float(self.system.delay_s[b, station]) - self.queues.back_s(b, station)
+        if station == CLOUD:
+            sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
+            delay_s = max(0.0, delay_s + self._noise_s())
+        else:
+            sent_s = self._lan_free_s[b] = max(now_s, self._lan_free_s[b]) + bits / self.system.lan_bps
+        own = station != CLOUD and self.system.site_of[station - 1] == b
+        self._count(k.LOCAL_BYTES if own else k.FORWARDED_BYTES, row.payload_bytes)
+        row.state, row.station, self.queues.at[i] = k.SENT, station, server
+        self._agenda.push(sent_s + delay_s, Order.REACHED, self.queues.reach, i)
+
+    def _noise_s(self) -> float:
+        if self.system.wan_deviation_s == 0.0:
+            return 0.0
+        slot = int(self.now_s / self.system.slot_s)
+        return self.system.wan_deviation_s * float(normal(self.seed, Purpose.NETWORK, 0, slot))
+
+    def _left(self, i: int, how: str) -> None:
+        """A request leaves its replica; its site hears of it after the way back."""
+        row, server = self.rows[i], self.queues.at[i]
+        took_s = self.now_s - float(row.ready_s) if how == "ended" else 0.0
+        if how == "ended":
+            self._count(k.DONE_IN_TIME if row.state == k.IN_TIME else k.DONE_LATE)
+        elif how == "dropped":
+            self._dropped(i)
+        else:
+            row.state = k.SENT
+        at_s = self.now_s + self.queues.back_s(int(row.site), server.station)
+        self._agenda.push(at_s, Order.RETURNED, self._returned, i, how, took_s, server.queued)
+
+    def _returned(self, i: int, how: str, took_s: float, queued: int) -> None:
+        core, server, answered = self.cores[self.rows[i].site], self.queues.at[i], how == "ended"
+        core.handle(RequestReturned(self.now_s, i, answered, took_s, how == "lost"))
+        if answered:
+            core.handle(ReplicaTold(self.now_s, server.name, queued))
+        if how == "lost":
+            self._again(i)
+        else:
+            core.handle(RequestEnded(self.now_s, i, None if answered else "dropped"))
+        self._settle(server)
+
+    def _dropped(self, i: int) -> None:
+        self.rows[i].state, self.rows[i].end_s = k.DROPPED, self.now_s
+        self._count(k.LOST)
+
+    def _count(self, column: int, number: float = 1.0) -> None:
+        self.tally[min(int(self.now_s / self.frame_s), len(self.tally) - 1), column] += number
+
+    # news
+
+    def _told(self) -> list[Told]:
+        return [
+            Told(ReplicaChanged(self.now_s, r.name, r.service, r.station, r.wanted, r.up, r.serves), r.queued)
+            for r in self.queues.replicas.values()
+        ]
+
+    def _gather(self, number: int) -> None:
+        self._agenda.push(self.now_s + self._news.lag_s, Order.NEWS, self._hear, self._told())
+        if self.now_s < len(self.tally) * self.frame_s:
+            self._agenda.push((number + 1) * self._news.period_s, Order.NEWS, self._gather, number + 1)
+
+    def _hear(self, told: list[Told]) -> None:
+        """News reach every site."""
+        for core in self.cores:
+            for replica, queued in told:
+                old = core.replicas.get(replica.name)
+                if old is None or (old.wanted, old.up) != (replica.wanted, replica.up):
+                    core.handle(replica._replace(time_s=self.now_s))
+                core.handle(ReplicaTold(self.now_s, replica.name, queued))
+            for name in core.replicas.keys() - {each.replica.name for each in told}:
+                if core.replicas[name].mine == 0:
+                    core.handle(ReplicaForgotten(self.now_s, name))
+        for server in list(self.queues.replicas.values()):
+            self._settle(server)
+
+    # replicas
+
+    def frame(self, known: Mapping[str, ReplicaSeen]) -> Iterator[OrchestrateEvent]:
+        """What the controller tells its core, which knows some replicas, at the beginning of a frame."""
+        seen = {server.name: self._seen(server) for server in self.queues.replicas.values()}
+        yield from [replica for name, replica in seen.items() if known.get(name) != replica]
+        yield from [ReplicaGone(name) for name in known if name not in seen]
+        arrived = np.sum([core.arrived for core in self.cores], axis=0)
+        delay_s = float(np.mean([core.view().cloud_delay_s[0] for core in self.cores]))
+        yield RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
+        self._counted = arrived
+        yield FrameBegan(self.now_s)
+
+    def _seen(self, server: ReplicaServer) -> ReplicaSeen:
+        """As gateways report it."""
+        sees = [core.replicas[server.name] for core in self.cores if server.name in core.replicas]
+        up, held = any(each.up for each in sees), sum(each.mine for each in sees)
+        started = server.station not in self.queues.down
+        where = server.name, server.station - 1, server.service
+        return ReplicaSeen(*where, server.wanted, started, up and started, False, held, server.serves)
+
+    def take(self, command: OrchestrateCommand) -> None:
+        """Carry out what orchestration wants."""
+        match command:
+            case StartReplica(node, service):
+                self.add_replica(node, service)
+            case KeepReplica(name):
+                self.queues.replicas[name].wanted = True
+            case EndReplica(name):
+                self.remove_replica(name)
+
+    def add_replica(self, node: int, service: int) -> str:
+        """Pull the layers that lack, start a replica, and give its name."""
+        before = self.queues.image_bytes
+        name = self.queues.add(node, service)
+        self._count(k.IMAGE_BYTES, self.queues.image_bytes - before)
+        return name
+
+    def remove_replica(self, name: str) -> None:
+        """It gets no more requests of who has heard of it, and goes when all have and none is left there."""
+        self.queues.replicas[name].wanted = False
+        self._settle(self.queues.replicas[name])
+
+    def fail_node(self, node: int) -> None:
+        """Replicas there break; what they had, its sites send elsewhere."""
+        self.queues.fail_node(node)
+
+    def repair_node(self, node: int) -> None:
+        """Its replicas start again."""
+        self.queues.repair_node(node)
+
+    def _settle(self, server: ReplicaServer) -> None:
+        if server.wanted or server.name not in self.queues.replicas:
+            return
+        seen = [core.replicas.get(server.name) for core in self.cores]
+        if not any(each is not None and (each.wanted or each.mine > 0) for each in seen):
+            self.queues.forget(server)
+
+
+def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCore:
+    """Run sites to the end, with orchestration at the beginning of each frame; its core."""
+    policy, services = batched(policy), sites.services
+    policy.reset(sites.system, Key(0))
+    most = services.spec.nodes_per_frame
+    orchestrate = OrchestrateCore(sites.system, services.holds, policy, None, most)
+    for n, (memory_bytes, cores) in enumerate(sites.system.node_has.tolist()):
+        orchestrate.handle(NodeChanged(n, Resources(cores, memory_bytes)))
+    for frame in range(len(sites.tally)):
+        sites.advance(frame * sites.frame_s)
+        for event in sites.frame(orchestrate.replicas):
+            for command in orchestrate.handle(event):
+                sites.take(command)
+    sites.advance(len(sites.tally) * sites.frame_s)
+    return orchestrate

@@ -1,0 +1,187 @@
+"""Requests with a core at each site: what sites know and when, replicas that go and nodes that fail."""
+
+import numpy as np
+import pytest
+
+import edgewise as ew
+from edgewise import policies
+from edgewise.config import load_scenario
+from edgewise.core.dispatch.events import Drop, Send
+from edgewise.sim.requests import News, RequestSites, simulate_sites
+from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
+from edgewise.workloads.services import services_at_sites, simulated_services
+
+SEED = 500
+NEWS = News(0.5, 0.25)
+
+
+def sites_of(policy="deadline-queue", news=NEWS, make=RequestSites, **changes):
+    paths = {"duration_s": 30, **{name.replace("__", "."): value for name, value in changes.items()}}
+    scenario = load_scenario("kais-live", paths)
+    given = simulated_services(scenario)
+    frames = given.slots // given.system.frame_slots
+
+    def policy_of_a_site():
+        return policies.load("dispatch", policy, "requests")
+
+    drawn = given.draw([SEED])
+    return make(services_at_sites(scenario, given), drawn, policy_of_a_site, SEED, frames, news)
+
+
+def end_s(sites):
+    return len(sites.tally) * sites.frame_s
+
+
+def checked(sites):
+    """Every request is counted once, and where it stands."""
+    for core in sites.cores:
+        core.validate()
+    counts, state = sites.tally.sum(axis=0), sites.rows.state
+    seen = [(state == each).sum() for each in (k.IN_TIME, k.LATE, k.DROPPED)]
+    assert counts[k.DONE_IN_TIME : k.LOST + 1].tolist() == seen
+    assert counts[k.ARRIVED] == (state != k.UNSEEN).sum()
+    assert (np.isfinite(sites.rows.end_s) == np.isin(state, (k.IN_TIME, k.LATE, k.DROPPED))).all()
+    return sites
+
+
+def test_at_light_load_it_is_the_engine_of_slots_but_for_the_wait_for_a_slot():
+    scenario = load_scenario("kais-live", {"services.requests.rate_qps": 10, "duration_s": 60})
+    given = simulated_services(scenario)
+    drawn, frames = given.draw([SEED]), given.slots // given.system.frame_slots
+    worlds = ReplicaWorlds(given.system, drawn, given.slots, [SEED])
+    simulate(worlds, policies.load("dispatch", "deadline-queue", "requests"))
+    slots = worlds.state.truth.request[0]
+    sites = sites_of(duration_s=60, services__requests__rate_qps=10, news=News(0.1))
+    assert len(sites.tally) == frames
+    simulate_sites(sites, policies.load("orchestrate", "none"))
+    mean_s, share = [], []
+    for rows in (slots, checked(sites).rows):
+        done = np.isin(rows.state, (k.IN_TIME, k.LATE))
+        mean_s.append((rows.end_s - rows.arrival_s)[done].mean())
+        share.append((rows.state == k.IN_TIME).sum() / done.sum())
+    assert mean_s[0] - mean_s[1] == pytest.approx(given.system.slot_s / 2, rel=0.2)
+    assert share == pytest.approx([1.0, 1.0], abs=0.01)
+
+
+class Noting(RequestSites):
+    """Notes which site decided what, when and of which request."""
+
+    def _obey(self, i, commands):
+        self.log = [*getattr(self, "log", []), (self.now_s, int(self.rows[i].site), i, *commands)]
+        super()._obey(i, commands)
+
+
+def test_worlds_that_agree_up_to_now_less_the_lag_get_the_same_decisions():
+    """A replica breaks, comes, goes: sites that asked for nothing there decide as if nothing had happened."""
+    happens_s = 7.1  # news of it are gathered at 7.5, and arrive at 7.75
+    arrives_s = 7.75
+
+    def log_of(what):
+        sites = sites_of(make=Noting)
+        sites.advance(happens_s)
+        if what:
+            what(sites)
+        sites.advance(12.0)
+        return checked(sites).log
+
+    alone = log_of(None)
+    for name, change in {
+        "a new replica": lambda sites: [sites.add_replica(n, 2) for n in (0, 1, 2, 3) for _ in (0, 1)],
+        "one that goes": lambda sites: [
+            sites.remove_replica(each) for each in list(sites.queues.replicas) if "cloud" not in each
+        ],
+    }.items():
+        changed = log_of(change)
+        before = [row for row in alone if row[0] < arrives_s]
+        assert [row for row in changed if row[0] < arrives_s] == before, name
+        assert changed != alone, name  # and then they have heard
+    other = max(alone, key=lambda row: row[0])
+    assert other[0] > arrives_s
+
+
+def test_a_node_that_fails_takes_what_it_has_and_its_sites_send_it_elsewhere():
+    sites = sites_of(make=Noting, services__requests__rate_qps=100)
+    sites.advance(5.0)
+    had = [i for server in sites.queues.replicas.values() if server.station == 1 for i in server.work]
+    sites.fail_node(0)
+    sites.advance(15.0)
+    down = [row for row in sites.log if row[0] >= 5.0]
+    assert had and {i for _, _, i, _ in down} >= set(had)  # they are decided again
+    mine = [name for name, server in sites.queues.replicas.items() if server.station == 1]
+    later = [command.replica for at_s, _, _, command in down if at_s > 6.0 and isinstance(command, Send)]
+    assert mine and later and not set(later) & set(mine)
+    worked = (sites.rows.station == 1) & (sites.rows.state == k.IN_TIME)
+    assert (sites.rows.end_s[worked] < 5.01).all()
+    sites.repair_node(0)
+    sites.advance(end_s(sites))
+    again = [row for row in checked(sites).log if row[0] > 17.0 and isinstance(row[3], Send)]
+    assert any(row[3].replica in mine for row in again)
+
+
+def test_a_request_is_dropped_that_has_lost_three_replicas():
+    sites = sites_of("closest", News(100.0), services__requests__slack=[1000, 1000])
+    for n in range(sites.system.nodes):
+        for _ in range(2):
+            sites.add_replica(n, 2)
+    sites.advance(3.0)
+    sites._hear(sites._told())
+    sites.cores[0].shadow = None
+    for n in range(sites.system.nodes):
+        sites.fail_node(n)
+    sites.queues.replicas["cloud-sorting"].up = False  # all are lost, and nobody has heard of it
+    sites.advance(4.0)
+    rows = sites.rows[(sites.rows.service == 2) & (sites.rows.arrival_s > 3.0)]
+    rows = rows[rows.arrival_s < 3.3]
+    assert rows.size > 3 and (rows.state == k.DROPPED).any()
+    checked(sites)
+
+
+def test_a_replica_that_is_to_go_serves_what_it_has_and_goes_when_all_have_heard():
+    sites = sites_of(services__requests__rate_qps=100)
+    sites.advance(5.0)
+    name = next(name for name, server in sites.queues.replicas.items() if server.station > 0 and server.work)
+    free = sites.queues._free.copy()
+    sites.remove_replica(name)
+    (i,) = sites.queues.replicas[name].work
+    sites.advance(5.1)
+    assert name in sites.queues.replicas  # news of it come at 5.75
+    sites.advance(8.0)
+    assert name not in sites.queues.replicas and sites.rows[i].state in (k.IN_TIME, k.LATE)
+    assert sites.queues._free[:, 1].sum() > free[:, 1].sum()
+    sites.advance(end_s(sites))
+    assert all(name not in core.replicas for core in checked(sites).cores)
+
+
+def test_a_scenario_says_that_gateways_are_many_and_the_records_are_those_of_any_run():
+    paths = {"services.gateways": "per_site", "duration_s": 30, "telemetry.lag_s": 0.2}
+    runs = {
+        name: ew.simulate(load_scenario("kais-live", given), {"orchestrate": "autoscaler"}, [SEED])
+        for name, given in {"per_site": paths, "one": {"duration_s": 30}}.items()
+    }
+    sites, one = runs["per_site"], runs["one"]
+    assert sites.items.schema == one.items.schema and sites.windows.schema == one.windows.schema
+    assert sites.items["arrival_s"].to_pylist()[:100] == one.items["arrival_s"].to_pylist()[:100]
+    arrived, *rest = (
+        np.array(sites.windows[name]).sum() for name in ("arrived", "in_time", "late", "dropped", "waiting")
+    )
+    assert arrived == sum(rest) == sites.items.num_rows
+
+
+def test_old_news_cost():
+    """Less ends in time where news are old, at a load where it matters."""
+    found = []
+    for lag_s in (0.0, 2.0):
+        sites = sites_of(
+            "greedy", News(0.1, lag_s), services__requests__rate_qps=200, services__initial_share=1
+        )
+        simulate_sites(sites, policies.load("orchestrate", "none"))
+        found.append((checked(sites).rows.state == k.IN_TIME).sum())
+    assert found[0] > found[1], found
+
+
+def test_what_no_replica_could_end_is_refused_at_once():
+    sites = sites_of(make=Noting, services__requests__slack=[1.01, 1.05])
+    sites.advance(end_s(sites))
+    drops = [command for *_, command in checked(sites).log if isinstance(command, Drop)]
+    assert drops and all(command.late for command in drops)
