@@ -29,13 +29,13 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.keyed import Key, Purpose, normal
+from edgewise.core.ledger import NodeLedger
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy, Requests
 from edgewise.core.orchestrate.core import (
     EndReplica,
     FrameBegan,
     KeepReplica,
-    NodeChanged,
     OrchestrateCommand,
     OrchestrateCore,
     OrchestrateEvent,
@@ -46,6 +46,7 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.model.catalog import Resources
 from edgewise.model.services import Services
+from edgewise.model.topology import Node
 from edgewise.sim.replica_queues import Agenda, Order, ReplicaQueues, ReplicaServer
 from edgewise.sim.slots import replica_state as k
 
@@ -285,10 +286,14 @@ def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCor
     """Run sites to the end, with orchestration at the beginning of each frame; its core."""
     policy, services = batched(policy), sites.services
     policy.reset(sites.system, Key(0))
-    most = services.spec.nodes_per_frame
-    orchestrate = OrchestrateCore(sites.system, services.holds, policy, None, most)
-    for n, (memory_bytes, cores) in enumerate(sites.system.node_has.tolist()):
-        orchestrate.handle(NodeChanged(n, Resources(cores, memory_bytes)))
+    most, has = (
+        services.spec.nodes_per_frame,
+        zip(services.nodes, sites.system.node_has.tolist(), strict=True),
+    )
+    ledger = NodeLedger(Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has)
+    orchestrate = OrchestrateCore(
+        sites.system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most
+    )
     for frame in range(len(sites.tally)):
         sites.advance(frame * sites.frame_s)
         for event in sites.frame(orchestrate.replicas):
