@@ -38,7 +38,7 @@ from edgewise.runtime.controller import job_requests, job_runner, jobs as live_j
 from edgewise.runtime.controller.job_book import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
-from edgewise.runtime.controller.live_plane import LivePlane, holds_of
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import ask, operator
 from edgewise.runtime.store import SHADOWS, Store
@@ -77,10 +77,9 @@ def test_jobs_use_a_node_that_was_added_while_the_system_runs(jobs, folder):
 
 def jobs_fit(jobs, needs):
     """Names of nodes with room, as the jobs see them."""
-    ledger = NodeLedger(jobs.plane.scenario.topology.nodes)
-    for each in holds_of(jobs.plane.scenario, jobs.store.processes()):
-        ledger.hold(each)
-    return (node.name for node in jobs.plane.scenario.topology.nodes if ledger.fits(node.name, needs))
+    jobs.plane.listen(time.time())
+    ledger = jobs.plane.ledger
+    return (node.name for node in ledger.there if ledger.fits(node.name, needs))
 
 
 def test_jobs_run_and_say_how_they_ended(jobs):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgewise.config import dump_scenario, load_scenario
-from edgewise.core.ledger import NodeLedger
 from edgewise.errors import RunError
 from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.scenario import Scenario, parse_scenario
@@ -23,7 +22,7 @@ from edgewise.runtime import http, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, zeros
 from edgewise.runtime.controller.job_book import JobBook
 from edgewise.runtime.controller.jobs import SLOT_S
-from edgewise.runtime.controller.live_plane import holds_of
+from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.reaching import client_to, store_of
@@ -128,10 +127,9 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
     rows = [row for row in opened if _is_possible(row, live)]
     names = [] if live.spec.services is None else service_names(live.spec.services, live.catalog)
     requests = [each for each in store.requests(since_s) if each.service in names]
-    ledger = NodeLedger(live.topology.nodes)
-    for each in holds_of(live, store.processes()):
-        ledger.hold(each)
-    left = float(ledger.left_over(INFERENCE)[:, 0].sum())
+    plane = LivePlane(store)
+    plane.listen(since_s)
+    left = float(plane.ledger.left_over(INFERENCE)[:, 0].sum())
     store.close()
     book = JobBook(store.file)
     jobs = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]

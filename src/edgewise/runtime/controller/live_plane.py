@@ -56,8 +56,8 @@ class LivePlane(Plane):
             raise RunError(f"jobs: no {file}; they need the nodes that `edgewise up` writes there")
         content = file.read_bytes()
         if self._scenario is None or content != self._content:
-            self._scenario, self._content = load_scenario(file), content
-            self._services = services_of(self._scenario)
+            scenario = load_scenario(file)
+            self._services, self._scenario, self._content = services_of(scenario), scenario, content
         return self._scenario
 
     @property
@@ -89,7 +89,7 @@ class LivePlane(Plane):
             yield NodesChanged(nodes)
         known = self.replicas()
         here = set() if known is None else {replica.replica for replica in known[1]}
-        wanted = [each for each in holds_of(self.scenario, self.store.processes()) if each.owner not in here]
+        wanted = [each for each in _holds(self.scenario, self.store.processes()) if each.owner not in here]
         if changed := tuple(each for each in wanted if ledger.needs(each.owner) != each):
             yield HoldsChanged(changed)
         if known is not None:
@@ -103,7 +103,7 @@ class LivePlane(Plane):
             yield HoldsChanged((), tuple(gone))
 
 
-def holds_of(scenario: Scenario, rows: Sequence[Running]) -> Iterator[Reservation]:
+def _holds(scenario: Scenario, rows: Sequence[Running]) -> Iterator[Reservation]:
     """What workers and replicas hold of nodes that are wanted or still run.
 
     Args:
