@@ -75,3 +75,51 @@ def test_no_sequence_overbooks_a_node(steps):
     for reservation in books.reservations:
         books.release(reservation.owner)
     assert books.free("n") == Resources(4.0, 8e9)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["reserve", "hold", "release", "rename", "nodes"]),
+        st.integers(0, 9),
+        st.integers(1, 6),
+    )
+)
+
+
+@given(STEPS)
+def test_who_holds_what_runs_has_all_there_is_until_it_has_what_it_needs(steps):
+    books, out = NodeLedger([Node("a", "c", Resources(4.0, 4e9)), Node("b", "c", Resources(2.0, 8e9))]), []
+    for number, (what, owner, size) in enumerate(steps):
+        name, node = f"o{owner}", "ab"[owner % 2]
+        needs, before = Resources(float(size), 1e9 * (owner % 4)), {r.owner: r for r in books.reservations}
+        match what:
+            case "reserve" if name not in before:
+                try:
+                    books.reserve(Reservation(name, node, needs, owner % 4, preemptible=owner % 3 == 0))
+                except CapacityError:
+                    assert {r.owner: r for r in books.reservations} == before
+            case "hold":
+                books.hold(Reservation(name, node, needs, 9))
+                assert books.needs(name).resources == needs
+            case "release":
+                assert books.release(name) == before.get(name)
+            case "rename" if name in before:
+                books.rename(name, f"{name} {number}")
+                assert books.of(name) is None
+            case "nodes":
+                books.change_nodes(
+                    [Node("a", "c", Resources(float(size), 2e9)), Node("b", "c", Resources(3.0))]
+                )
+        books.validate()
+        held = {r.owner for r in books.reservations}
+        gone = [r.owner for r in books.pushed_out]
+        assert all(before[each].preemptible for each in gone) and len(set(gone)) == len(gone)
+        if what != "hold":
+            assert not held & set(gone)
+        out += gone
+        books.pushed_out.clear()
+        left = books.left_over(9)
+        for each in books.reservations:
+            has, wants = (r.resources.as_tuple() for r in (each, books.needs(each.owner)))
+            short = [k for k, (h, w) in enumerate(zip(has, wants, strict=True)) if w > h * (1 + 1e-9) + 1e-9]
+            assert all(left[books.row(each.node), k] <= 1e-6 * wants[k] for k in short), "less than there is"
