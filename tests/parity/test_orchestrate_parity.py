@@ -190,5 +190,6 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
     core = OrchestrateCore(services.system, services.holds, policy, ledger, services.nodes, None, most)
     again = Plane(ledger, {"orchestrate": core})
     for event, now_s, commands in log:
+        event = event._replace(changes=None) if isinstance(event, FrameBegan) else event  # asked anew
         assert again.handle(event, now_s) == commands
         again.validate()

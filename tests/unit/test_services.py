@@ -155,7 +155,8 @@ def carry_out(replicas, *commands):
     plane.tell(counted, 0.0)
     core = plane.cores["orchestrate"]
     found = core.carried_out(ReplicaCommands.of_worlds([commands]).numbers()[0])
-    plane.obey(found, 0.0)
+    for command in found:
+        plane.carry_out[type(command)](command, 0.0)
     plane.validate()
     return found
 

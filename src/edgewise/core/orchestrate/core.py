@@ -8,7 +8,7 @@ goes for a replica (`core.plane`). Forbidden here: clocks, I/O, threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -100,9 +100,15 @@ class RequestsCounted(NamedTuple):
 
 
 class FrameBegan(NamedTuple):
-    """All that happened up to now was told, and replicas may change."""
+    """All that happened up to now was told, and replicas may change.
+
+    Attributes:
+        changes: (C, 2) as `ReplicaCommands.numbers`, what the policy answered if a driver asked it apart, as
+            it may take long (`OrchestrateCore.question`); None: it is asked now.
+    """
 
     time_s: float
+    changes: Ints | None = None
 
 
 class StartReplica(NamedTuple):
@@ -185,8 +191,8 @@ class OrchestrateCore:
                 self.ledger.release(event.replica)
             case RequestsCounted():
                 self._counted = event
-            case FrameBegan():
-                return self._frame(event.time_s)
+            case FrameBegan(time_s, changes):
+                return self._frame(self.question(time_s)() if changes is None else changes)
         return []
 
     @property
@@ -209,16 +215,25 @@ class OrchestrateCore:
     def _reservation(self, name: str, n: int, s: int) -> Reservation:
         return Reservation(name, self.nodes[n], self.holds[s], INFERENCE, decision=DECISION)
 
-    def _frame(self, time_s: float) -> list[OrchestrateCommand]:
+    def question(self, time_s: float) -> Callable[[], Ints]:
+        """What asks the policies about things as they are now; it may be called later, and in any thread."""
+        policy, guard, shadow = self.policy, self.guard, self.shadow
+        view, none = self.view(time_s), np.zeros((0, 2), dtype=np.int64)
+        seen = view if shadow is None else self.view(time_s)
+
+        def ask() -> Ints:
+            changes = guard.ask(lambda: _numbers(policy.decide(view)), lambda: none)
+            if shadow is not None:
+                shadow.watch(lambda: _numbers(shadow.policy.decide(seen)), changes, time_s)
+            return changes
+
+        return ask
+
+    def _frame(self, changes: Ints) -> list[OrchestrateCommand]:
         for name in self._coming:  # whoever was to start them could not
             self.ledger.release(name)
         self._coming = {}
-        view, none = self.view(time_s), np.zeros((0, 2), dtype=np.int64)
-        numbers = self.guard.ask(lambda: _numbers(self.policy.decide(view)), lambda: none)
-        if (shadow := self.shadow) is not None:
-            seen = self.view(time_s)
-            shadow.watch(lambda: _numbers(shadow.policy.decide(seen)), numbers, time_s)
-        draft = self._drafted(numbers)
+        draft = self._drafted(changes)
         commands = draft.commands
         for name in draft.gone:
             self.ledger.release(name)

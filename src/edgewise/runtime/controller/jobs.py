@@ -162,8 +162,6 @@ class LiveJobs:
 
     def step(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
-        if self.plane.thinking:
-            return
         with self._going_on():
             known, self._whole = dict(self.core.jobs) if self._whole else {}, False
             for job in self.book.open():

@@ -14,7 +14,7 @@ from typing import Any
 from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
-from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneCommand, PlaneEvent
+from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
@@ -31,7 +31,6 @@ class LivePlane(Plane):
     Attributes:
         carry_out: of each kind of command, who does it.
         replicas: the core that decides on them and knows these; none where there are no services.
-        thinking: a core is asked in another thread, and nobody else may enter the plane.
     """
 
     def __init__(self, store: Store) -> None:
@@ -39,7 +38,6 @@ class LivePlane(Plane):
         self.store = store
         self.carry_out: dict[type, Callable[[Any, float], None]] = {}
         self.replicas: Callable[[], tuple[OrchestrateCore, list[ReplicaSeen]] | None] = lambda: None
-        self.thinking = False
         self._content = b""
         self._scenario: Scenario | None = None
         self._services: Services | None = None
@@ -76,11 +74,7 @@ class LivePlane(Plane):
 
     def tell(self, event: PlaneEvent, now_s: float) -> None:
         """Tell the plane what happened, and carry out what comes of it."""
-        self.obey(self.handle(event, now_s), now_s)
-
-    def obey(self, commands: Sequence[PlaneCommand], now_s: float) -> None:
-        """Have commands carried out, in order."""
-        for command in commands:
+        for command in self.handle(event, now_s):
             self.carry_out[type(command)](command, now_s)
 
     def _news(self) -> Iterator[PlaneEvent]:

@@ -129,15 +129,11 @@ class Replicas:
         if frame != self._frame and self._seen:
             self._frame = frame
             self.plane.listen(now_s)
-            core, plane = self._core_of(services), self.plane
             self.plane.tell(self._counted(services), now_s)
-            began = FrameBegan(now_s - float(self.store.get("began_s", 0.0)))
-            self.plane.thinking = True
-            try:
-                commands = await asyncio.to_thread(plane.handle, began, now_s)
-            finally:
-                self.plane.thinking = False
-            self.plane.obey(commands, now_s)
+            core, frame_s = self._core_of(services), now_s - float(self.store.get("began_s", 0.0))
+            changes = await asyncio.to_thread(core.question(frame_s))  # jobs go on meanwhile
+            if self.plane.cores.get("orchestrate") is core:
+                self.plane.tell(FrameBegan(frame_s, changes), now_s)
             if core.guard.new:
                 log.error(
                     "replica policy failed", extra={"policy": core.policy.name, "why": core.guard.fault}
