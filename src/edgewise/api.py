@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from edgewise import runs
+from edgewise import parallel, runs
 from edgewise.config import dump_scenario, load_scenario as load_scenario
 from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
@@ -174,6 +175,7 @@ def simulate(
     *,
     progress: Progress = lambda: None,
     command: str = "",
+    jobs: int = 1,
 ) -> Result:
     """Simulate a scenario under the policies that decide in it; several kinds of work run on the same nodes.
 
@@ -184,6 +186,7 @@ def simulate(
             that are not named have the scenario's policy, or a default.
         seeds: one run each.
         progress: called after each run.
+        jobs: so many processes; the records are the same for any number.
     Raises:
         ScenarioError, PolicyError: they cannot be loaded.
     """
@@ -193,7 +196,7 @@ def simulate(
     label = "+".join(name for name, _ in made.values())
     makers = {label: {decision: make for decision, (_, make) in made.items()}}
     fixed = {decision: name for decision, (name, _) in made.items()}
-    return _simulated(loaded, work, makers, fixed, seeds, progress, command)
+    return replace(simulated(loaded, work, makers, fixed, seeds, progress, jobs), command=command)
 
 
 def compare(
@@ -205,6 +208,7 @@ def compare(
     rival: str | None = None,
     progress: Progress = lambda: None,
     command: str = "",
+    jobs: int = 1,
 ) -> Comparison:
     """Compare policies of one decision on the same arrivals and noise.
 
@@ -212,6 +216,7 @@ def compare(
         policies: of the first decision of the scenario's work; of another one as {"defer": ["fifo", …]}.
         fixed: policies of the other decisions.
         rival: the policy that the others are compared with; the first by default.
+        progress, command, jobs: as for `simulate`.
     Returns:
         Mean differences with 95 % intervals, Holm-corrected over the family: of streams and services in the
         share that was answered in time, of other work in the first of its measures (`report.schema.WORK`).
@@ -221,18 +226,18 @@ def compare(
     from edgewise.report import statistics  # slow to import, and only needed here
 
     loaded = _loaded(scenario)
-    work, found, held = _alternatives(loaded, policies, fixed, "compare")
+    work, found, held = alternatives(loaded, policies, fixed, "compare")
     if len(found) < 2:
         raise PolicyError(f"policies: compare needs at least two, got {len(found)}")
     if rival is not None and rival not in found:
         raise PolicyError(f"rival: {rival!r} is not among {', '.join(found)}")
-    result = _simulated(loaded, work, found, held, seeds, progress, command)
-    result = replace(result, rival=rival or result.policies[0])
+    result = simulated(loaded, work, found, held, seeds, progress, jobs)
+    result = replace(result, rival=rival or result.policies[0], command=command)
     rows = statistics.judged(work, result.summary(), result.policies, result.rival)
     return Comparison(result, tuple(rows))
 
 
-def _alternatives(
+def alternatives(
     scenario: Scenario, policies: Alternatives, fixed: Mapping[Any, Policy] | None, what: str
 ) -> tuple[str, dict[str, dict[str, runs.Make]], dict[str, str]]:
     """The work that is run, the policies of each run by the name of the one that differs, the others' names.
@@ -280,9 +285,9 @@ def replay(
     if not (folder / "scenario.yaml").is_file():
         raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
-    work, found, held = _alternatives(scenario, policies, fixed, "replay")
+    work, found, held = alternatives(scenario, policies, fixed, "replay")
     trace = read_streams_csv(folder / "streams.csv", scenario, seed) if work == "streams" else None
-    return _simulated(scenario, work, found, held, (seed,), lambda: None, command, trace)
+    return replace(simulated(scenario, work, found, held, (seed,), trace=trace), command=command)
 
 
 def report(folder: str | Path) -> Path:
@@ -311,36 +316,46 @@ def _by_decision(policy: Policies | None) -> Mapping[Any, Policy]:
     return dict(policy) if isinstance(policy, Mapping) else {None: policy}
 
 
-def _simulated(
+def simulated(
     scenario: Scenario,
     work: str,
     makers: Mapping[str, Mapping[str, runs.Make]],
     fixed: Mapping[str, str],
     seeds: Iterable[int],
-    progress: Progress,
-    command: str,
+    progress: Progress = lambda: None,
+    jobs: int = 1,
     trace: Sequence[Any] | None = None,
 ) -> Result:
-    """Run every policy of `makers` with every seed."""
+    """Run every policy of `makers`, as `alternatives` gives them, with every seed."""
     seeds = tuple(seeds)
     if not seeds:
         raise PolicyError("seeds: none given; use for example --seeds 0:5")
+    parts = [seeds] if jobs == 1 or runs.in_step(scenario, work) else [(seed,) for seed in seeds]
+    tasks = [(scenario, work, makers[name], part, trace) for name in makers for part in parts]
+    ended: dict[int, list[runs.SeedRun]] = {number: [] for number in range(len(tasks))}
+    if jobs == 1:
+        for number, task in enumerate(tasks):
+            for run in runs.simulated(*task):
+                ended[number].append(run)
+                progress()
+    else:
+        for number, ended[number] in parallel.each(_listed, tasks, jobs):
+            for _ in ended[number]:
+                progress()
     tables: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
-    faults: dict[str, Counter[str]] = {}
+    faults = {name: Counter[str]() for name in makers}
     decision_s: dict[str, Mapping[str, float]] = {}
-    for name, chosen in makers.items():
-        found = faults[name] = Counter[str]()
-        for seed, run in zip(seeds, runs.simulated(scenario, work, chosen, seeds, trace), strict=True):
-            for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
-                items, windows = tables.setdefault(kind, ([], []))
-                items.append(runs.table(kind, "items", name, seed, each.items))
-                windows.append(runs.table(kind, "windows", name, seed, each.windows))
-            found.update(run.faults)
-            decision_s |= {name: run.decision_s} if run.decision_s else {}
-            progress()
+    every = product(makers, seeds)
+    for (name, seed), run in zip(every, (run for one in ended.values() for run in one), strict=True):
+        for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
+            items, windows = tables.setdefault(kind, ([], []))
+            items.append(runs.table(kind, "items", name, seed, each.items))
+            windows.append(runs.table(kind, "windows", name, seed, each.windows))
+        faults[name].update(run.faults)
+        decision_s |= {name: run.decision_s} if run.decision_s else {}
     results = {
         kind: Result(
-            scenario, kind, tuple(makers), seeds, pa.concat_tables(one), pa.concat_tables(two), fixed, command
+            scenario, kind, tuple(makers), seeds, pa.concat_tables(one), pa.concat_tables(two), fixed
         )
         for kind, (one, two) in tables.items()
     }
@@ -350,3 +365,8 @@ def _simulated(
         decision_s=decision_s,
         beside=results,
     )
+
+
+def _listed(*task: Any) -> list[runs.SeedRun]:
+    """Runs, to be sent to another process."""
+    return list(runs.simulated(*task))

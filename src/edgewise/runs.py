@@ -187,6 +187,13 @@ def simulated(
     return ADAPTERS[work](scenario, chosen, seeds)
 
 
+def in_step(scenario: Scenario, work: str) -> bool:
+    """Whether the seeds of a run are worlds of one batch, which is not taken apart."""
+    return work == "services" or (
+        scenario.jobs is not None and work == "jobs" and scenario.jobs.room != "nodes"
+    )
+
+
 def table(work: str, which: str, policy: str, seed: int, columns: Columns) -> pa.Table:
     """Columns of a run in the schema of `which`, "items" or "windows"."""
     schema = getattr(WORK[work], which)

@@ -66,6 +66,9 @@ PolicyOption = Annotated[
         autocompletion=complete_policy,
     ),
 ]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", help="So many processes; the records are the same for any number.", min=1)
+]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Output folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
@@ -79,6 +82,7 @@ def simulate(
     policy: PolicyOption = None,
     seeds: SeedsOption = "0:3",
     changes: SetOption = None,
+    jobs: JobsOption = 1,
     folder: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,7 +92,9 @@ def simulate(
     note(runs.notes(loaded, work, "edgewise simulate"))
     with progress() as bar:
         task = bar.add_task(", ".join(map(str, chosen.values())), total=len(numbers))
-        result = api.simulate(loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command())
+        result = api.simulate(
+            loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command(), jobs=jobs
+        )
     name = "-".join(Path(label).stem for label in result.policies[0].split("+"))
     show(result, None, folder or Path("runs") / f"{loaded.name}-{name}", as_json)
 
@@ -113,6 +119,7 @@ def compare(
         str | None, typer.Option(help="Compare the others with this one; default: the first.")
     ] = None,
     changes: SetOption = None,
+    jobs: JobsOption = 1,
     folder: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -131,7 +138,7 @@ def compare(
         task = bar.add_task("runs", total=len(numbers) * len(names))
         comparison = api.compare(
             loaded, {varied: names}, numbers, fixed=held, rival=rival, progress=lambda: bar.advance(task),
-            command=command(),
+            command=command(), jobs=jobs,
         )  # fmt: skip
     show(comparison.result, comparison, folder or Path("runs") / f"{loaded.name}-compare", as_json)
 
@@ -212,7 +219,12 @@ def begun(
 
 def load(scenario: str, changes: list[str] | None) -> Scenario:
     """A scenario with changes of the form PATH=VALUE."""
-    return config.load_scenario(scenario, dict(config.parse_setting(change) for change in changes or []))
+    return config.load_scenario(scenario, parsed(changes))
+
+
+def parsed(changes: list[str] | None) -> dict[str, Any]:
+    """Changes of the form PATH=VALUE, by path."""
+    return dict(config.parse_setting(change) for change in changes or [])
 
 
 def by_decision(given: Sequence[str] | None) -> dict[str | None, Any]:

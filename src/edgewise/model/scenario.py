@@ -212,8 +212,9 @@ INSTEAD = {
 def set_paths(data: Any, settings: Mapping[str, Any], where: str, library: Library) -> Any:
     """Plain data of a scenario with values put at dotted paths.
 
-    Entries of lists are named by number or by their `name`. Of `streams.arrivals.pattern`
-    and `streams.arrivals.clients_per_min` the one that is set replaces the other.
+    Entries of lists are named by number or by their `name`; the only entry of a list needs neither.
+    Of `streams.arrivals.pattern` and `streams.arrivals.clients_per_min` the one that is set replaces
+    the other.
 
     Args:
         data: the scenario as YAML gave it; must be correct in form without the settings.
@@ -247,6 +248,8 @@ def _assign(given: Any, full: Any, written: Any, parts: list[str], value: Any) -
     """
     if not parts:
         return value
+    if isinstance(full, list) and len(full) == 1 and _find(full, parts[0]) is None and parts[0] in full[0]:
+        parts = ["0", *parts]
     key, rest = parts[0], parts[1:]
     if not isinstance(given, type(full)) or full is None:
         given = full

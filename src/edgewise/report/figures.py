@@ -25,15 +25,15 @@ from edgewise.report.records import RecordedRun
 from edgewise.report.statistics import PairedComparison, judged, mean_interval
 from edgewise.report.summary import by_seed, of_applications
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
 _BANDS = 4  # so many intervals can still be told apart
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":")
 _SHARE_COLOURS = ("#0072B2", "#E69F00", "#BBBBBB", "#56B4E9")  # of parts, what went well first
 _VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "tie": "#009E73", "inconclusive": "#777777"}
 _VERDICT_MARKERS = {"win": "o", "loss": "s", "tie": "^", "inconclusive": "D"}
 _LABEL, _WHISKER = -0.09, 0.2  # where in a bar its label and its whisker lie, so that they do not meet
-_INK = "#222222"
+INK = "#222222"
 _GRID = "#E3E3E3"
 _DPI = 160
 
@@ -43,13 +43,13 @@ def new_axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_INK, pad=10)
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
-    axes.tick_params(colors=_INK, labelsize=9, length=3, color="#888888")
+    axes.tick_params(colors=INK, labelsize=9, length=3, color="#888888")
     axes.set_axisbelow(True)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set(fontsize=9, color=_INK)
+        axis.label.set(fontsize=9, color=INK)
     return figure, axes
 
 
@@ -107,7 +107,7 @@ def success_over_time(run: RecordedRun) -> Figure:
         if np.isnan(share).all():
             continue
         mean, low, high = _band(share)
-        turn, colour = index // len(_COLOURS), _COLOURS[index % len(_COLOURS)]
+        turn, colour = index // len(COLOURS), COLOURS[index % len(COLOURS)]
         if banded:
             axes.fill_between(time_s, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(
@@ -116,7 +116,7 @@ def success_over_time(run: RecordedRun) -> Figure:
             color=colour,
             linewidth=1.8,
             linestyle=_LINES[turn % len(_LINES)],
-            marker=_MARKERS[(index + turn) % len(_MARKERS)],
+            marker=MARKERS[(index + turn) % len(MARKERS)],
             markerfacecolor="white" if turn % 2 else colour,
             markersize=4.5,
             markevery=max(1, len(time_s) // 12),
@@ -152,7 +152,7 @@ def _whisker(axes: Axes, values: Floats, where: float, **style: Any) -> None:
     interval = mean_interval(values)
     if interval.low is not None and interval.high is not None:
         ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
-        axes.errorbar(interval.mean, where, xerr=ends, color=_INK, linewidth=1.3, capsize=2.5, **style)
+        axes.errorbar(interval.mean, where, xerr=ends, color=INK, linewidth=1.3, capsize=2.5, **style)
 
 
 def outcome_shares(run: RecordedRun) -> Figure:
@@ -173,7 +173,7 @@ def outcome_shares(run: RecordedRun) -> Figure:
         axes.barh(names, width, left=left, height=0.62, color=colour, label=metric, edgecolor="white")
         for index, share in enumerate(width):
             if share >= 0.07:
-                ink = "white" if metric == "success" else _INK
+                ink = "white" if metric == "success" else INK
                 where = (left[index] + share / 2, index + _LABEL)
                 axes.text(*where, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
         left += width
@@ -195,7 +195,7 @@ def means(run: RecordedRun) -> Figure:
     if not values:
         return _empty(figure, "no run has a value")
     for index, x in enumerate(values.values()):
-        axes.plot(measure.scale * x.mean(), index, "o", color=_COLOURS[0])
+        axes.plot(measure.scale * x.mean(), index, "o", color=COLOURS[0])
         _whisker(axes, measure.scale * x, index)
     axes.set(ylim=(-0.6, len(values) - 0.4), xlabel=f"{measure.heading}, 95 % interval")
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
@@ -231,7 +231,7 @@ def heat_map(grid: Floats, rows: Sequence[str], columns: Sequence[str], title: s
     image = axes.imshow(grid, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
     for (row, column), share in np.ndenumerate(grid):
         known = not np.isnan(share)
-        ink = "white" if known and share > 0.65 else _INK
+        ink = "white" if known and share > 0.65 else INK
         label = f"{share:.1%}" if known else "–"
         axes.text(column, row, label, ha="center", va="center", fontsize=9, color=ink)
     _names(axes, columns, "x")

@@ -51,7 +51,8 @@ def _seeds(seeds: Any) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates of pages, with the filters that they use."""
     environment = Environment(
         loader=PackageLoader("edgewise.report", "templates"),
         autoescape=True,
@@ -107,7 +108,7 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
     """
     command = run.manifest["command"]
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             run=run,

@@ -205,8 +205,8 @@ SHARES = ("success", "failed", "rejected")
 """What becomes of queries; the three shares of a summary row add up to one."""
 
 
-def _share(key: str, heading: str, of: str = "", column: str = "") -> Measure:
-    return Measure(key, heading, 100.0, of=of, column=column, share=True)
+def _share(key: str, heading: str, of: str = "", column: str = "", lower: bool = False) -> Measure:
+    return Measure(key, heading, 100.0, of=of, column=column, share=True, lower_is_better=lower)
 
 
 WORK = {
@@ -218,8 +218,8 @@ WORK = {
             _share("success", "success %"),
             _share("success_by_stream", "stream %"),
             _share("success_by_application", "app %"),
-            _share("failed", "failed %"),
-            _share("rejected", "rejected %"),
+            _share("failed", "failed %", lower=True),
+            _share("rejected", "rejected %", lower=True),
             Measure("queries", "queries", digits=0),
         ),
         SHARES,
@@ -232,7 +232,7 @@ WORK = {
         "request",
         (
             _share("success", "in time %", "arrived", "in_time"),
-            *(_share(key, f"{key} %", "arrived", key) for key in ("late", "dropped", "waiting")),
+            *(_share(key, f"{key} %", "arrived", key, lower=True) for key in ("late", "dropped", "waiting")),
             Measure("forwarded_bytes", "forwarded MB", 1e-6, 0, lower_is_better=True),
             Measure("image_bytes", "images MB", 1e-6, 0, lower_is_better=True),
         ),
@@ -275,7 +275,7 @@ WORK = {
             Measure("reward", "total", digits=1),
             Measure("revenue", "core-slots", digits=1),
             *(
-                Measure(key, key, digits=1)
+                Measure(key, key, digits=1, lower_is_better=key not in ("started", "jobs"))
                 for key in ("delay", "violation", "started", "lost", "jobs", "moves")
             ),
         ),

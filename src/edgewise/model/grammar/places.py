@@ -124,6 +124,9 @@ class NodeSpec(Spec):
         default=0.0,
         description="Operations/s of the whole node, for pipelines and graphs, whose work is in operations.",
     )
+    cost: NotNegative | None = Field(
+        default=None, description="What each node costs, in any unit; `edgewise size` adds it up."
+    )
 
 
 class ClusterSpec(Spec):

@@ -1,0 +1,183 @@
+"""`edgewise sweep | size`: how much can it carry, and what hardware does it need?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from edgewise import runs
+from edgewise.cli.output import check_folder, note, out, show as show_table
+from edgewise.cli.verbs import (
+    JobsOption,
+    JsonOption,
+    OutOption,
+    PolicyOption,
+    ScenarioArgument,
+    SeedsOption,
+    SetOption,
+    by_decision,
+    command,
+    complete_policy,
+    listing,
+    parse_seeds,
+    parsed,
+    progress,
+)
+from edgewise.errors import RunError
+
+if TYPE_CHECKING:
+    from edgewise.sweeps import Answer, Points
+
+app = typer.Typer(rich_markup_mode="rich")
+
+VaryOption = Annotated[
+    list[str],
+    typer.Option(
+        "--vary",
+        help="PATH=A:B (both ends belong to it), PATH=A:B:STEP, PATH=A:B/N or PATH=a,b,c; any key that --set "
+        "knows. Repeatable: every combination.",
+    ),
+]
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", help="WORK.MEASURE=VALUE, as streams.ok=99%; also >= or <=. Repeatable: all of them."
+    ),
+]
+OnOption = Annotated[
+    str,
+    typer.Option("--on", help="A cluster instead of --jobs: ray://HOST:10001 or dask://HOST:8786."),
+]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Take over what ended before in the same folder.")
+]
+
+
+@app.command(
+    epilog="Examples: edgewise sweep three-tier --vary streams.arrivals.clients_per_min=20:200 --jobs 2; "
+    "edgewise sweep deferrable --vary jobs.drawn.per_slot=4:16:4 --policies defer=fifo,horizon"
+)
+def sweep(
+    scenario: ScenarioArgument,
+    vary: VaryOption,
+    target: TargetOption = None,
+    chosen: Annotated[
+        str | None,
+        typer.Option(
+            "--policies", help="DECISION=NAME,NAME,…: a curve for each.", autocompletion=complete_policy
+        ),
+    ] = None,
+    policy: PolicyOption = None,
+    seeds: SeedsOption = "0:10",
+    changes: SetOption = None,
+    jobs: JobsOption = 1,
+    on: OnOption = "",
+    resume: ResumeOption = False,
+    folder: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a scenario at many values of its keys, and say how far it carries."""
+    from edgewise import sweeps
+
+    place = _place(scenario, "sweep", folder)
+    keys, targets = tuple(map(sweeps.parse_vary, vary)), list(map(sweeps.parse_target, target or ()))
+    listed = dict([listing(chosen)]) if chosen else ()
+    points = sweeps.Points(
+        scenario, keys, listed, by_decision(policy), targets[0].work if targets else "",
+        tuple(parse_seeds(seeds)), parsed(changes), jobs, on, place, resume,
+    )  # fmt: skip
+    note(runs.notes(points.base, points.work, "edgewise sweep"))
+    with _watched(points):
+        found = sweeps.sweep(points, targets, command())
+    _show(found, place, as_json)
+
+
+@app.command(
+    epilog="Example: edgewise size three-tier --vary clusters.cloud.nodes.count=1:8 "
+    "--target streams.ok=80% --policy least-loaded-feasible"
+)
+def size(
+    scenario: ScenarioArgument,
+    vary: VaryOption,
+    target: TargetOption = None,
+    policy: PolicyOption = None,
+    seeds: SeedsOption = "0:10",
+    changes: SetOption = None,
+    jobs: JobsOption = 1,
+    on: OnOption = "",
+    resume: ResumeOption = False,
+    folder: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the cheapest hardware that surely meets targets: by bisection, or the frontier of two keys."""
+    from edgewise import sweeps
+
+    place = _place(scenario, "size", folder)
+    keys = tuple(sweeps.parse_vary(each, sweeps.FINE) for each in vary)
+    targets = list(map(sweeps.parse_target, target or ()))
+    points = sweeps.Points(
+        scenario, keys, (), by_decision(policy), targets[0].work if targets else "",
+        tuple(parse_seeds(seeds)), parsed(changes), jobs, on, place, resume,
+    )  # fmt: skip
+    note(runs.notes(points.base, points.work, "edgewise size"))
+    with _watched(points):
+        found = sweeps.size(points, targets, command())
+    _show(found, place, as_json)
+
+
+def _place(scenario: str, verb: str, folder: Path | None) -> Path:
+    """The folder of what is found; it is made.
+
+    Raises:
+        RunError: it cannot be written, or holds what is no part of a sweep.
+    """
+    from edgewise.sweeps import FILES
+
+    place = folder or Path("runs") / f"{Path(scenario).stem}-{verb}"
+    check_folder("--out", place)
+    if strange := sorted({entry.name for entry in place.iterdir()} - set(FILES)):
+        raise RunError(f"--out {place}: holds {strange[0]}, no part of a sweep; choose another folder")
+    return place
+
+
+@contextmanager
+def _watched(points: Points) -> Iterator[None]:
+    """A bar while runs go on; whoever ends them early hears what is kept."""
+    with progress() as bar:
+        task = bar.add_task("runs", total=0)
+
+        def advance(asked: int, ended: int) -> None:
+            bar.update(task, total=(bar.tasks[0].total or 0) + asked, advance=ended)
+
+        points.progress = advance
+        try:
+            yield
+        except KeyboardInterrupt:
+            kept = f"{len(points.rows)} runs ended and are kept in {points.folder}"
+            note([f"{kept}; the same command with --resume goes on from there"])
+            raise
+
+
+def _show(found: Answer, place: Path, as_json: bool) -> None:
+    found.save(place)
+    faults = {label: sum(row["faults"] for (_, each, _), row in found.points.rows.items() if each == label)
+              for label in found.points.labels}  # fmt: skip
+    for label, count in faults.items():
+        note([f"{label}: the fallback decided in its place {count} times"] if count else [])
+    for point, why in found.points.impossible.items():
+        note([f"{', '.join(map(str, point))}: cannot be run: {why}"])
+    if as_json:
+        return print(json.dumps(found.summary() | {"folder": str(place)}, indent=1))
+    headings, rows = found.shown()
+    show_table(
+        headings, rows, f"scenario {found.points.base.name}, means over {len(found.points.seeds)} seeds"
+    )
+    for line in found.sentences:
+        out.print(escape(line), highlight=False, soft_wrap=True)
+    out.print(f"table, figure and report: [bold]{escape(str(place))}[/bold]", soft_wrap=True)
