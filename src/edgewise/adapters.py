@@ -166,8 +166,9 @@ def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]
         raise ScenarioError(f"nothing can be simulated: {found.overload}")
     rates = np.array([each.rate_qps for each in scenario.graphs])
     queries = max(1, round(float(rates.sum()) * scenario.duration_s))
+    telemetry = scenario.spec.telemetry if scenario.spec.telemetry.servers else None
     for seed in seeds:
-        run = simulate_split(policy, found.program, queries, seed)
+        run = simulate_split(policy, found.program, queries, seed, telemetry)
         yield SeedRun(
             *query_tables(scenario, run, *poisson_queries(rates, queries, seed), predicted_s(policy))
         )

@@ -280,8 +280,8 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
             group = SplitGroup(VARIANT, about, members, ["a", "b", "c"], SplitMetrics(CollectorRegistry()))
             headers, body = encode_request(InferRequest(query))
             answer = await members[0].infer(headers | {AGE: "1e9"}, body, 30.0)
-            assert answer.status == 200 and group.policy.name in (about.policy, "halves", "broken")
-            assert (group.guard.fault != "") == (group.policy.name == "broken")
+            assert answer.status == 200 and group.core.policy.name in (about.policy, "halves", "broken")
+            assert (group.core.guard.fault != "") == (group.core.policy.name == "broken")
             return [float(age) for age in served.ages]
 
     pieces = asyncio.run(go(about))

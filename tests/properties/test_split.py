@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from edgewise.core.keyed import Key
+from edgewise.core.split.core import QueryArrived, SplitCore
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
     NAMES,
     QueryClass,
     ServerChoice,
-    SplitView,
     build_program,
     closed,
     contract,
-    decided,
     local,
-    new_ledger,
     optimise,
     split_policy,
 )
@@ -116,13 +113,13 @@ def test_every_task_gets_a_server_and_the_ledger_its_work(
     policy = split_policy(name, program, rule)
     placed = []
     for _ in range(2):
-        policy.reset(program, Key(seed))
-        ledger, given = new_ledger(np.full(servers, 1e10)), np.zeros(servers)
+        core, given = SplitCore(program, policy, seed), np.zeros(servers)
         for query, job in enumerate((0, 1, 1, 0, 1)):
-            row = decided(policy, SplitView(query, job, ledger), work[job])
+            ((_, row),) = core.handle(QueryArrived(0.0, query, job))
+            core.validate()
             np.add.at(given, row, work[job] / 1e10)
             assert len(row) == len(tasks[job])
             assert not name.startswith("whole") or len(set(row)) == 1
             placed.append(row.tolist())
-        assert ledger.work_s == pytest.approx(given)
+        assert core.state.ledger.work_s == pytest.approx(given)
     assert placed[:5] == placed[5:]

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from edgewise.core.split import Ledger, SplitView, checked, work_of
+from edgewise.core.split.state import book
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import SplitView, closed, decided
 
 
 def fan(works, size_bytes=1e6):
@@ -14,8 +15,21 @@ def fan(works, size_bytes=1e6):
     return TaskGraph("fan", tuple(tasks), tuple(edges))
 
 
+def ledger_of(power_ops, work_s=0.0, tasks=0):
+    """What a scheduler has given to servers of these powers."""
+    power = np.asarray(power_ops, dtype=float)
+    return Ledger(np.full(power.size, work_s), np.full(power.size, tasks), power)
+
+
+def placed(policy, work_ops, query, job, ledger):
+    """(T,) servers of a query, which is booked."""
+    view = SplitView(query, job, ledger, np.ones(ledger.tasks.size, dtype=bool))
+    servers = checked(policy, view, work_ops.size)
+    book(ledger, servers, work_ops)
+    return servers
+
+
 def place_all(policy, program, jobs, ledger):
     """(Q, T) servers of queries of these classes, one after the other."""
-    work = [np.array([task.work_ops for task in closed(job.graph).tasks]) for job in program.classes]
-    rows = [decided(policy, SplitView(q, job, ledger), work[job]) for q, job in enumerate(jobs)]
-    return np.array(rows)
+    work = work_of(program.classes)
+    return np.array([placed(policy, work[job], q, job, ledger) for q, job in enumerate(jobs)])

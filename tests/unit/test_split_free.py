@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from split_graphs import fan
+from split_graphs import fan, ledger_of, placed
 
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
     QueryClass,
-    SplitView,
     build_program,
     by_free,
-    decided,
     free_chances,
-    new_ledger,
     optimise,
     split_policy,
 )
 from edgewise.policies.split.free import levels
-from edgewise.policies.split.online import RateTracker
 from edgewise.policies.split.program import ServerChoice
 from edgewise.sim.stations.split import simulate_split, tune_share
 
@@ -58,12 +54,14 @@ def test_a_plan_for_each_number_of_free_servers_is_one_certified_program() -> No
 def test_queries_stay_whole_when_servers_are_busy_and_split_when_they_are_free() -> None:
     p = program()
     policy = split_policy("nona-free", p, share=1.0)
-    idle, busy = new_ledger(np.full(4, 1e10)), new_ledger(np.full(4, 1e10))
-    busy.work_s[:] = 5.0
-    busy.tasks[:] = 5
-    assert len(set(policy.decide(SplitView(0, 0, idle)))) > 1
-    assert len(set(policy.decide(SplitView(0, 0, busy)))) == 1
-    assert len(set(split_policy("nona-free", p, share=0.0).decide(SplitView(0, 0, idle)))) == 1
+    work = np.array([task.work_ops for task in p.classes[0].graph.tasks])
+    alone = split_policy("nona-free", p, share=0.0)
+
+    def used(asked, *outstanding):
+        return len(set(placed(asked, work, 0, 0, ledger_of([1e10] * 4, *outstanding)).tolist()))
+
+    assert used(policy) > 1
+    assert used(policy, 5.0, 5) == used(alone) == 1
 
 
 def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:
@@ -75,12 +73,12 @@ def test_a_query_keeps_to_the_servers_that_its_plan_is_for() -> None:
     graph = TaskGraph("two", tuple(two), tuple(Edge(a, b, 1e3) for a, b in pairs))
     p = build_program([QueryClass(graph, 0.1)], 6, 1e10, 1e10)
     for rule in ServerChoice:
-        policy, ledger = split_policy("nona-free", p, rule, share=0.34), new_ledger(np.full(6, 1e10))
+        policy, ledger = split_policy("nona-free", p, rule, share=0.34), ledger_of([1e10] * 6)
         assert levels(p, 0.34)[6] == 1
         for query in range(5):
             ledger.work_s[:], ledger.tasks[:] = 0.0, 0
             work = np.array([task.work_ops for task in graph.tasks])
-            used = set(decided(policy, SplitView(query, 0, ledger), work).tolist())
+            used = set(placed(policy, work, query, 0, ledger).tolist())
             assert len(used) == 2
             assert set(np.flatnonzero(ledger.work_s)) == used
 
@@ -103,40 +101,3 @@ def test_the_share_is_chosen_by_simulation() -> None:
         for share in shares
     ]
     assert tune_share(busy, 5_000, [1], shares) == shares[int(np.argmin(means))]
-
-
-def test_rates_are_tracked_and_the_plan_follows() -> None:
-    """From 1 to 10 queries a second; at the end the plan is that of a new optimisation."""
-    start = build_program([QueryClass(fan([1e10, 1e10], 2e6), 1.0)], 40, 1e10, 1e9)
-    tracker = RateTracker(split_policy("nona", start), memory_s=20.0)
-    rng = np.random.default_rng(6)
-    now, before = 0.0, tracker.policy.plan
-    for rate, until in ((1.0, 100.0), (10.0, 300.0)):
-        while now < until:
-            now += rng.exponential(1 / rate)
-            tracker.seen(0, now)
-            tracker.update(now)
-    assert tracker.solved > 2
-    assert tracker.rates_qps(now)[0] == pytest.approx(10.0, rel=0.25)
-    plan = tracker.policy.plan
-    assert plan is not None and before is not None and plan.gap <= 1e-4
-    assert plan.program.rates_qps[0] == pytest.approx(10.0, rel=0.4)
-    again = optimise(start.with_rates(plan.program.rates_qps.tolist()))
-    assert plan.forecast.mean_s == pytest.approx(again.forecast.mean_s, rel=2e-4)
-    assert plan.forecast.load > 5 * before.forecast.load
-
-
-def test_a_class_that_stops_and_one_that_is_too_much() -> None:
-    job = QueryClass(fan([1e10, 1e10]), 0.5)
-    program_of_two = build_program([job, job], 4, 1e10, 1e10)
-    tracker = RateTracker(split_policy("nona-queues", program_of_two), memory_s=10.0)
-    now = 0.0
-    for _ in range(200):
-        now += 1.0
-        tracker.seen(0, now)
-        tracker.update(now)
-    assert tracker.rates_qps(now)[1] < 1e-3
-    solved = tracker.solved
-    assert not tracker.solve([100.0, 1.0]) and tracker.solved == solved
-    with pytest.raises(PolicyError, match="memory_s must be above 0"):
-        RateTracker(tracker.policy, memory_s=0.0)

@@ -5,20 +5,19 @@ import math
 
 import numpy as np
 import pytest
-from split_graphs import place_all
+from split_graphs import ledger_of, place_all
 
 from edgewise.arrays import Ints
+from edgewise.core.split import Ledger
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import (
-    Ledger,
     QueryClass,
     ServerChoice,
     build_program,
     contract,
     count_placements,
     limit_branches,
-    new_ledger,
     optimise,
     split_policy,
     subgraphs,
@@ -118,7 +117,7 @@ def test_probabilities_are_drawn_as_planned() -> None:
     program = build_program([QueryClass(fan([1e10, 1e10], 5e6), 20.0)], 4, 1e10, 1e9)
     plan = optimise(program)
     policy = split_policy("nona", program, ServerChoice.UNIFORM, plan, seed=3)
-    placed = place_all(policy, program, np.zeros(20_000, int), new_ledger(np.full(4, 1e10)))
+    placed = place_all(policy, program, np.zeros(20_000, int), ledger_of([1e10] * 4))
     apart = np.mean(placed[:, 1] != placed[:, 2])
     parts = program.groups[0].lines.part
     expected = plan.theta[parts[:, 0] != parts[:, 1]].sum()
@@ -130,7 +129,7 @@ def test_probabilities_are_drawn_as_planned() -> None:
 
 def test_rules_on_a_ledger_by_hand() -> None:
     program = build_program([QueryClass(TaskGraph("one", (Task("a", 1e10),), ()), 1.0)], 3, 1e10, 1e9)
-    ledger = new_ledger(np.array([1e10, 1e10, 2e10]))
+    ledger = ledger_of([1e10, 1e10, 2e10])
     jobs = np.zeros(3, int)
 
     def first(name: str, jobs: Ints, ledger: Ledger) -> list[int]:
@@ -139,10 +138,11 @@ def test_rules_on_a_ledger_by_hand() -> None:
     assert sorted(first("whole-least-loaded", jobs, ledger)) == [0, 1, 2]
     assert ledger.work_s.tolist() == [1.0, 1.0, 0.5]
     assert first("whole-least-loaded", jobs[:1], ledger) == [2]
-    ledger.change(np.array([1]), np.array([1e10]), -1)
+    ledger.tasks[1] -= 1
+    ledger.work_s[1] -= 1.0
     assert first("whole-shortest-queue", jobs[:1], ledger) == [1]
     assert first("whole-round-robin", jobs, ledger) == [0, 1, 2]
-    assert first("earliest-finish", jobs[:1], new_ledger(np.array([1e10, 4e10]))) == [1]
+    assert first("earliest-finish", jobs[:1], ledger_of([1e10, 4e10])) == [1]
 
 
 def test_blind_and_equal_plans() -> None:

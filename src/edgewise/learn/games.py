@@ -25,6 +25,8 @@ from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, SlotResult, context_mask
 from edgewise.core.place import NetworkView, PipelineArrays, free_of
 from edgewise.core.place.core import PlaceCore
+from edgewise.core.split import SplitView, SplitWork
+from edgewise.core.split.core import SplitCore
 from edgewise.learn.joint import Game
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.model.network import network_of
@@ -212,6 +214,20 @@ class DeferGame(Game):
         return self.worlds.step(choose(view, wanted.astype(np.float64), skip=True) & wanted)
 
 
+class ChosenServers:
+    """Tasks of a query run on the servers that were chosen for them."""
+
+    name = "chosen"
+    servers: Ints
+
+    def reset(self, program: SplitWork, key: Key) -> None:
+        """There is nothing to begin."""
+
+    def decide(self, view: SplitView) -> Ints:
+        """(T,) server of each task."""
+        return self.servers
+
+
 class SplitGame(Game):
     """Every task of a query gets a server when the query arrives, in W worlds of as many queries each.
 
@@ -231,13 +247,18 @@ class SplitGame(Game):
         self.queries = queries
         self.begin([0])
         (world,) = self.worlds
-        self.choices = world.nodes
+        self.choices = world.servers
         self.features = 2 + len(self.program.classes) + 2 * self.choices
-        self.agents = [f"task_{t}" for t in range(max(map(len, world.work_ops)))]
+        self.agents = [f"task_{t}" for t in range(max(map(len, world.core.work_ops)))]
 
     def begin(self, seeds: Sequence[int]) -> None:
         """New worlds, up to their first query."""
-        self.worlds = [SplitWorld(self.program, self.queries, seed) for seed in seeds]
+        self._chosen = [ChosenServers() for _ in seeds]
+        cores = [SplitCore(self.program, policy) for policy in self._chosen]
+        self.worlds = [
+            SplitWorld(self.program, self.queries, seed, core)
+            for seed, core in zip(seeds, cores, strict=True)
+        ]
         self._advance()
 
     def _advance(self) -> None:
@@ -252,8 +273,8 @@ class SplitGame(Game):
         """(W, tasks, features)."""
         seen = np.zeros((len(self.worlds), len(self.agents), self.features), dtype=np.float32)
         for row, world in zip(seen, self.worlds, strict=True):
-            job, ledger = world.jobs[world.query], world.ledger
-            work = world.work_ops[job]
+            _, job, ledger, _ = world.view
+            work = world.core.work_ops[job]
             row[: work.size, 0], row[: work.size, 1] = work / ledger.power_ops.mean(), 1.0
             row[:, 2 + job] = 1.0
             row[:, -2 * self.choices :] = np.concatenate([ledger.work_s, ledger.tasks])
@@ -264,14 +285,15 @@ class SplitGame(Game):
         mask = np.zeros((len(self.worlds), len(self.agents), self.choices), dtype=np.bool_)
         mask[:, :, 0] = True
         for row, world in zip(mask, self.worlds, strict=True):
-            row[: world.work_ops[world.jobs[world.query]].size] = True
+            row[: world.core.work_ops[world.view.job].size] = True
         return mask
 
     def act(self, choices: Ints) -> Floats:
         """Place the queries that wait; then all worlds go on to their next one."""
         before = np.array([world.waited_s for world in self.worlds])
-        for servers, world in zip(choices, self.worlds, strict=True):
-            world.place(servers[: world.work_ops[world.jobs[world.query]].size])
+        for servers, policy, world in zip(choices, self._chosen, self.worlds, strict=True):
+            policy.servers = servers[: world.core.work_ops[world.view.job].size]
+            world.place()
         self._advance()
         return before - [world.waited_s for world in self.worlds]
 

@@ -92,7 +92,10 @@ class ScenarioSpec(Spec):
     duration_s: Seconds = Field(description="Duration of a run in s.")
     window_s: Seconds = Field(default=25.0, description="Length of a window in s (ASET's T).")
     retry_refused: bool = Field(default=False, description="Decide refused streams anew at each window.")
-    telemetry: TelemetrySpec = Field(default=TelemetrySpec(), description="Measurements of the workers.")
+    telemetry: TelemetrySpec = Field(
+        default=TelemetrySpec(),
+        description="Measurements of the workers. Servers of graphs are known at once unless this is given.",
+    )
     decision_delay_s: SecondsOrZero = Field(
         default=0.0, description="From a stream's opening until its queries may leave the site, in s."
     )

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from edgewise.core.split import closed
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split.subgraphs import closed, subgraphs
+from edgewise.policies.split.subgraphs import subgraphs
 
 
 @dataclass(frozen=True, slots=True)

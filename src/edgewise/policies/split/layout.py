@@ -28,11 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.split import QueryClass, closed
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split.placements import placements
-from edgewise.policies.split.program import QueryClass, ServerChoice, SplitProgram
-from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
+from edgewise.policies.split.program import ServerChoice, SplitProgram
+from edgewise.policies.split.subgraphs import SubGraph, subgraphs
 
 MOST = 20_000
 ALONE = SubGraph(0, 0, (), ())  # what a graph of one task has
@@ -155,6 +156,12 @@ class LayoutProgram:
     stages: tuple[Stage, ...]
     capacity: Floats
     pooled: Floats
+
+    @property
+    def server_ops(self) -> Floats:
+        """(S,) operations per second of each server."""
+        groups = self.layout.groups
+        return np.repeat([group.power_ops for group in groups], [group.servers for group in groups])
 
     @property
     def variables(self) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgewise.core.split import QueryClass
 from edgewise.errors import ScenarioError
 from edgewise.model.graphs import group_links, server_groups
 from edgewise.model.topology import Topology
 from edgewise.policies.split.layout import LayoutProgram, joined, layout_program
-from edgewise.policies.split.program import QueryClass, SplitProgram, build_program
+from edgewise.policies.split.program import SplitProgram, build_program
 
 
 def program_of(

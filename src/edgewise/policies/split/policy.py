@@ -1,86 +1,33 @@
-"""Split policies: what they may know, and the ones that ship, all with the same rule for choosing servers.
+"""The split policies that ship, all with the same rule for choosing servers.
 
-A policy is a class with `decision = "split"`, `reset(program, key)` and `decide(view)`. Those that ship have
-`compiled` besides, themselves as arrays: simulation then decides without Python.
+Beside what `core.split.SplitPolicy` asks for they have `compiled`, themselves as arrays: simulation then
+decides without Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
+from edgewise.core.split import SplitView
 from edgewise.errors import PolicyError
 from edgewise.policies.registry import load, policy
 from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
 from edgewise.policies.split.layout import LayoutProgram
 from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
 from edgewise.policies.split.program import ServerChoice, SplitProgram
-from edgewise.policies.split.schedule import Choice, Ledger, SplitRule, place_query
+from edgewise.policies.split.schedule import Choice, SplitRule, place_query
 from edgewise.policies.split.tables import make_graphs, make_table
 
 if TYPE_CHECKING:
     from edgewise.policies.split.layout_optimum import LayoutPlan
 
 LAYOUT_GAP = 0.05
-
-
-class SplitView(NamedTuple):
-    """What a split policy may know when a query arrives.
-
-    Attributes:
-        query: its number, from 0; random draws belong to numbers.
-        job: its class.
-        ledger: what the scheduler gave to each server and is not finished yet.
-    """
-
-    query: int
-    job: int
-    ledger: Ledger
-
-
-class SplitPolicy(Protocol):
-    """Tasks of a query → servers, when it arrives."""
-
-    name: str
-
-    def reset(self, program: SplitProgram | LayoutProgram, key: Key) -> None:
-        """Start anew with these classes, servers and links; all randomness comes from `key`."""
-
-    def decide(self, view: SplitView) -> Ints:
-        """(T,) server of each task of `closed(program.classes[view.job].graph)`; the view stays as it is."""
-
-
-def checked(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
-    """(T,) servers of a query's tasks as a policy says.
-
-    Args:
-        work_ops: (T,) of its tasks.
-    Raises:
-        PolicyError: there is no such server, or not one for each task.
-    """
-    servers, count = np.asarray(policy.decide(view)), view.ledger.tasks.size
-    if (
-        servers.shape != work_ops.shape
-        or servers.dtype.kind not in "iu"
-        or not 0 <= servers.min() <= servers.max() < count
-    ):
-        raise PolicyError(
-            f"split policy {policy.name!r} placed {servers.tolist()}; give each of {work_ops.size} tasks "
-            f"a server from 0 to {count - 1}"
-        )
-    return servers.astype(np.int64)
-
-
-def decided(policy: SplitPolicy, view: SplitView, work_ops: Floats) -> Ints:
-    """As `checked`, counted in the view's ledger."""
-    servers = checked(policy, view, work_ops)
-    view.ledger.change(servers, work_ops)
-    return servers
 
 
 class SplitWay(NamedTuple):
@@ -93,6 +40,7 @@ class SplitWay(NamedTuple):
         estimates: whether it places tasks where they would finish first.
         rule: which server a part gets; None: as asked for.
         keep: whether its queries keep to as few servers as their plan needs.
+        renewed: whether its plan follows the rates.
     """
 
     words: str
@@ -101,6 +49,7 @@ class SplitWay(NamedTuple):
     estimates: bool = False
     rule: ServerChoice | None = None
     keep: bool = False
+    renewed: bool = False
 
 
 class ShippedSplit:
@@ -117,7 +66,7 @@ class ShippedSplit:
     def decide(self, view: SplitView) -> Ints:
         """(T,) server of each task."""
         out = np.empty(self.compiled.graphs.tasks[view.job], dtype=np.int64)
-        place_query(self.compiled, view.ledger.copy(), view.job, view.query, out)
+        place_query(self.compiled, view.ledger, view.job, view.query, out)
         return out
 
 
@@ -170,11 +119,21 @@ class CompiledSplit(ShippedSplit):
         link_bps = program.link_bps if self.way.estimates else None
         self.compiled = SplitRule(graphs, choice, table, link_bps=link_bps)
 
-    def with_plan(self, plan: SplitPlan) -> Self:
-        """This policy, drawing from another plan of the same classes from now on."""
+
+class RenewedSplit(CompiledSplit):
+    """One whose plan can be made for other rates while it decides."""
+
+    def renewed(self, rates_qps: Floats) -> Self | None:
+        """See `SplitPolicy`; the placements are not enumerated again."""
+        assert self.plan is not None
+        try:
+            program = self.plan.program.with_rates(rates_qps.tolist())
+        except PolicyError:  # more than the servers can do: no plan is better than another
+            return None
         other = copy(self)
-        table, _ = make_table(plan.program, plan.theta, keep=self.way.keep)
-        other.plan, other.compiled = plan, self.compiled._replace(table=table)
+        other.plan = optimise(program, self.gap)
+        table, _ = make_table(other.plan.program, other.plan.theta, keep=self.way.keep)
+        other.compiled = self.compiled._replace(table=table)
         return other
 
 
@@ -205,11 +164,14 @@ def _free(program: SplitProgram, gap: float, share: float) -> SplitPlan:
 
 
 WAYS = {
-    "nona": SplitWay("The certified optimum of the paper's formula.", lambda p, gap, _: optimise(p, gap)),
+    "nona": SplitWay(
+        "The certified optimum of the paper's formula.", lambda p, gap, _: optimise(p, gap), renewed=True
+    ),
     "nona-queues": SplitWay(
         "The same with bursts and waiting for servers in the formula.",
         lambda p, gap, _: optimise(p.with_queues(), gap),
         keep=True,
+        renewed=True,
     ),
     "nona-free": SplitWay("A plan for each number of free servers.", _free, keep=True),
     "blind": SplitWay("The plan that ignores waiting at the link.", lambda p, *_: blind(p)),
@@ -268,9 +230,24 @@ class LayoutSplit(ShippedSplit):
             *make_table(program, self.plan.theta),
         )
 
+    def renewed(self, rates_qps: Floats) -> Self | None:
+        """See `SplitPolicy`; a few steps from the plan that there is."""
+        from edgewise.policies.split.layout_optimum import renew_layout
+
+        other = copy(self)
+        try:
+            other.plan = renew_layout(self.plan, rates_qps.tolist())
+        except PolicyError:  # more than the servers can do
+            return None
+        table, groups = make_table(other.plan.program, other.plan.theta)
+        other.compiled = self.compiled._replace(table=table, groups=groups)
+        return other
+
 
 POLICIES: Mapping[str, type] = {
-    name: policy(name)(type(name, (CompiledSplit,), {"way": way, "__doc__": way.words}))
+    name: policy(name)(
+        type(name, (RenewedSplit if way.renewed else CompiledSplit,), {"way": way, "__doc__": way.words})
+    )
     for name, way in WAYS.items()
 } | {"nona-layout": LayoutSplit}
 

@@ -28,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.split import QueryClass, closed
 from edgewise.errors import PolicyError
-from edgewise.model.work import TaskGraph
 from edgewise.policies.split.placements import LIMIT, Lines, placements
-from edgewise.policies.split.subgraphs import closed, subgraphs
+from edgewise.policies.split.subgraphs import subgraphs
 
 
 class ServerChoice(IntEnum):
@@ -42,19 +42,6 @@ class ServerChoice(IntEnum):
     LEAST_LOADED = 2
     SHORTEST_QUEUE = 3
     TWO_CHOICES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class QueryClass:
-    """Queries of one kind.
-
-    Attributes:
-        graph: what each query does; contract it first.
-        rate_qps: Poisson rate β_j, > 0.
-    """
-
-    graph: TaskGraph
-    rate_qps: float
 
 
 class Group(NamedTuple):
@@ -140,6 +127,11 @@ class SplitProgram:
     def rates_qps(self) -> Floats:
         """(J,) β."""
         return np.array([job.rate_qps for job in self.classes])
+
+    @property
+    def server_ops(self) -> Floats:
+        """(S,) operations per second of each server."""
+        return np.full(self.servers, self.power_ops)
 
     @property
     def variables(self) -> int:

@@ -11,36 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Bools, Floats, Ints
+from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.core.split import Ledger
 from edgewise.policies.split.program import ServerChoice
 from edgewise.policies.split.tables import Graphs, Groups, Table
 
 FIRST_PICK = 1_000  # on a layout, draws of servers come after those of placements
-
-
-class Ledger(NamedTuple):
-    """What this scheduler has given to each server and is not finished yet.
-
-    Attributes:
-        work_s: (S,) outstanding work over the server's power.
-        tasks: (S,) outstanding tasks.
-        power_ops: (S,) operations per second.
-    """
-
-    work_s: Floats
-    tasks: Ints
-    power_ops: Floats
-
-    def copy(self) -> Ledger:
-        """One that may be changed."""
-        return Ledger(self.work_s.copy(), self.tasks.copy(), self.power_ops)
-
-    def change(self, servers: Ints, work_ops: Floats, sign: int = 1) -> None:
-        """(T,) tasks are placed on `servers`; with -1 they are done."""
-        np.add.at(self.tasks, servers, sign)
-        np.add.at(self.work_s, servers, sign * work_ops / self.power_ops[servers])
 
 
 class Choice(NamedTuple):
@@ -73,12 +51,6 @@ class SplitRule(NamedTuple):
     table: Table | None = None
     groups: Groups | None = None
     link_bps: float | None = None
-
-
-def new_ledger(power_ops: Floats) -> Ledger:
-    """Idle servers of these powers."""
-    power = np.asarray(power_ops, dtype=np.float64)
-    return Ledger(np.zeros(power.size), np.zeros(power.size, np.int64), power)
 
 
 UNIFORM, ROUND_ROBIN, LEAST_LOADED = (
@@ -234,7 +206,19 @@ def earliest_finish(graphs: Graphs, ledger: Ledger, job: int, link_bps: float, o
 
 @kernel
 def place_query(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
-    """Server of every task of one query of class `job`, into `out`, and into the ledger."""
+    """Server of every task of one query of class `job`, into `out`; the ledger stays as it is."""
+    place_on(rule, copied(ledger), job, query, out)
+
+
+@kernel
+def copied(ledger: Ledger) -> Ledger:
+    """One that may be changed."""
+    return Ledger(ledger.work_s.copy(), ledger.tasks.copy(), ledger.power_ops)
+
+
+@kernel
+def place_on(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
+    """The same; the tasks are given to the ledger on the way."""
     _place(rule.table, rule.groups, rule.link_bps, rule, ledger, job, query, out)
 
 

@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edgewise.model.work import Edge, Task, TaskGraph
-
-SOURCE, SINK = "(source)", "(sink)"
+from edgewise.core.split import closed
+from edgewise.model.work import TaskGraph
 
 
 class Branch(NamedTuple):
@@ -57,20 +56,6 @@ class SubGraph(NamedTuple):
     def kind(self) -> tuple[object, ...]:
         """Sub-graphs of one kind have the same placements at the same cost."""
         return tuple(branch.kind for branch in self.branches), self.direct_bytes
-
-
-def closed(graph: TaskGraph) -> TaskGraph:
-    """The graph with one source and one sink: virtual ones, without work or data, where there are several."""
-    sources = {task.name for task in graph.tasks} - {edge.target for edge in graph.edges}
-    sinks = {task.name for task in graph.tasks} - {edge.source for edge in graph.edges}
-    tasks, edges = list(graph.tasks), list(graph.edges)
-    if len(sources) > 1:
-        edges += [Edge(SOURCE, task.name, 0.0) for task in graph.tasks if task.name in sources]
-        tasks.append(Task(SOURCE, 0.0))
-    if len(sinks) > 1:
-        edges += [Edge(task.name, SINK, 0.0) for task in graph.tasks if task.name in sinks]
-        tasks.append(Task(SINK, 0.0))
-    return graph if len(tasks) == len(graph.tasks) else TaskGraph(graph.name, tuple(tasks), tuple(edges))
 
 
 def subgraphs(graph: TaskGraph) -> tuple[SubGraph, ...]:

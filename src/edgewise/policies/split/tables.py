@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.split import closed
 from edgewise.model.work import TaskGraph
 from edgewise.policies.split.layout import ALONE, LayoutProgram
 from edgewise.policies.split.program import SplitProgram
-from edgewise.policies.split.subgraphs import SubGraph, closed, subgraphs
+from edgewise.policies.split.subgraphs import SubGraph, subgraphs
 
 
 class Table(NamedTuple):

@@ -1,7 +1,7 @@
 """Queries of one network split over its workers by the gateway, as a split policy says.
 
 To the gateway a worker of a split variant is an upstream like any other: streams are bound to it, its
-capacity is reserved, its health is watched. Only `infer` differs: the group's policy places the tasks of
+capacity is reserved, its health is watched. Only `infer` differs: `SplitCore` places the tasks of
 the query on the workers of the variant, and every sub-model is asked over the Open Inference Protocol as
 soon as its tensors are known. Every request says how long its query has been under way, for a worker takes
 the oldest query first. Tensors between two workers pass through the gateway. A query whose tasks
@@ -15,26 +15,28 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Floats
 from edgewise.core.guard import Guard, at_once
+from edgewise.core.split import closed
+from edgewise.core.split.core import (
+    MakePlan,
+    PlanMade,
+    QueryArrived,
+    QueryLost,
+    RunQuery,
+    ServerChanged,
+    ServersTold,
+    SplitCore,
+)
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.policies import is_file
-from edgewise.policies.split import (
-    QueryClass,
-    SplitProgram,
-    SplitView,
-    build_program,
-    checked,
-    closed,
-    new_ledger,
-    split_policy,
-)
-from edgewise.policies.split.online import RateTracker
+from edgewise.policies import is_file, load
+from edgewise.policies.split import QueryClass, SplitProgram, build_program
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.guarded import Limited
@@ -62,8 +64,6 @@ from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
 log = logging.getLogger("edgewise.split")
 PASSED = (PRIORITY, *TRACE)
-FOLLOW = ("nona", "nona-queues")  # their plan is made anew as the rate drifts
-UPDATE_S = 1.0  # between looks at the rate
 
 
 class SplitMetrics:
@@ -99,7 +99,7 @@ class SplitUpstream(Upstream):
 
     async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
         """See `Upstream.infer`."""
-        return await self.group.infer(self, headers, body, timeout_s)
+        return await self.group.infer(headers, body, timeout_s)
 
     def moved(self, client: http.Client, model: str) -> Upstream:
         """See `Upstream.moved`."""
@@ -113,7 +113,7 @@ class SplitUpstream(Upstream):
 
 
 class SplitGroup:
-    """The workers of a split variant and the policy that places queries on them.
+    """The workers of a split variant and the core that places queries on them.
 
     Args:
         variant: its name.
@@ -122,8 +122,6 @@ class SplitGroup:
         names: of the workers.
         metrics: told about every query.
         seed: of the policy's draws.
-    Attributes:
-        guard: asks the policy; where it fails, a query runs whole where there is least to do.
     Raises:
         ScenarioError: there is only one worker.
         PolicyError: the policy's name is unknown, or the workers cannot do the work.
@@ -142,17 +140,15 @@ class SplitGroup:
             raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics = metrics
-        self.policy = split_policy(cut.policy, program_of(cut, len(members)), seed=seed)
-        self.guard = Guard(Limited() if is_file(cut.policy) else at_once)  # what ships does not hang
-        self.tracker = RateTracker(self.policy) if cut.policy in FOLLOW else None
-        self.ledger = new_ledger(np.full(len(members), cut.power_ops))
-        self._tasks = [task.name for task in closed(cut.graph).tasks]
-        self._work_ops = np.array([task.work_ops for task in closed(cut.graph).tasks])
+        guard = Guard(Limited() if is_file(cut.policy) else at_once)  # what ships does not hang
+        program, policy = program_of(cut, len(members)), load("split", cut.policy)
+        self.core = SplitCore(program, policy, seed, guard, follows=True)
+        self._work_s = {task.name: task.work_ops / cut.power_ops for task in closed(cut.graph).tasks}
         self._live = [part for part in cut.parts if part.name]
         self._asked = [self._targets(member) for member in members]
         self._queries = 0
-        self._solving: asyncio.Future[None] | None = None
-        self._next_s = 0.0
+        self._worked_s, self._served = np.zeros(len(members)), np.zeros(len(members), dtype=np.int64)
+        self._planning: asyncio.Task[None] | None = None
         self._tell()
         for member in members:
             member.group = self
@@ -166,45 +162,76 @@ class SplitGroup:
     def _targets(self, member: SplitUpstream) -> dict[str, Upstream]:
         return {part.name: Upstream(member.client, part.name) for part in self._live}
 
-    async def infer(
-        self, home: SplitUpstream, headers: dict[str, str], body: bytes, timeout_s: float
-    ) -> http.Response:
-        """Answer a query that entered at `home`.
+    async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
+        """Answer a query.
 
         Raises:
             ConnectionError: every worker is lost.
             TimeoutError: no answer within `timeout_s`.
             ProtocolError: the tensors cannot be read.
         """
-        began_s = time.monotonic()
-        self._follow(began_s)
-        placed = self._placed()
-        servers = dict(zip(self._tasks, placed.tolist(), strict=True))
-        used = sorted({servers[part.task] for part in self._live})
-        try:
-            asked = decode_request(headers, body) if len(used) > 1 else None
-            if asked is not None and self._divisible(asked) and all(self.members[s].up for s in used):
-                try:
-                    run = _QueryRun(self, asked, servers, headers, began_s, timeout_s)
-                    return self._reported(await run.answer(), used, run.sent_bytes, began_s)
-                except ConnectionError:  # a worker was lost on the way; inference may run twice
-                    pass
-            return await self._whole(used[0], home, headers, body, began_s, timeout_s)
-        finally:
-            self.ledger.change(placed, self._work_ops, -1)
-
-    def _placed(self) -> Ints:
-        """A server for each task: as the policy says, or where it fails the one with least to do for all."""
-        view, work_ops = SplitView(self._queries, 0, self.ledger), self._work_ops
-        servers = self.guard.ask(
-            lambda: checked(self.policy, view, work_ops),
-            lambda: np.full(work_ops.size, int(self.ledger.work_s.argmin()), dtype=np.int64),
-        )
-        if self.guard.new:
-            log.error("split policy failed", extra={"policy": self.policy.name, "why": self.guard.fault})
-        self.ledger.change(servers, work_ops)
+        began_s, number = time.monotonic(), self._queries
         self._queries += 1
+        lost: list[int] = []
+        servers = self._decided(QueryArrived(began_s, number, 0))
+        while servers is not None:
+            left = servers.copy()
+            try:
+                return await self._carried_out(servers, left, headers, body, began_s, timeout_s)
+            except _WorkerLost as error:  # inference may run twice
+                lost.append(error.server)
+            finally:
+                self.ended(left, *left)
+            servers = self._decided(QueryLost(time.monotonic(), number, 0, tuple(lost)))
+        raise ConnectionError("no worker of the variant is up")
+
+    async def _carried_out(
+        self, servers: Mapping[str, int], left: dict[str, int], headers: dict[str, str], body: bytes,
+        began_s: float, timeout_s: float,
+    ) -> http.Response:  # fmt: skip
+        """In pieces, each of which leaves `left` when it is done; or whole."""
+        used = sorted({servers[part.task] for part in self._live})
+        asked = decode_request(headers, body) if len(used) > 1 else None
+        if asked is not None and self._divisible(asked):
+            run = _QueryRun(self, asked, left, headers, began_s, timeout_s)
+            return self._reported(await run.answer(), used, run.sent_bytes, began_s)
+        age_s = time.monotonic() - began_s
+        try:
+            answer = await self.members[used[0]].whole(
+                headers | {AGE: f"{age_s:.6f}"}, body, max(timeout_s - age_s, 0.001)
+            )
+        except ConnectionError as error:
+            raise _WorkerLost(used[0]) from error
+        return self._reported(answer, used[:1], 0, began_s)
+
+    def _decided(self, event: QueryArrived | QueryLost) -> dict[str, int] | None:
+        """A server for each task, as the core says; None: there is none left."""
+        for server, member in enumerate(self.members):
+            if member.up != self.core.up[server]:
+                self.core.handle(ServerChanged(event.time_s, server, member.up))
+        servers = None
+        for command in self.core.handle(event):
+            match command:
+                case RunQuery(_, found):
+                    servers = dict(zip(self._work_s, found.tolist(), strict=True))
+                case MakePlan(rates_qps):
+                    self._planning = asyncio.create_task(self._plan(rates_qps))
+        if self.core.guard is not None and self.core.guard.new:
+            failed = {"policy": self.core.policy.name, "why": self.core.guard.fault}
+            log.error("split policy failed", extra=failed)
         return servers
+
+    def ended(self, left: dict[str, int], *tasks: str) -> None:
+        """Tasks of a query ended, or were given up, at their workers: the core hears of it.
+
+        Args:
+            left: where those run that have not ended yet.
+        """
+        for task in tasks:
+            server = left.pop(task)
+            self._worked_s[server] += self._work_s[task]
+            self._served[server] += 1
+        self.core.handle(ServersTold(time.monotonic(), self._worked_s.copy(), self._served.copy()))
 
     def ask(self, server: int, part: Part) -> Upstream:
         """A sub-model at a worker."""
@@ -214,56 +241,35 @@ class SplitGroup:
         """Whether a query is as the network wants it; the whole network says what is wrong with others."""
         return set(asked.inputs) == set(self.cut.inputs) and set(asked.outputs) <= set(self.cut.outputs)
 
-    async def _whole(
-        self, first: int, home: SplitUpstream, headers: dict[str, str], body: bytes, began_s: float,
-        timeout_s: float,
-    ) -> http.Response:  # fmt: skip
-        """At one worker: the first that is there."""
-        order = dict.fromkeys((self.members[first], home, *self.members))
-        lost = ConnectionError("no worker of the variant is up")
-        for member in sorted(order, key=lambda m: not m.up):
-            age_s = time.monotonic() - began_s
-            try:
-                aged = headers | {AGE: f"{age_s:.6f}"}
-                answer = await member.whole(aged, body, max(timeout_s - age_s, 0.001))
-            except ConnectionError as error:
-                lost = error
-                continue
-            return self._reported(answer, [self.members.index(member)], 0, began_s)
-        raise lost
-
     def _reported(
         self, answer: http.Response, used: Sequence[int], sent_bytes: int, began_s: float
     ) -> http.Response:
         if answer.status == 200:
             self.metrics.answered(self.variant, len(used), sent_bytes)
-            answer.headers[PLAN], answer.headers[SENT] = self.policy.name, str(sent_bytes)
+            answer.headers[PLAN], answer.headers[SENT] = self.core.policy.name, str(sent_bytes)
             answer.headers[SERVERS] = ",".join(self.names[server] for server in used)
             answer.headers[TOOK] = f"{time.monotonic() - began_s:.6f}"
         return answer
 
-    def _follow(self, now_s: float) -> None:
-        """Note the arrival; where the rate has drifted, make a new plan in a thread."""
-        if self.tracker is None:
-            return
-        self.tracker.seen(0, now_s)
-        if now_s < self._next_s or (self._solving is not None and not self._solving.done()):
-            return
-        self._next_s = now_s + UPDATE_S
-        if (rates := self.tracker.drifted(now_s)) is not None:
-            self._solving = asyncio.get_running_loop().run_in_executor(None, self._solve, rates)
-
-    def _solve(self, rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-        assert self.tracker is not None
-        if self.tracker.solve(rates):
-            self.policy = self.tracker.policy
-            self._tell()
+    async def _plan(self, rates_qps: Floats) -> None:
+        """Make a plan in a thread, and have the core draw from it."""
+        policy: Any = self.core.policy
+        made = await asyncio.to_thread(Guard().ask, lambda: policy.renewed(rates_qps), lambda: None)
+        self.core.handle(PlanMade(time.monotonic(), rates_qps, made))
+        self._tell()
 
     def _tell(self) -> None:
-        if (plan := getattr(self.policy, "plan", None)) is not None:
+        if (plan := getattr(self.core.policy, "plan", None)) is not None:
             self.metrics.predicted.labels(self.variant).set(plan.forecast.mean_s)
-        solved = self.tracker.solved if self.tracker is not None else 1
-        self.metrics.plans.labels(self.variant).set(solved)
+        self.metrics.plans.labels(self.variant).set(self.core.plans)
+
+
+class _WorkerLost(Exception):
+    """A worker was lost while it had a query or a part of one."""
+
+    def __init__(self, server: int) -> None:
+        super().__init__(server)
+        self.server = server
 
 
 def program_of(cut: Cut, servers: int) -> SplitProgram:
@@ -275,8 +281,9 @@ def warm(folders: Sequence[str]) -> None:
     """Compile what groups need, so that forks of this process start at once."""
     for folder in folders:
         cut = read_split(Path(folder))
-        policy, ledger = split_policy(cut.policy, program_of(cut, 2)), new_ledger(np.full(2, cut.power_ops))
-        policy.decide(SplitView(0, 0, ledger))
+        core = SplitCore(program_of(cut, 2), load("split", cut.policy), follows=True)
+        core.handle(QueryArrived(0.0, 0, 0))
+        core.handle(ServersTold(0.0, np.zeros(2), np.zeros(2, dtype=np.int64)))
 
 
 def split_upstreams(
@@ -325,12 +332,12 @@ class _QueryRun:
         self,
         group: SplitGroup,
         asked: InferRequest,
-        servers: Mapping[str, int],
+        left: dict[str, int],
         headers: Mapping[str, str],
         began_s: float,
         timeout_s: float,
     ) -> None:
-        self._group, self._asked, self._servers = group, asked, servers
+        self._group, self._asked, self._servers, self._left = group, asked, left.copy(), left
         self._passed = {name: headers[name] for name in PASSED if name in headers}
         self._began_s, self._expires_s = began_s, began_s + remaining_s(headers)
         self._until_s = began_s + timeout_s
@@ -339,7 +346,7 @@ class _QueryRun:
         self._known: dict[str, asyncio.Future[Array]] = {
             name: loop.create_future() for part in self._parts for name in part.outputs
         }
-        self._came_from = {name: servers[part.task] for part in self._parts for name in part.outputs}
+        self._came_from = {name: left[part.task] for part in self._parts for name in part.outputs}
         for name, array in asked.inputs.items():
             self._known[name] = loop.create_future()
             self._known[name].set_result(array)
@@ -372,16 +379,19 @@ class _QueryRun:
         headers |= self._passed | {AGE: f"{now_s - self._began_s:.6f}"}
         if self._expires_s < np.inf:
             headers[REMAINING] = f"{self._expires_s - now_s:.6f}"
-        target = self._group.ask(here, part)
-        answer = await target.infer(headers, body, max(self._until_s - now_s, 0.001))
-        if answer.status == 503:
-            raise ConnectionError(f"{target.client.url} is draining")
+        try:
+            answer = await self._group.ask(here, part).infer(headers, body, max(self._until_s - now_s, 0.001))
+        except ConnectionError as error:
+            raise _WorkerLost(here) from error
+        if answer.status == 503:  # it is draining
+            raise _WorkerLost(here)
         if answer.status != 200:
             raise _PieceRefused(answer)
         try:
             found = decode_response(answer.headers, answer.body).outputs
         except ProtocolError as error:
             raise ProtocolError(f"{part.task}: the worker's answer: {error}", status=502) from error
+        self._group.ended(self._left, part.task)
         self.sent_bytes += sum(a.nbytes for n, a in feeds.items() if self._came_from.get(n, here) != here)
         for name in part.outputs:
             self._known[name].set_result(found[name])

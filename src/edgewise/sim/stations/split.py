@@ -2,8 +2,8 @@
 
 Every task is placed when its query arrives, by a split policy. A server takes, of the tasks that wait for it,
 one of the query that arrived first, whatever the policy; a query that stays whole so runs through. Links
-send messages in the order in which they come. The policy reads its own ledger: what it gave to each server,
-less what that server has worked off since. One that ships decides in compiled code, any other in Python.
+send messages in the order in which they come. `SplitCore` decides, as it does live; a policy that ships is
+asked in compiled code, any other in Python.
 """
 
 from __future__ import annotations
@@ -11,63 +11,70 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.keyed import Key, Purpose, uniform
+from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.split import SplitPolicy, SplitView, closed
+from edgewise.core.split.core import (
+    MakePlan,
+    PlanMade,
+    QueryArrived,
+    RunQuery,
+    ServersTold,
+    SplitCommand,
+    SplitCore,
+)
+from edgewise.core.split.state import SplitState, book, count_arrival, hear
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.policies.split.layout import Layout, LayoutProgram, layout_of
-from edgewise.policies.split.policy import SplitPolicy, SplitView, decided, split_policy
+from edgewise.policies.split.policy import split_policy
 from edgewise.policies.split.program import ServerChoice, SplitProgram
-from edgewise.policies.split.schedule import Ledger, SplitRule, new_ledger, place_query
-from edgewise.policies.split.subgraphs import closed
+from edgewise.policies.split.schedule import SplitRule, copied, place_on
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
-from edgewise.sim.stations.loop import advance, advance_held
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
+from edgewise.sim.stations.news import SplitNews, advance_hearing, advance_to_query, latest_news, new_news
 from edgewise.sim.stations.state import DECISION, GraphTables, StationWorld
-
-NOTHING_S = 1e-9  # less outstanding work than this is rounding
 
 
 class SplitMemory(NamedTuple):
-    """A policy in arrays, its ledger, and of each server what it had worked off when it was seen last."""
+    """A policy in arrays, what its scheduler keeps, and news on their way to it."""
 
     rule: SplitRule
-    ledger: Ledger
-    seen_s: Floats
-    seen: Ints
-
-
-@kernel
-def follow(world: StationWorld, ledger: Ledger, seen_s: Floats, seen: Ints) -> None:
-    """Take off the ledger what each server has worked off since it was seen last."""
-    now = world.clock[0].now_s
-    for s in range(seen.size):
-        station = world.stations[s]
-        worked_s = station.busy_s + (now - station.area_s) * min(station.serving, station.servers)
-        left = ledger.work_s[s] - (worked_s - seen_s[s])
-        ledger.work_s[s] = left if left > NOTHING_S else 0.0
-        ledger.tasks[s] -= station.served - seen[s]
-        seen_s[s], seen[s] = worked_s, station.served
+    state: SplitState
+    news: SplitNews
 
 
 @kernel
 def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, memory: SplitMemory) -> int:
-    """`advance_deciding` with the policy built in, so that its code is kept on disk."""
+    """`advance_deciding` with `SplitCore` and its policy built in, so that its code is kept on disk.
+
+    Returns:
+        As `advance`; DECISION only where rates have drifted, with the query placed.
+    """
     p, held = HeldPlan(*plan), HeldWorld(*world)
+    state, news = memory.state, memory.news
+    given = copied(state.ledger)
     while True:
-        status = advance_held(p, held, until_s, None)
+        status = advance_to_query(p, held, until_s, news)
         if status != DECISION:
             return status
-        follow(held, memory.ledger, memory.seen_s, memory.seen)
-        flight = held.flights[held.clock[0].pending]
-        place_query(
-            memory.rule, memory.ledger, flight.graph, flight.query, held.placement[held.clock[0].pending]
-        )
+        row = latest_news(held, news)
+        if row >= 0:
+            hear(state, news.worked_s[row], news.served[row])
+        pending = held.clock[0].pending
+        flight, servers = held.flights[pending], held.placement[pending]
+        drifted = count_arrival(state.rates, flight.graph, held.clock[0].now_s)
+        given.work_s[:], given.tasks[:] = state.ledger.work_s, state.ledger.tasks
+        place_on(memory.rule, given, flight.graph, flight.query, servers)
+        tasks = memory.rule.graphs.tasks[flight.graph]
+        book(state.ledger, servers, memory.rule.graphs.work_ops[flight.graph, :tasks])
+        if drifted:
+            return int(DECISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,45 +116,62 @@ class SplitWorld:
         program: classes, servers and links.
         queries: how many are sent.
         seed: of them.
-        rule: a compiled policy that places them; None: `place` does.
-    Attributes:
-        work_ops: of each class, (T,) of its tasks.
-        ledger: what was given to each server and is not finished yet, as of the query that waits.
+        core: places them; where its policy has `compiled`, in compiled code.
+        telemetry: how news of the servers come; None: all is known at once.
     """
 
     def __init__(
-        self, program: SplitProgram | LayoutProgram, queries: int, seed: int, rule: SplitRule | None = None
+        self,
+        program: SplitProgram | LayoutProgram,
+        queries: int,
+        seed: int,
+        core: SplitCore,
+        telemetry: TelemetrySpec | None = None,
     ) -> None:
-        layout = layout_of(program)
-        self.nodes = sum(group.servers for group in layout.groups)
-        power = np.repeat(
-            [group.power_ops for group in layout.groups], [group.servers for group in layout.groups]
-        )
         graphs = [closed(job.graph) for job in program.classes]
         classes = [
             GraphClass(graph, routes={(e.source, e.target): [] for e in graph.edges if e.size_bytes == 0})
             for graph in graphs
         ]
-        self.work_ops = [np.array([task.work_ops for task in graph.tasks]) for graph in graphs]
+        self.core, self.servers = core, len(program.server_ops)
         self.sent_s, self.jobs = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
-        self.ledger = new_ledger(power)
-        self._seen_s, self._seen = np.zeros(self.nodes), np.zeros(self.nodes, np.int64)
-        loop = advance
-        if rule is not None:
-            loop = partial(advance_splitting, memory=SplitMemory(rule, self.ledger, self._seen_s, self._seen))
-        self.engine = GraphEngine(network_of(layout), classes, self.sent_s, self.jobs, loop=loop, seed=seed)
+        self._news = new_news(self.servers, telemetry)
+        self._compiled = hasattr(core.policy, "compiled")
+        self.engine = GraphEngine(
+            network_of(layout_of(program)), classes, self.sent_s, self.jobs, loop=self._loop, seed=seed
+        )
+
+    def _loop(self, plan: GraphTables, world: StationWorld, until_s: float) -> int:
+        policy: Any = self.core.policy
+        if self._compiled:
+            memory = SplitMemory(policy.compiled, self.core.state, self._news)
+            return advance_splitting(plan, world, until_s, memory)
+        return advance_hearing(plan, world, until_s, self._news)
 
     def advance(self) -> bool:
         """On to the next query that waits to be placed; whether all are done instead."""
-        done = self.engine.advance(math.inf)
-        if not done:
-            follow(self.engine.world, self.ledger, self._seen_s, self._seen)
-        return done
+        while not self.engine.advance(math.inf):
+            if not self._compiled:
+                self._tell()
+                return False
+            self._carry_out([self.core.plan_wanted()])
+        return True
+
+    def _tell(self) -> None:
+        row = latest_news(self.engine.world, self._news)
+        if row >= 0:
+            counts = self._news.worked_s[row].copy(), self._news.served[row].copy()
+            self.core.handle(ServersTold(self.engine.now_s, *counts))
 
     @property
     def query(self) -> int:
         """The number of the one that waits; 0 where none does."""
         return self.engine.pending or 0
+
+    @property
+    def view(self) -> SplitView:
+        """Of the query that waits."""
+        return self.core.view(self.query, int(self.jobs[self.query]))
 
     @property
     def waited_s(self) -> float:
@@ -156,33 +180,48 @@ class SplitWorld:
         ends_s = np.fmin(self.engine.queries.done_s, now_s)
         return float(np.maximum(ends_s - self.sent_s, 0.0).sum())
 
-    def place(self, servers: Ints) -> None:
-        """The query that waits, (T,) a server for each task."""
-        self.ledger.change(servers, self.work_ops[self.jobs[self.query]])
-        self.engine.place(servers)
+    def place(self) -> None:
+        """The query that waits, as the core says."""
+        view = self.view
+        self._carry_out(self.core.handle(QueryArrived(self.engine.now_s, view.query, view.job)))
+
+    def _carry_out(self, commands: Sequence[SplitCommand]) -> None:
+        for command in commands:
+            match command:
+                case RunQuery(_, servers):
+                    self.engine.place(servers)
+                case MakePlan(rates_qps):
+                    policy: Any = self.core.policy
+                    self.core.handle(PlanMade(self.engine.now_s, rates_qps, policy.renewed(rates_qps)))
 
 
 def simulate_split(
-    policy: SplitPolicy, program: SplitProgram | LayoutProgram, queries: int, seed: int
+    policy: SplitPolicy,
+    program: SplitProgram | LayoutProgram,
+    queries: int,
+    seed: int,
+    telemetry: TelemetrySpec | None = None,
 ) -> SplitRun:
     """Send Poisson queries of the program's classes through its servers and links.
+
+    Args:
+        telemetry: how news of the servers come, and then plans follow the rates, as live; None: as published,
+            the policy knows at once how far each server is, and its plan stays.
 
     Raises:
         PolicyError: the policy places a task nowhere.
     """
-    policy.reset(program, Key(seed))
-    world = SplitWorld(program, queries, seed, getattr(policy, "compiled", None))
+    core = SplitCore(program, policy, seed, follows=telemetry is not None)
+    world = SplitWorld(program, queries, seed, core, telemetry)
     while not world.advance():
-        job = int(world.jobs[world.query])
-        view = SplitView(world.query, job, world.ledger)
-        world.engine.place(decided(policy, view, world.work_ops[job]))
+        world.place()
     engine = world.engine
-    busy, nodes = engine.tallies()["busy_s"] / engine.now_s, world.nodes
+    busy, servers = engine.tallies()["busy_s"] / engine.now_s, world.servers
     return SplitRun(
         world.jobs,
         engine.queries.done_s - world.sent_s,
-        float(busy[nodes:].max()),
-        float(busy[:nodes].mean()),
+        float(busy[servers:].max()),
+        float(busy[:servers].mean()),
     )
 
 
