@@ -11,7 +11,6 @@ import numpy as np
 import onnxruntime
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from split_models import branching, real_ensemble
 
 from edgewise.errors import PolicyError, ProfileError, ScenarioError
 from edgewise.policies.split import contract
@@ -37,6 +36,7 @@ from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
 from edgewise.runtime.worker.pieces import PieceWorker, describe, read_split, write_split
 from edgewise.runtime.worker.worker import LiveWorker
+from split_models import branching, real_ensemble
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]

@@ -94,7 +94,9 @@ def test_a_query_that_servers_lost_goes_to_others_first_to_those_that_are_up():
     assert core.handle(QueryLost(1.0, 0, 0, (0, 2, 1))) == [RefuseQuery(0)]
 
 
-@pytest.mark.parametrize("answer", [[0, 0, 4, 0], [0, 0], [0.5] * 4, lambda view: 1 / 0], ids=str)
+@pytest.mark.parametrize(
+    "answer", [[0, 0, 4, 0], [0, 0], [0.5] * 4, lambda view: 1 / 0], ids=["none", "short", "halves", "raises"]
+)
 def test_without_an_answer_a_query_runs_whole_where_least_is_to_do(answer):
     with pytest.raises((PolicyError, ZeroDivisionError)):
         core_of(Fixed(answer)).handle(QueryArrived(0.0, 0, 0))

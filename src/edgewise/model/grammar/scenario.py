@@ -6,7 +6,7 @@ Forbidden here: I/O.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag, model_validator
 
@@ -82,6 +82,11 @@ class TelemetrySpec(Spec):
 
     period_s: Seconds = Field(default=1.0, description="Time between measurements in s.")
     lag_s: SecondsOrZero = Field(default=0.0, description="Age of a measurement when it arrives, in s.")
+    servers: Literal[True] | None = Field(
+        default=None,
+        description="Splitting hears of its servers so, too, and its plans follow the rates, as live; "
+        "otherwise, as published, it knows at once how far each server is, and plans stay.",
+    )
 
 
 class ScenarioSpec(Spec):
@@ -92,10 +97,7 @@ class ScenarioSpec(Spec):
     duration_s: Seconds = Field(description="Duration of a run in s.")
     window_s: Seconds = Field(default=25.0, description="Length of a window in s (ASET's T).")
     retry_refused: bool = Field(default=False, description="Decide refused streams anew at each window.")
-    telemetry: TelemetrySpec = Field(
-        default=TelemetrySpec(),
-        description="Measurements of the workers. Servers of graphs are known at once unless this is given.",
-    )
+    telemetry: TelemetrySpec = Field(default=TelemetrySpec(), description="Measurements of the workers.")
     decision_delay_s: SecondsOrZero = Field(
         default=0.0, description="From a stream's opening until its queries may leave the site, in s."
     )
