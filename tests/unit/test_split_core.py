@@ -7,6 +7,7 @@ import pytest
 from split_graphs import fan
 
 from edgewise.core.guard import Guard
+from edgewise.core.shadow import Shadow
 from edgewise.core.split.core import (
     MakePlan,
     PlanMade,
@@ -106,15 +107,20 @@ def test_without_an_answer_a_query_runs_whole_where_least_is_to_do(answer):
 
 
 def test_a_shadow_sees_what_the_policy_sees():
-    class Shadow:
-        def watch(self, view, decided):
-            rows.append((view.query, view.ledger.tasks.tolist(), decided.tolist()))
-
-    core, rows = core_of(Fixed([0, 0, 1, 0]), servers=2), []
-    core.shadow = Shadow()
+    rows = []
+    other = Fixed(lambda view: rows.append((view.query, view.ledger.tasks.tolist())) or [0, 0, 1, 1])
+    core = core_of(Fixed([0, 0, 1, 0]), servers=2)
+    core.shadow = Shadow(other, Guard(), lambda servers: {t: str(s) for t, s in enumerate(servers)})
     for query in range(2):
         core.handle(QueryArrived(0.0, query, 0))
-    assert rows == [(0, [0, 0], [0, 0, 1, 0]), (1, [3, 1], [0, 0, 1, 0])]
+    assert rows == [(0, [0, 0]), (1, [3, 1])]  # what was decided for this query is not yet in it
+    said = core.shadow.report()
+    assert said["decisions"] == 2 and said["items"] == {
+        "same": 6,
+        "other": 2,
+        "only_shadow": 0,
+        "only_policy": 0,
+    }
 
 
 def driven(core, rates, seed=6):

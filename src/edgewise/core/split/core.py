@@ -6,13 +6,14 @@ which changes the core's arrays by the same kernels. Forbidden here: clocks, I/O
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
+from edgewise.core.shadow import Shadow
 from edgewise.core.split import SplitPolicy, SplitView, SplitWork, checked, work_of
 from edgewise.core.split.state import LEAST_QPS, book, count_arrival, hear, new_state
 
@@ -87,13 +88,6 @@ SplitEvent = QueryArrived | ServersTold | ServerChanged | QueryLost | PlanMade
 SplitCommand = RunQuery | RefuseQuery | MakePlan
 
 
-class SplitWatch(Protocol):
-    """Who looks on; see `SplitCore.shadow`."""
-
-    def watch(self, view: SplitView, decided: Ints) -> None:
-        """The tasks of a query were placed; the ledger of the view does not count them yet."""
-
-
 class SplitCore:
     """Places the tasks of queries on servers, by a policy.
 
@@ -127,7 +121,7 @@ class SplitCore:
         rates_qps = np.array([each.rate_qps for each in program.classes])
         self.state = new_state(program.server_ops, rates_qps, follows and hasattr(policy, "renewed"))
         self.up = np.ones(program.server_ops.size, dtype=np.bool_)
-        self.shadow: SplitWatch | None = None
+        self.shadow: Shadow[Ints] | None = None
         begin(policy, program, Key(seed))
 
     def handle(self, event: SplitEvent) -> list[SplitCommand]:
@@ -139,7 +133,7 @@ class SplitCore:
         match event:
             case QueryArrived(time_s, query, job):
                 due = count_arrival(self.state.rates, job, time_s)
-                run = RunQuery(query, self._place(self.view(query, job)))
+                run = RunQuery(query, self._place(self.view(query, job), time_s))
                 return [run, self.plan_wanted()] if due else [run]
             case ServersTold(_, worked_s, served):
                 hear(self.state, worked_s, served)
@@ -165,7 +159,7 @@ class SplitCore:
         assert (ledger.tasks >= 0).all() and (ledger.work_s >= 0).all()
         assert np.isfinite(ledger.work_s).all() and (self.state.rates.qps >= 0).all()
 
-    def _place(self, view: SplitView) -> Ints:
+    def _place(self, view: SplitView, now_s: float) -> Ints:
         work_ops = self.work_ops[view.job]
         if self.guard is None:
             servers = checked(self.policy, view, work_ops.size)
@@ -174,10 +168,10 @@ class SplitCore:
                 lambda: checked(self.policy, view, work_ops.size),
                 lambda: self._whole(work_ops.size, np.ones_like(self.up)),
             )
-        if self.shadow is not None:
-            self.shadow.watch(view, servers)
         if not self.up[servers].all() and self.up.any():  # few policies look at what is up
             servers = self._whole(work_ops.size, self.up)
+        if (shadow := self.shadow) is not None:
+            shadow.watch(lambda: checked(shadow.policy, view, work_ops.size), servers, now_s)
         book(self.state.ledger, servers, work_ops)
         return servers
 
