@@ -159,6 +159,11 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     found = not_run(scenario.spec, (*run, "timeline") if len(run) > 1 or work == "streams" else run, what)
     if "streams" in run:
         found += beforehand(scenario)
+        if "sharing" not in scenario.spec.model_fields_set:
+            found.append(
+                "sharing: not said, so each message has the whole bandwidth of its link, as in edgewise 0.1; "
+                "write sharing: fifo to let them wait for each other, or sharing: none"
+            )
     return found
 
 

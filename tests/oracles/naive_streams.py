@@ -88,7 +88,10 @@ class Naive:
             finish_s = now_s + mean * max(1 + world.deviation[w] * noise, 0.0)
             self.free[w] -= 1
             heapq.heappush(self.events, (finish_s, FREE, w))
-            for arrival_s, stream, _, sent_s, back in batch:
+            for arrival_s, stream, number, sent_s, back in batch:
                 self.ended[w].append((finish_s, finish_s - arrival_s))
+                if back == -np.inf:  # the answer goes over links
+                    self.replied(stream, number, finish_s)
+                    continue
                 late = finish_s + back - sent_s > self.trace[stream].deadline_s
                 self.outcome[stream]["failed" if late else "ok"] += 1

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
+import yaml
+from naive_shared import NaiveShared
 from naive_streams import Naive
 
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.world import World
+from edgewise.model.routes import routes_of
 from edgewise.sim.simulate import Simulation
 
 
@@ -25,3 +28,33 @@ def test_outcomes_equal_a_naive_simulator(name, policy, timeout_s):
     assert sum(o["ok"] for o in naive) > 100
     for key in ("ok", "failed", "rejected"):
         assert outcome.streams[key] == [o[key] for o in naive], key
+
+
+CABLES = """
+- {name: "lan-{site}", bandwidth_bps: 40Mbps, delay_s: 0.5ms}
+- {name: wan, bandwidth_bps: 30Mbps, delay_s: 4ms, deviation_s: 1ms, buffer_bytes: 1MB}
+- {site: "*", cluster: access-0, over: "lan-{site}"}
+- {site: "*", cluster: access-1, over: ["lan-{site}"], delay_s: 1ms}
+- {site: "*", cluster: central-office, over: ["lan-{site}", wan]}
+- {site: "*", cluster: cloud, over: ["lan-{site}", wan], delay_s: 20ms, deviation_s: 2ms}
+"""
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+@pytest.mark.parametrize("policy", ["closest", "least-impedance", "power-of-two"])
+def test_over_shared_links_outcomes_equal_a_naive_simulator(policy, sharing):
+    scenario = ew.load_scenario(
+        "three-tier", {"duration_s": 20, "sharing": sharing, "links": yaml.safe_load(CABLES)}
+    )
+    streams = scenario.streams
+    kinds = tuple(kind.model_copy(update={"answer_bytes": 3e4}) for kind in streams.applications)
+    scenario = replace(scenario, streams=replace(streams, applications=kinds))
+    world = World.build(scenario.catalog, scenario.topology)
+    simulation = Simulation(scenario, policies.load("dispatch", policy), 5, world=world)
+    outcome = simulation.run()
+    routes = routes_of(scenario.topology)
+    naive = NaiveShared(world, simulation.trace, simulation.bound, 5, routes, sharing).run()
+    for key in ("ok", "failed", "rejected"):
+        assert outcome.streams[key] == [o[key] for o in naive], key
+    assert sum(o["ok"] for o in naive) > 100
+    assert simulation.carrier.net.links.carried_bits.min() > 0 or policy != "power-of-two"

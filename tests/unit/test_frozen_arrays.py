@@ -35,7 +35,7 @@ def _arrays(scenario: Scenario) -> dict[str, str]:
     tables += (world.access_delay_s, world.uplink_bps)
     found["world.tables"] = _sha(b"".join(part.tobytes() for part in tables))
     plain = {
-        "applications": [each.model_dump() for each in streams.applications],
+        "applications": [each.model_dump(exclude={"answer_bytes"}) for each in streams.applications],
         "arrivals": streams.arrivals.steps,
         "timeline": [json.dumps(asdict(change), sort_keys=True, default=str) for change in scenario.timeline],
         "rest": [

@@ -11,31 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from edgewise.model.catalog import KINDS, Catalog, Model, Profile, Resources, Variant
 from edgewise.model.grammar.places import (
-    OWN,
     CatalogSpec,
     ClusterSpec,
-    LinkSpec,
     SiteSpec,
     VariantSpec,
     WorkerSpec,
 )
 from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec
-from edgewise.model.problems import known, nearest, unique
+from edgewise.model.problems import Problems, known, nearest, unique
 from edgewise.model.topology import (
     Change,
     Cluster,
-    Link,
     LinkChange,
     Node,
     NodeChange,
     Site,
     Topology,
-    Way,
     Worker,
 )
+from edgewise.model.ways import build_cables, build_links, build_ways
 
-Problems = list[str]
 SLACK = 1e-3  # relative: a stated capacity may be rounded
 
 
@@ -73,8 +69,9 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
     unique("sites", [site.name for site in sites], problems)
     unique("clusters", [cluster.name for cluster in clusters], problems)
     unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
-    ways = _ways(spec.links or (), sites, clusters, problems)
-    links = _links(spec.links or (), clusters, problems)
+    cables = build_cables(spec.links or (), sites, problems)
+    ways = build_ways(spec.links or (), sites, clusters, cables, problems)
+    links = build_links(spec.links or (), clusters, problems)
     before = len(problems)
     variants = [variant.name for variant in catalog.variants]
     nodes = [node.name for c in clusters for node in c.nodes]
@@ -85,7 +82,7 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
         if worker.cluster is not None:
             known(f"workers[{i}].cluster", "cluster", worker.cluster, [c.name for c in clusters], problems)
     workers = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ()
-    return Topology(sites, clusters, ways, workers, links)
+    return Topology(sites, clusters, ways, workers, links, tuple(cables.values()))
 
 
 def build_timeline(
@@ -183,64 +180,6 @@ def _cluster(name: str, spec: ClusterSpec) -> Cluster:
         for each in expand(node.name, node.count)
     )
     return Cluster(name, spec.tier, nodes)
-
-
-def _ways(
-    specs: Sequence[LinkSpec], sites: Sequence[Site], clusters: Sequence[Cluster], problems: Problems
-) -> tuple[Way, ...]:
-    """The way from every site to every cluster, by the link that names them most closely."""
-    cluster_names = [cluster.name for cluster in clusters]
-    given: dict[tuple[str, str], LinkSpec] = {}
-    for i, spec in enumerate(specs):
-        if spec.site is None or spec.cluster is None:
-            continue
-        known(f"links[{i}].site", "site", spec.site, ["*", *(site.name for site in sites)], problems)
-        known(f"links[{i}].cluster", "cluster", spec.cluster, ["*", OWN, *cluster_names], problems)
-        if (spec.site, spec.cluster) in given:
-            problems.append(
-                f"links[{i}]: a second link from {spec.site!r} to {spec.cluster!r}; remove one of them"
-            )
-        given[spec.site, spec.cluster] = spec
-    ways = []
-    for site in sites:
-        for cluster in cluster_names:
-            ends = [cluster, OWN, "*"] if cluster == site.cluster else [cluster, "*"]
-            found = next((given[s, c] for s in (site.name, "*") for c in ends if (s, c) in given), None)
-            if found is None:
-                problems.append(
-                    f"links: no link from site {site.name!r} to cluster {cluster!r}; "
-                    f"add {{site: {site.name}, cluster: {cluster}, delay_s: …}}"
-                )
-                continue
-            over = (found.over or "").replace("{site}", site.name)
-            figures = (found.delay_s, found.deviation_s, found.bandwidth_bps)
-            ways.append(Way(site.name, cluster, *figures, over, found.shared == "both"))
-    for cable in sorted({way.over for way in ways if way.over}):
-        rates = {way.bandwidth_bps for way in ways if way.over == cable}
-        if len(rates) > 1:
-            problems.append(
-                f"links: {cable!r} has bandwidths {', '.join(f'{x:g}' for x in sorted(rates))}; give one"
-            )
-    return tuple(ways)
-
-
-def _links(specs: Sequence[LinkSpec], clusters: Sequence[Cluster], problems: Problems) -> tuple[Link, ...]:
-    """Links between nodes, and between clusters."""
-    nodes, names = [node.name for c in clusters for node in c.nodes], [cluster.name for cluster in clusters]
-    links: list[Link] = []
-    for i, spec in enumerate(specs):
-        if spec.between is None:
-            continue
-        inside = names if spec.between[0] in names else nodes
-        for end in spec.between:
-            known(f"links[{i}].between", "cluster" if inside is names else "node", end, inside, problems)
-        if inside is nodes and spec.between[0] == spec.between[1]:
-            problems.append(f"links[{i}].between: joins node {spec.between[0]!r} to itself; name another one")
-        if any(set(link.ends) == set(spec.between) for link in links):
-            problems.append(f"links[{i}]: a second link between {' and '.join(spec.between)}; remove one")
-        figures = (spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
-        links.append(Link(spec.between, *figures, spec.shared == "both"))
-    return tuple(links)
 
 
 Placed = list[tuple[str, str]]  # (variant, node)

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+Problems = list[str]
 SHOWN = 60  # characters of a bad value
 
 

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from edgewise.errors import ScenarioError
 from edgewise.model.build import (
-    Problems,
     build_catalog,
     build_timeline,
     build_topology,
@@ -33,10 +32,11 @@ from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
 from edgewise.model.graphs import check_graphs
 from edgewise.model.library import Library, resolve
 from edgewise.model.pipelines import check_pipelines
-from edgewise.model.problems import explain, listed, nearest, shown
+from edgewise.model.problems import Problems, explain, listed, nearest, shown
 from edgewise.model.services import check_services
 from edgewise.model.topologies import generate
 from edgewise.model.topology import Change, Topology
+from edgewise.model.ways import check_shared
 
 PATTERNS = {"burst": (20.0, 60.0, 100.0), "steady": (60.0, 40.0, 20.0)}  # clients/min (ASET, section V-B)
 PATTERN_STEP_S = 150.0
@@ -87,6 +87,7 @@ class Scenario:
         decision_delay_s: from a stream's opening until its queries may leave the site.
         jobs: deferrable jobs; None where it holds none.
         graphs: split models, which servers of the topology share.
+        sharing: what messages of streams on one link do to each other: "none", "fifo" or "ps".
     """
 
     name: str
@@ -104,6 +105,7 @@ class Scenario:
     decision_delay_s: float = 0.0
     jobs: Jobs | None = None
     graphs: tuple[GraphSpec, ...] = ()
+    sharing: str = "none"
 
 
 def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
@@ -162,6 +164,8 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     if not problems:
         check_pipelines(spec, catalog, topology, problems)
     timeline: tuple[Change, ...] = ()
+    if spec.sharing != "none":
+        check_shared(spec, topology, problems)
     if topology.clusters:  # where it has problems of its own, every name would count as unknown
         timeline = build_timeline(spec.timeline, spec.duration_s, topology, problems)
     if problems:
@@ -182,6 +186,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         decision_delay_s=spec.decision_delay_s,
         jobs=jobs,
         graphs=spec.graphs or (),
+        sharing=spec.sharing,
     )
 
 

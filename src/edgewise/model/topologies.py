@@ -29,7 +29,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
-from edgewise.model.build import Placed, Problems, check_mix, fill, named
+from edgewise.model.build import Placed, check_mix, fill, named
 from edgewise.model.catalog import Catalog, Resources
 from edgewise.model.grammar.generated import (
     MOST_ANTENNAS,
@@ -43,6 +43,7 @@ from edgewise.model.grammar.generated import (
 )
 from edgewise.model.keyed import Purpose, uniform
 from edgewise.model.library import Backbone, Library
+from edgewise.model.problems import Problems
 from edgewise.model.topology import Cluster, Link, Node, Site, Topology, WayTable
 
 Tier = AccessSpec | CentralOfficeSpec | DataCentreSpec | CloudSpec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -56,8 +57,10 @@ class Way:
     """From a site to a cluster and back: one-way delay mean d and deviation σ, bandwidth of each direction.
 
     Attributes:
-        over: the cable whose bandwidth it shares with other ways; empty: its own.
+        over: the cables it runs over, from the site on, whose bandwidth it shares with other ways; none: its
+            own.
         shared: one bandwidth for both directions together.
+        buffer_bytes: what may wait at each end where it runs over no cable.
     """
 
     site: str
@@ -65,8 +68,20 @@ class Way:
     delay_s: float
     deviation_s: float = 0.0
     bandwidth_bps: float = 1e9
-    over: str = ""
+    over: tuple[str, ...] = ()
     shared: bool = False
+    buffer_bytes: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """What ways run over and share: one link each way, of equal figures."""
+
+    name: str
+    bandwidth_bps: float
+    delay_s: float = 0.0
+    deviation_s: float = 0.0
+    buffer_bytes: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +173,7 @@ class Topology:
     Attributes:
         ways: one from every site to every cluster; a `WayTable` is the quick form.
         links: between nodes, and between clusters.
+        cables: that ways run over. The figures of a way are those of its cables taken together.
     """
 
     sites: tuple[Site, ...] = ()
@@ -165,6 +181,7 @@ class Topology:
     ways: Sequence[Way] = ()
     workers: tuple[Worker, ...] = ()
     links: tuple[Link, ...] = ()
+    cables: tuple[Cable, ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -39,6 +39,7 @@ class Stream:
         min_accuracy: least accuracy of the model (A).
         priority: larger is more important.
         arrivals: "periodic" frames or "poisson" queries.
+        answer_bytes: size of an answer.
     """
 
     id: int
@@ -53,6 +54,7 @@ class Stream:
     min_accuracy: float
     priority: int = 0
     arrivals: str = "periodic"
+    answer_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import queues as kernels, tables
-from edgewise.sim.streams.telemetry import backlog_s, count_all_answers, waiting_at
+from edgewise.sim.streams.carrying import Private, Shared
+from edgewise.sim.streams.queues import Workers
+from edgewise.sim.streams.telemetry import backlog_s, count_all_answers
 from edgewise.workloads.generate import generate_streams
 
 # At equal times: capacity returns first, then things break, then news arrives, then windows
@@ -56,6 +58,7 @@ class RunInputs:
     retry_refused: bool = False
     decision_delay_s: float = 0.0
     timeline: tuple[Change, ...] = ()
+    sharing: str = "none"
 
 
 class Simulation:
@@ -94,12 +97,11 @@ class Simulation:
         self.active: list[str] = []
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s)
         self.truth = tables.stream_arrays(self.trace, scenario.decision_delay_s)
-        self.workers = tables.worker_arrays(self.world)
         self._links = Links(*(array.copy() for array in self.world.links))
         self.ways = way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
-        self._key = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
         self._alive = np.ones(self.world.workers, dtype=np.bool_)
         self._queue: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()  # of equal events
@@ -122,7 +124,7 @@ class Simulation:
 
     def serve_until(self, time_s: float) -> None:
         """Bring the tally up to a time that `run_until` has reached."""
-        self._advance(time_s)
+        self.carrier.advance(time_s)
 
     def start_from(self, view: DispatchView, bound: Bound) -> None:
         """Begin in the middle: the first streams are bound already, and workers have queues.
@@ -151,11 +153,23 @@ class Simulation:
 
     def serve_rest(self) -> None:
         """Serve what is under way; streams that nothing serves lose the rest of their queries."""
-        self._advance(np.inf)
+        self.carrier.finish()
         for i in np.flatnonzero(self.truth.state != kernels.ENDED):
             # A stream that is bound all the same is bound to what is down: sent in vain.
             outcome = kernels.FAILED if self.bound[i] >= 0 else kernels.REJECTED
-            kernels.drop_until(self.truth, int(i), np.inf, outcome, self._key, self.tally)
+            self.carrier.drop(int(i), np.inf, outcome)
+
+    @property
+    def workers(self) -> Workers:
+        """Truth about the workers."""
+        return self.carrier.workers
+
+    def _carrier(self, key: np.uint64) -> Private:
+        given = (self.truth, tables.worker_arrays(self.world), self.ways, key, self.tally)
+        if self.scenario.sharing == "none":
+            return Private(*given)
+        assert isinstance(self.scenario, Scenario), "a setting without a topology shares no links"
+        return Shared(self.scenario.sharing, self.scenario.topology, *given)
 
     @property
     def _windows(self) -> int:
@@ -188,7 +202,7 @@ class Simulation:
         if kind == SAMPLE:
             self._sample(now_s)
         elif kind == CHANGED:
-            self._advance(now_s)
+            self.carrier.advance(now_s)
             if isinstance(what, NodeChange):
                 self._change_node(what)
             else:
@@ -252,19 +266,11 @@ class Simulation:
         delay_s = self.ways.delay_s[self.truth.site[streams], self.world.cluster[worker]]
         reached = self._alive[worker] & (delay_s < np.inf)
         # Where the core does not know yet that nothing is reached, queries are sent in vain.
-        streams, now_s, worker = streams[reached], now_s[reached], worker[reached]
-        while streams.size:
-            done = kernels.attach(
-                streams, now_s, worker, self.truth, self.workers, self.ways, self._key, self.tally
-            )
-            streams, now_s, worker = streams[done:], now_s[done:], worker[done:]
-            if streams.size:
-                self.workers = tables.with_more_room(self.workers)
+        self.carrier.attach(streams[reached], now_s[reached], worker[reached])
 
     def _detach(self, i: int, now_s: float) -> None:
         """What the stream sent to the worker it leaves, and was not served yet, is lost."""
-        kernels.detach(i, int(self.bound[i]), self.truth, self.workers)
-        kernels.drop_until(self.truth, i, now_s, kernels.FAILED, self._key, self.tally)
+        self.carrier.detach(i, int(self.bound[i]), now_s)
 
     def _change_node(self, change: NodeChange) -> None:
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
@@ -278,7 +284,7 @@ class Simulation:
                 self.workers.servers.free_s[w] = now_s
                 self._reattach(np.flatnonzero(self.bound == w), now_s)
             else:
-                kernels.fail_worker(int(w), now_s, self.truth, self.workers, self._key, self.tally)
+                self.carrier.fail(int(w), np.flatnonzero(self.bound == w), now_s)
             self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
 
     def _change_link(self, change: LinkChange) -> None:
@@ -294,13 +300,14 @@ class Simulation:
                 array[site, cluster] = figure
         self.ways[:] = way_arrays(world, links)
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
+        self.carrier.set_way(site, cluster, now_s, change.bandwidth_bps)
         bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == site))
         affected = bound[world.cluster[self.bound[bound]] == cluster]
         if was_up and links.delay_s[site, cluster] == np.inf:
             for i in affected:
                 self._detach(int(i), now_s)
         elif was_up:
-            kernels.resend(site, cluster, now_s, self.truth, self.workers, self.ways, self._key)
+            self.carrier.resend(site, cluster, now_s)
         else:
             self._reattach(affected, now_s)
         self._push(news_s, NEWS, LinkChanged(news_s, site, cluster, *figures))
@@ -308,18 +315,15 @@ class Simulation:
     def _reattach(self, streams: Ints, now_s: float) -> None:
         """Streams whose worker came back before the core moved them."""
         for i in streams:
-            kernels.drop_until(self.truth, int(i), now_s, kernels.FAILED, self._key, self.tally)
+            self.carrier.drop(int(i), now_s, kernels.FAILED)
         self._attach(streams, np.full(streams.size, now_s))
-
-    def _advance(self, until_s: float) -> None:
-        kernels.advance_all(until_s, self.truth, self.workers, self.ways, self._key, self.tally)
 
     def _sample(self, now_s: float) -> None:
         """End a telemetry period: serve up to now, then send the figures with their lag."""
-        self._advance(now_s)
+        self.carrier.advance(now_s)
         w = self.workers
         count_all_answers(now_s, w)
-        period_s, queue = self.scenario.telemetry_period_s, waiting_at(now_s, self.truth, w)
+        period_s, queue = self.scenario.telemetry_period_s, self.carrier.waiting(now_s)
         counts = w.each.answered.copy(), w.each.delay_sum_s.copy(), w.histogram
         measured = telemetry(now_s, period_s, queue, *counts)
         w.each.answered = 0

@@ -86,7 +86,7 @@ def draw_streams(
     return [
         Stream(
             i, s, (kind := kinds[a]).name, kind.task, opens, closes, rate, kind.size_bytes, deadline,
-            kind.min_accuracy, kind.priority, kind.arrivals,
+            kind.min_accuracy, kind.priority, kind.arrivals, kind.answer_bytes,
         )
         for i, (s, a, opens, closes, rate, deadline) in enumerate(zip(*columns, strict=True))
     ]  # fmt: skip

@@ -169,12 +169,12 @@ def _links(scenario: Scenario, cloud: str) -> list[str]:
                 "bandwidth_bps); simulated services need one, give all the same"
             )
     cables = {(way.site, way.over) for way in lan}
-    if len({over for _, over in cables}) < len(uplink) or len(cables) > len(uplink) or ("" in _over(lan)):
+    if len({over for _, over in cables}) < len(uplink) or len(cables) > len(uplink) or (() in _over(lan)):
         problems.append(
             'links: simulated, all nodes share one cable of each site; add `over: "lan-{site}"` to each '
             "link to nodes"
         )
-    if len(_over(wan)) > 1 or "" in _over(wan) or _over(wan) & _over(lan):
+    if len(_over(wan)) > 1 or () in _over(wan) or _over(wan) & _over(lan):
         problems.append(
             "links: simulated, all sites share one cable to the cloud; add `over: wan` to each link to it"
         )
@@ -189,7 +189,7 @@ def _links(scenario: Scenario, cloud: str) -> list[str]:
     return problems
 
 
-def _over(ways: Iterable[Way]) -> set[str]:
+def _over(ways: Iterable[Way]) -> set[tuple[str, ...]]:
     return {way.over for way in ways}
 
 

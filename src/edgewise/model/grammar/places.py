@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from edgewise.model.values import (
     BitsPerSecond,
@@ -109,6 +109,7 @@ class CatalogUseSpec(Spec):
 
 
 OWN = "own"  # in a link: each site's own cluster
+SITE = "{site}"  # in the name of a cable: the site's name
 SiteOrAll = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*)$")]
 
 
@@ -166,15 +167,32 @@ def _pair(value: Any) -> Any:
     return value
 
 
+def _cables(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Cable = Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._{}-]*$")]
+
+
+Cables = Annotated[
+    tuple[Cable, ...],
+    Field(min_length=1),
+    BeforeValidator(_cables),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+
+
 class LinkSpec(Spec):
     """A link, there and back, of equal figures: from a site to a cluster, or between two nodes or clusters.
 
-    For one site and cluster a link of one site goes before one of `*`, and one of a named cluster or of
-    `own` before one of `*`.
+    Or a cable that such links run over. For one site and cluster a link of one site goes before one of `*`,
+    and one of a named cluster or of `own` before one of `*`.
     """
 
     site: SiteOrAll | None = Field(
-        default=None, description="Name of a site, or '*' for every site; or give `between`."
+        default=None, description="Name of a site, or '*' for every site; or give `between` or `name`."
     )
     cluster: SiteOrAll | None = Field(
         default=None, description="Name of a cluster, 'own' for the site's own one, or '*' for every cluster."
@@ -183,28 +201,46 @@ class LinkSpec(Spec):
         default=None,
         description="Instead: names of two nodes or of two clusters; a cluster twice joins its own nodes.",
     )
-    delay_s: SecondsOrZero = Field(default=0.0, description="Mean one-way delay in s.")
+    name: Cable | None = Field(
+        default=None,
+        description="Instead: name of a cable that other links run `over`. With '{site}' in it, which stands "
+        "for the site's name, every site has one of its own.",
+    )
+    delay_s: SecondsOrZero = Field(
+        default=0.0, description="Mean one-way delay in s, beside that of the cables it runs over."
+    )
     deviation_s: SecondsOrZero = Field(
         default=0.0, description="Standard deviation of the one-way delay in s."
     )
-    bandwidth_bps: BitsPerSecond = Field(default=1e9, description="Bandwidth in bits/s of each direction.")
+    bandwidth_bps: BitsPerSecond = Field(
+        default=1e9,
+        description="Bandwidth in bits/s of each direction; over named cables, theirs is the least of them.",
+    )
     shared: Literal["each", "both"] = Field(
         default="each", description="'each' direction has the bandwidth; or 'both' share it."
     )
-    over: str | None = Field(
+    over: Cables | None = Field(
         default=None,
-        min_length=1,
-        description="Name of the cable it runs over: links over one cable share its bandwidth. "
-        "'{site}' stands for the site's name.",
+        description="Names of the cables it runs over, from the site on: links over one cable share its "
+        "bandwidth. '{site}' stands for the site's name. A cable that no link has as `name` has the "
+        "bandwidth of the links over it.",
+    )
+    buffer_bytes: Bytes | None = Field(
+        default=None,
+        description="With `sharing`, what a direction may still have to send when a message comes; above it "
+        "the message is dropped. Left out: no bound.",
     )
 
     @model_validator(mode="after")
     def _two_ends(self) -> LinkSpec:
-        if (self.between is None) == (self.site is None and self.cluster is None):
-            raise ValueError("needs either 'site' and 'cluster', or 'between'; give exactly one of them")
-        if self.between is not None and self.over is not None:
-            raise ValueError("over: links between nodes or clusters share no cable; remove it")
-        if self.between is None and (self.site is None or self.cluster is None):
+        given = [self.between is not None, self.name is not None, (self.site or self.cluster) is not None]
+        if sum(given) != 1:
+            raise ValueError(
+                "needs either 'site' and 'cluster', or 'between', or 'name'; give exactly one of them"
+            )
+        if (self.between or self.name) is not None and self.over is not None:
+            raise ValueError("over: only links from a site to a cluster run over cables; remove it")
+        if given[2] and (self.site is None or self.cluster is None):
             missing = "site" if self.site is None else "cluster"
             raise ValueError(f"{missing}: is missing; add it, or give 'between' instead")
         return self

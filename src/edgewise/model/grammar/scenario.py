@@ -136,6 +136,12 @@ class ScenarioSpec(Spec):
     pipelines: PipelinesSpec | None = Field(
         default=None, description="Graphs of tasks through which frames stream, placed on nodes and links."
     )
+    sharing: Literal["none", "fifo", "ps"] = Field(
+        default="none",
+        description="What messages of streams on one link do to each other. 'none': nothing, each has the "
+        "whole bandwidth, as in edgewise 0.1. 'fifo': they go one after the other. 'ps': all at once, each "
+        "with its share. New scenarios should say 'fifo'; one that says nothing is told what that means.",
+    )
     timeline: tuple[ChangeSpec, ...] = Field(
         default=(), description="What fails, returns or changes, and when."
     )

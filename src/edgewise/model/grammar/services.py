@@ -230,6 +230,9 @@ class ApplicationSpec(Spec):
     task: Name = Field(description="Task it needs; a model must have it.")
     rate_qps: RateRange = Field(description="Queries/s of a stream: x, or drawn from [lowest, highest].")
     size_bytes: Bytes = Field(description="Payload of a query in bytes.")
+    answer_bytes: BytesOrZero = Field(
+        default=0.0, description="Simulated: size of an answer in bytes; 0 takes no time to send."
+    )
     deadline_s: SecondsRange = Field(description="Tolerated end-to-end delay in s: x or [lowest, highest].")
     length_s: SecondsRange = Field(description="How long a stream lasts in s: x or [lowest, highest].")
     min_accuracy: NotNegative = Field(

@@ -36,7 +36,7 @@ def _records(**columns: type) -> np.dtype[Any]:
 # arrival of the one before); and what became of its queries.
 STREAM = _records(
     id=np.int64, site=np.int64, poisson=np.int64, close_s=np.float64, rate_qps=np.float64,
-    size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
+    size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64, answer_bytes=np.float64,
     state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
     before_s=np.float64,
     ok=np.int64, failed=np.int64, rejected=np.int64, answered=np.int64, delay_sum_s=np.float64,
@@ -55,8 +55,13 @@ WORKER = _records(
 # Free again when; its queries until then; how many of them telemetry has yet to count as answered.
 SERVER = _records(free_s=np.float64, serving=np.int64, uncounted=np.int64)
 HELD = _records(
-    stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64
-)  # a query in the batch being gathered
+    stream=np.int64,
+    number=np.int64,
+    sent_s=np.float64,
+    arrival_s=np.float64,
+    back_s=np.float64,
+    slot=np.int64,
+)  # a query in the batch being gathered; slot: of the message, where links are shared
 
 # Arrays of the records above; one array is one cache line or two where fields used to be many.
 Streams = Any  # (N,) STREAM
@@ -185,7 +190,7 @@ def send(q: Any, way: Any, seed: np.uint64) -> None:
         back = max(way.delay_s + way.deviation_s * down, 0.0)
     travel = there + way.access_s + q.size_bytes * 8.0 / way.bps
     q.arrival_s = max(q.before_s, max(q.sent_s, q.from_s) + travel)
-    q.back_s = back + way.access_s
+    q.back_s = back + way.access_s + q.answer_bytes * 8.0 / way.bps
 
 
 @kernel(allocates=False)
@@ -225,6 +230,20 @@ def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
 
 
 @kernel(allocates=False)
+def judge(q: Any, delay_s: float, sent_s: float, tally: Tally) -> None:
+    """Count an answer to stream `q` by its deadline."""
+    q.answered += 1
+    q.delay_sum_s += delay_s
+    q.delay_max_s = max(q.delay_max_s, delay_s)
+    if delay_s <= q.deadline_s:
+        q.ok += 1
+        count(OK, sent_s, tally)
+    else:
+        q.failed += 1
+        count(FAILED, sent_s, tally)
+
+
+@kernel(allocates=False)
 def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally: Tally) -> None:
     """Return the batch to its clients when `server` is free again; judge every query by its deadline."""
     finish_s = server.free_s
@@ -236,17 +255,28 @@ def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally
         if lost:
             lose(q, h.sent_s, FAILED, tally)
             continue
-        delay = finish_s + h.back_s - h.sent_s
-        q.answered += 1
-        q.delay_sum_s += delay
-        q.delay_max_s = max(q.delay_max_s, delay)
-        if delay <= q.deadline_s:
-            q.ok += 1
-            count(OK, h.sent_s, tally)
-        else:
-            q.failed += 1
-            count(FAILED, h.sent_s, tally)
+        judge(q, finish_s + h.back_s - h.sent_s, h.sent_s, tally)
         sojourn_s[k] = finish_s - h.arrival_s
+
+
+@kernel(allocates=False)
+def soonest(w: Any, servers: Any) -> int:
+    """The server of worker `w` that is free first."""
+    first = 0
+    for c in range(1, w.servers):
+        if servers[c].free_s < servers[first].free_s:
+            first = c
+    return first
+
+
+@kernel(allocates=False)
+def begin(k: int, c: int, start_s: float, s: Streams, workers: Workers, seed: np.uint64) -> None:
+    """Server `c` of worker `k` begins with the batch that the worker holds."""
+    w, server = workers.each[k], workers.servers[k, c]
+    count_answers(k, c, workers)  # of its last batch: it has ended, since the server is free
+    server.free_s = start_s + service_s(w, s, workers.batch[k], seed)
+    server.serving = w.held
+    w.batches += 1
 
 
 @kernel(allocates=False)
@@ -264,10 +294,7 @@ def advance_worker(
             if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
                 return
             hold(w, s, batch, heap, ways, seed)
-        first = 0
-        for c in range(1, w.servers):
-            if servers[c].free_s < servers[first].free_s:
-                first = c
+        first = soonest(w, servers)
         free = servers[first].free_s
         start = max(free, batch[0].arrival_s + w.timeout_s)
         while w.held < w.max_batch and w.attached > 0:
@@ -279,10 +306,7 @@ def advance_worker(
             start = max(free, batch[w.held - 1].arrival_s)
         if start >= until_s:
             return
-        count_answers(k, first, workers)  # of its last batch: it has ended, since the server is free
-        servers[first].free_s = start + service_s(w, s, batch, seed)
-        servers[first].serving = w.held
-        w.batches += 1
+        begin(k, first, start, s, workers, seed)
         answer(w, servers[first], s, batch, workers.sojourn_s[k, first], tally)
         w.held = 0
 

@@ -26,7 +26,7 @@ def stream_arrays(trace: Sequence[Stream], delay_s: float = 0.0) -> Streams:
         delay_s: from a stream's opening until its queries may leave the site.
     """
     s = _zeros(len(trace), STREAM)
-    for name in ("id", "site", "close_s", "rate_qps", "size_bytes", "deadline_s"):
+    for name in ("id", "site", "close_s", "rate_qps", "size_bytes", "deadline_s", "answer_bytes"):
         s[name] = [getattr(stream, name) for stream in trace]
     s.poisson = [stream.arrivals == "poisson" for stream in trace]
     s.sent_s = [stream.open_s for stream in trace]

@@ -1,0 +1,128 @@
+"""The links that ways go over: directed, each with its own rate, and routes as lists of them.
+
+A lens on a topology, for runs in which messages share links. Every cable is two links, one each way. A way
+that runs over no cable has two of its own. In a generated topology every site has two to its network, and
+every cluster two, as fast as the fastest way over them. Forbidden here: I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Bools, Floats, Ints
+from edgewise.model.topology import Cable, Topology, WayTable
+
+
+class Routes(NamedTuple):
+    """L links, and the routes of W ways: from each site to each cluster, then back; sites first.
+
+    Attributes:
+        names: (L,) of links.
+        rate_bps, buffer_bytes: (L,)
+        link: (2 W, K) links of each route in order; -1 where it has fewer.
+        before: (2 W, K) share of the route's delay that lies before each of its links.
+    """
+
+    names: tuple[str, ...]
+    rate_bps: Floats
+    buffer_bytes: Floats
+    link: Ints
+    before: Floats
+
+
+def routes_of(topology: Topology) -> Routes:
+    """The links of a topology's ways, and the routes over them."""
+    cables, way, delay_s = _table(topology) if isinstance(topology.ways, WayTable) else _laid(topology)
+    back = _turned(way)
+    back_s = np.take_along_axis(delay_s, np.where(back >= 0, back, 0), axis=1)
+    turned = np.where(back >= 0, np.take_along_axis(way, np.where(back >= 0, back, 0), axis=1), -1)
+    return Routes(
+        tuple(f"{cable.name}:{direction}" for cable in cables for direction in ("up", "down")),
+        np.repeat([cable.bandwidth_bps for cable in cables], 2),
+        np.repeat([cable.buffer_bytes for cable in cables], 2),
+        np.concatenate([np.where(way >= 0, 2 * way, -1), np.where(turned >= 0, 2 * turned + 1, -1)]),
+        np.concatenate([_before(delay_s), _before(np.where(turned >= 0, back_s, 0.0))]),
+    )
+
+
+def levels(links: int, routes: Ints) -> tuple[Ints, Bools]:
+    """Order links by "precedes on a route".
+
+    Args:
+        routes: (W, K) links of each route in order; -1 where it has fewer.
+    Returns:
+        (L,) level of each link, above those of all that precede it; links in a loop have one level together,
+        and nobody else has it. (L,) whether it is in a loop.
+    """
+    from scipy.sparse import coo_array  # slow to import, and most processes share no links
+    from scipy.sparse.csgraph import connected_components
+
+    pairs = np.concatenate([routes[:, k : k + 2] for k in range(routes.shape[1] - 1)] or [routes[:0, :2]])
+    pairs = np.unique(pairs[(pairs >= 0).all(axis=1)].reshape(-1, 2), axis=0)
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(links, links))
+    groups, group = connected_components(graph, connection="strong")
+    loop = np.bincount(group, minlength=groups) > 1
+    loop[group[pairs[pairs[:, 0] == pairs[:, 1], 0]]] = True
+    ends = group[pairs]
+    ends = np.unique(ends[ends[:, 0] != ends[:, 1]].reshape(-1, 2), axis=0)
+    level, at, left = np.full(groups, -1), 0, np.arange(groups)
+    while left.size:
+        waits = np.isin(left, ends[level[ends[:, 0]] < 0][:, 1])
+        ready = left[~waits]
+        here = ready[~loop[ready]] if not loop[ready].all() else ready[:1]
+        level[here] = at
+        left, at = np.setdiff1d(left, here), at + 1
+    return level[group], loop[group]
+
+
+def _table(topology: Topology) -> tuple[list[Cable], Ints, Floats]:
+    """Cables of a generated topology, and for each way its cables in order with the delay of each."""
+    assert isinstance(topology.ways, WayTable)
+    bps, (sites, clusters) = topology.ways.bandwidth_bps, topology.ways.bandwidth_bps.shape
+    cables = [Cable(name, float(bps[s].max())) for s, name in enumerate(topology.ways.sites)]
+    cables += [Cable(name, float(bps[:, c].max())) for c, name in enumerate(topology.ways.clusters)]
+    way = np.stack([np.repeat(np.arange(sites), clusters), sites + np.tile(np.arange(clusters), sites)], 1)
+    delay_s = topology.ways.delay_s.ravel()
+    return cables, way, np.stack([np.zeros_like(delay_s), delay_s], axis=1)
+
+
+def _laid(topology: Topology) -> tuple[list[Cable], Ints, Floats]:
+    """The same of ways given one by one; what a way has beside its cables lies at the last of them."""
+    named = {cable.name: cable for cable in topology.cables}
+    number: dict[str, int] = {}
+    cables: list[Cable] = []
+    ways, delays = [], []
+    for way in topology.ways:
+        over = way.over or (f"{way.site}-{way.cluster}",)
+        for name in over:
+            if name not in number:
+                number[name] = len(cables)
+                own = Cable(name, way.bandwidth_bps, buffer_bytes=way.buffer_bytes)
+                cables.append(named.get(name, own))
+        own_s = [named[name].delay_s if name in named else 0.0 for name in over]
+        own_s[-1] = way.delay_s - math.fsum(own_s[:-1])
+        ways.append([number[name] for name in over])
+        delays.append(own_s)
+    return cables, _padded(ways, -1).astype(np.int64), _padded(delays, 0.0)
+
+
+def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats:
+    most = max(map(len, rows), default=1)
+    return np.array([[*row, *[fill] * (most - len(row))] for row in rows], dtype=np.float64).reshape(-1, most)
+
+
+def _turned(way: Ints) -> Ints:
+    """(W, K) where each entry of a route counted from its other end is, -1 beyond it."""
+    count = (way >= 0).sum(axis=1, keepdims=True)
+    return np.maximum(count - 1 - np.arange(way.shape[1]), -1)
+
+
+def _before(delay_s: Floats) -> Floats:
+    """What a link itself takes lies behind it."""
+    total = delay_s.sum(axis=1, keepdims=True)
+    sums = np.cumsum(delay_s, axis=1) - delay_s
+    return np.where(total > 0.0, sums / np.where(total > 0.0, total, 1.0), 0.0)

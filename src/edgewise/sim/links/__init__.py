@@ -1,0 +1,1 @@
+"""Links that messages share: first come first served, or all at once; level by level."""

@@ -1,0 +1,97 @@
+"""Carry all messages up to a time, level by level; and change what links can carry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgewise.arrays import Floats, Ints
+from edgewise.core.compiled import inner, kernel
+from edgewise.sim.links.fifo import pass_level, pass_loop, retime
+from edgewise.sim.links.net import FIFO, Net, backlog_at, depart, forget, new_message, set_rates
+from edgewise.sim.links.ps import change_share, share_level
+
+
+@inner
+def pass_levels(net: Net, first: int, last: int, until_s: float) -> None:
+    """Carry on what happens before `until_s` on the links of levels `first` to `last - 1`."""
+    for row in range(first, last):
+        if net.sharing != FIFO:
+            share_level(net, row, until_s)
+        elif is_loop(net, row):
+            pass_loop(net, row, until_s)
+        else:
+            pass_level(net, row, until_s)
+
+
+@inner
+def is_loop(net: Net, row: int) -> bool:
+    """Whether the links of this level are a loop."""
+    for j in range(net.links.size):
+        if net.links[j].level == row:
+            return bool(net.links[j].loop)
+    return False
+
+
+@kernel
+def send(net: Net, at: int, who: Ints, route: Ints, leaves_s: Floats, there_s: Floats, bits: Floats) -> int:
+    """Send (M,) messages, from the `at`-th on; all go to the first sink.
+
+    Args:
+        who: what each is called. there_s: delay on the way, beside transmission.
+    Returns:
+        M, or where to go on when there is room for more.
+    """
+    for k in range(at, who.size):
+        slot = new_message(net)
+        if slot < 0:
+            return k
+        m = net.messages[slot]
+        m.who, m.number, m.route, m.sink, m.bits = who[k], k, route[k], 0, bits[k]
+        m.base_s, m.there_s, m.tx_s = leaves_s[k], there_s[k], bits[k] / net.routes[route[k]].bps
+        m.due_s = leaves_s[k] + there_s[k] + m.tx_s
+        depart(net, slot)
+    return who.size
+
+
+@kernel
+def carry(net: Net, until_s: float) -> tuple[Ints, Floats, Floats]:
+    """Carry messages up to `until_s`.
+
+    Returns:
+        (A,) who is there now; when, infinite where it was dropped; how long it was held up.
+    """
+    pass_levels(net, 0, net.sinks, until_s)
+    came = net.count[net.sinks]
+    who, at_s, wait_s = np.empty(came, dtype=np.int64), np.empty(came), np.empty(came)
+    for k in range(came):
+        slot = net.lists[net.sinks, k]
+        m = net.messages[slot]
+        who[k], at_s[k], wait_s[k] = m.who, np.inf if m.lost else m.at_s, m.wait_s
+        forget(net, slot)
+    net.count[net.sinks] = 0
+    return who, at_s, wait_s
+
+
+@kernel
+def reserve(net: Net, j: int, now_s: float, reserved_bps: float, capacity_bps: float) -> None:
+    """From now on link `j` has this capacity, of which so much is reserved; it is up to now.
+
+    Messages share what is left. Nothing passes where that is 0.
+    """
+    link, rate_bps = net.links[j], max(capacity_bps - reserved_bps, 0.0)
+    link.backlog_bits, link.backlog_s = backlog_at(link, now_s), now_s
+    link.capacity_bps, link.reserved_bps = capacity_bps, reserved_bps
+    if net.sharing == FIFO:
+        retime(net, j, now_s, rate_bps)
+    else:
+        change_share(net, j, now_s, rate_bps)
+    set_rates(net)
+
+
+@kernel
+def backlogs(net: Net, now_s: float) -> Floats:
+    """(L,) bits that each link has still to send."""
+    bits = np.empty(net.links.size)
+    for j in range(bits.size):
+        bits[j] = backlog_at(net.links[j], now_s)
+    return bits

@@ -1,0 +1,323 @@
+"""Streams over shared links: payloads take their turns on links there, answers on links back.
+
+Queries of streams are sent whatever becomes of them, so a window goes in levels: streams send; links carry
+on level by level; workers serve; links carry answers back. All queries that a stream sent before a moment are
+on their way then. A stream that moves or loses its way begins another epoch: what it sent before uses its
+links to the end, and is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Floats, Ints
+from edgewise.core.compiled import inner, kernel
+from edgewise.core.dispatch.state import Ways
+from edgewise.core.held import held
+from edgewise.sim.links.advance import pass_levels
+from edgewise.sim.links.net import MESSAGES, Net, depart, forget, new_message
+from edgewise.sim.links.sort import sort
+from edgewise.sim.streams.queues import (
+    ENDED,
+    FAILED,
+    REJECTED,
+    WAITING,
+    Streams,
+    Tally,
+    Workers,
+    begin,
+    drop_until,
+    judge,
+    lose,
+    make_query,
+    send,
+    soonest,
+)
+
+COME, HERE, HOME = range(3)  # sinks: payloads that came, those that wait at workers, answers that came
+
+
+class OnLinks(NamedTuple):
+    """What of streams goes over shared links.
+
+    net: the links. epoch: (N,) how often a stream was moved. worker: (N,) where it sends, -1 nowhere. came_s:
+    (N,) when its last query came. sending: (N,) streams that send, the first `many[0]` of them. there: how
+    many levels lie on the ways there.
+    """
+
+    net: Net
+    epoch: Ints
+    worker: Ints
+    came_s: Floats
+    sending: Ints
+    many: Ints
+    there: int
+
+
+@kernel
+def serve_until(
+    at: int, until_s: float, s: Streams, carried: OnLinks, workers: Workers, ways: Ways, seed: np.uint64,
+    tally: Tally,
+) -> int:  # fmt: skip
+    """Let streams send, links carry and workers serve up to `until_s`.
+
+    Args:
+        at: which of those that send is the first that has not sent yet.
+    Returns:
+        -1, or where to go on when there is room for more messages.
+    """
+    x, w = held(carried), held(workers)
+    net = x.net
+    at = send_all(at, until_s, s, x, w, ways, seed)
+    if at >= 0:
+        return at
+    pass_levels(net, 0, x.there, until_s)
+    take_in(s, x, tally)
+    serve_all(until_s, s, x, w, ways, seed, tally)
+    pass_levels(net, x.there, net.sinks, until_s)
+    take_home(s, x, tally)
+    return -1
+
+
+@inner
+def send_all(
+    at: int, until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64
+) -> int:
+    """Let streams send all that leaves before `until_s`; as `serve_until` returns."""
+    while at < x.many[0]:
+        i = x.sending[at]
+        q = s[i]
+        while q.state == WAITING and q.sent_s < until_s:
+            if x.net.free[MESSAGES] < 0:
+                return at
+            way = ways[q.site, workers.each[x.worker[i]].cluster]
+            send(q, way, seed)
+            q.before_s = q.arrival_s
+            post(i, s, x, ways, workers.each[x.worker[i]].cluster)
+            make_query(q, seed)
+        if q.state == ENDED:
+            x.many[0] -= 1
+            x.sending[at] = x.sending[x.many[0]]
+        else:
+            at += 1
+    return -1
+
+
+@inner
+def post(i: int, s: Streams, x: OnLinks, ways: Ways, cluster: int) -> None:
+    """Stream `i`'s query sets out; `send` has said when it would be there with every link to itself."""
+    net, q, slot = x.net, s[i], new_message(x.net)
+    m, way = net.messages[slot], ways[q.site, cluster]
+    m.who, m.number, m.epoch, m.sink = i, q.number - 1, x.epoch[i], COME
+    m.route = q.site * ways.shape[1] + cluster
+    m.bits, m.sent_s, m.back_s, m.due_s = q.size_bytes * 8.0, q.sent_s, q.back_s, q.arrival_s
+    m.base_s, m.tx_s = max(q.sent_s, q.from_s) + way.access_s, m.bits / way.bps
+    m.there_s = max(m.due_s - m.base_s - m.tx_s, 0.0)
+    depart(net, slot)
+
+
+@inner
+def take_in(s: Streams, x: OnLinks, tally: Tally) -> None:
+    """Payloads that came wait at their workers; queries of a stream do not overtake."""
+    net = x.net
+    for k in range(net.count[net.sinks + COME]):
+        slot = net.lists[net.sinks + COME, k]
+        m = net.messages[slot]
+        if m.lost or m.epoch != x.epoch[m.who]:
+            lose(s[m.who], m.sent_s, FAILED, tally)
+            forget(net, slot)
+            continue
+        m.at_s = max(m.at_s, x.came_s[m.who])
+        x.came_s[m.who] = m.at_s
+        m.place = x.worker[m.who]
+        here = net.sinks + HERE
+        net.lists[here, net.count[here]] = slot
+        net.count[here] += 1
+    net.count[net.sinks + COME] = 0
+
+
+@inner
+def serve_all(
+    until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
+) -> None:
+    """Every worker serves what starts before `until_s`, and keeps the rest."""
+    net, here, kept = x.net, x.net.sinks + HERE, 0
+    sort(net, net.messages, here, workers.each.size)
+    for k in range(workers.each.size):
+        end = net.starts[k + 1]
+        if net.starts[k] == end and workers.each[k].held == 0:
+            continue
+        for at in range(serve_one(k, net.starts[k], end, until_s, s, x, workers, ways, seed, tally), end):
+            net.lists[here, kept] = net.lists[here, at]
+            kept += 1
+    net.count[here] = kept
+
+
+@inner
+def serve_one(
+    k: int, at: int, end: int, until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways,
+    seed: np.uint64, tally: Tally,
+) -> int:  # fmt: skip
+    """`queues.advance_worker` on messages `at` to `end - 1` of those that wait; the first that still does."""
+    w, servers, batch = workers.each[k], workers.servers[k], workers.batch[k]
+    while True:
+        at = next_here(at, end, s, x, tally)
+        if w.held == 0:
+            if at == end or here_s(at, x) >= until_s:
+                return at
+            at = take(at, w, batch, s, x)
+        first = soonest(w, servers)
+        free_s = servers[first].free_s
+        start_s = max(free_s, batch[0].arrival_s + w.timeout_s)
+        while w.held < w.max_batch:
+            at = next_here(at, end, s, x, tally)
+            if at == end or here_s(at, x) > start_s or here_s(at, x) >= until_s:
+                break
+            at = take(at, w, batch, s, x)
+        if w.held == w.max_batch:
+            start_s = max(free_s, batch[w.held - 1].arrival_s)
+        if start_s >= until_s:
+            return at
+        begin(k, first, start_s, s, workers, seed)
+        reply(w, servers[first], workers.sojourn_s[k, first], batch, s, x, ways, tally)
+        w.held = 0
+
+
+@inner
+def here_s(at: int, x: OnLinks) -> float:
+    """When the message at this place of the list came."""
+    return float(x.net.messages[x.net.lists[x.net.sinks + HERE, at]].at_s)
+
+
+@inner
+def next_here(at: int, end: int, s: Streams, x: OnLinks, tally: Tally) -> int:
+    """The next message whose stream has not been moved since; others are lost."""
+    while at < end:
+        slot = x.net.lists[x.net.sinks + HERE, at]
+        m = x.net.messages[slot]
+        if m.epoch == x.epoch[m.who]:
+            break
+        lose(s[m.who], m.sent_s, FAILED, tally)
+        forget(x.net, slot)
+        at += 1
+    return at
+
+
+@inner
+def take(at: int, w: Any, batch: Any, s: Streams, x: OnLinks) -> int:
+    """Take a message into worker `w`'s batch; it is kept where an answer will need links."""
+    slot = x.net.lists[x.net.sinks + HERE, at]
+    m, h = x.net.messages[slot], batch[w.held]
+    h.stream, h.number, h.slot = m.who, m.number, slot
+    h.sent_s, h.arrival_s, h.back_s = m.sent_s, m.at_s, m.back_s
+    w.held += 1
+    if s[m.who].answer_bytes == 0.0:
+        forget(x.net, slot)
+    return at + 1
+
+
+@inner
+def reply(
+    w: Any, server: Any, sojourn_s: Floats, batch: Any, s: Streams, x: OnLinks, ways: Ways, tally: Tally
+) -> None:
+    """`queues.answer` over links: answers of a size set out when the batch ends."""
+    finish_s = server.free_s
+    lost = finish_s > w.down_s
+    server.uncounted = 0 if lost else w.held
+    for k in range(w.held):
+        h = batch[k]
+        q = s[h.stream]
+        if not lost:
+            sojourn_s[k] = finish_s - h.arrival_s
+        if lost:
+            lose(q, h.sent_s, FAILED, tally)
+            if q.answer_bytes > 0.0:
+                forget(x.net, h.slot)
+        elif q.answer_bytes > 0.0:
+            post_back(h, finish_s, q, x, ways, w.cluster)
+        else:
+            judge(q, finish_s + h.back_s - h.sent_s, h.sent_s, tally)
+
+
+@inner
+def post_back(h: Any, finish_s: float, q: Any, x: OnLinks, ways: Ways, cluster: int) -> None:
+    """An answer sets out, in the place of its payload."""
+    m, way = x.net.messages[h.slot], ways[q.site, cluster]
+    m.sink, m.route = HOME, q.site * ways.shape[1] + cluster + ways.size
+    m.bits, m.base_s, m.due_s = q.answer_bytes * 8.0, finish_s, finish_s + h.back_s
+    m.tx_s, plain_s = m.bits / x.net.routes[m.route].bps, m.bits / way.bps
+    m.due_s += m.tx_s - plain_s  # the way back may have less left than the way there
+    m.there_s = max(h.back_s - way.access_s - plain_s, 0.0)
+    depart(x.net, h.slot)
+
+
+@inner
+def take_home(s: Streams, x: OnLinks, tally: Tally) -> None:
+    """Answers reach their clients."""
+    net = x.net
+    for k in range(net.count[net.sinks + HOME]):
+        slot = net.lists[net.sinks + HOME, k]
+        m = net.messages[slot]
+        if m.lost:
+            lose(s[m.who], m.sent_s, FAILED, tally)
+        else:
+            judge(s[m.who], m.at_s - m.sent_s, m.sent_s, tally)
+        forget(net, slot)
+    net.count[net.sinks + HOME] = 0
+
+
+@kernel
+def attach(
+    streams: Ints, now_s: Floats, worker: Ints, s: Streams, carried: OnLinks, seed: np.uint64, tally: Tally
+) -> None:
+    """Let streams send to workers; what they sent before, nobody served: rejected.
+
+    Args:
+        streams, now_s, worker: (K,) which streams, from when on, and to where.
+    """
+    for k in range(streams.size):
+        i = streams[k]
+        if drop_until(s, i, now_s[k], REJECTED, seed, tally):
+            carried.worker[i] = worker[k]
+            carried.sending[carried.many[0]] = i
+            carried.many[0] += 1
+
+
+@kernel
+def detach(i: int, s: Streams, carried: OnLinks) -> None:
+    """Stream `i` sends no more; what it sent and nobody serves yet is lost."""
+    carried.epoch[i] += 1
+    carried.came_s[i] = s[i].before_s = 0.0
+    for at in range(carried.many[0]):
+        if carried.sending[at] == i:
+            carried.many[0] -= 1
+            carried.sending[at] = carried.sending[carried.many[0]]
+            return
+
+
+@kernel
+def lose_rest(s: Streams, carried: OnLinks, tally: Tally) -> None:
+    """Nothing will happen any more: what links that carry nothing still hold is lost."""
+    for slot in range(carried.net.messages.size):
+        m = carried.net.messages[slot]
+        if m.number >= 0:
+            lose(s[m.who], m.sent_s, FAILED, tally)
+            forget(carried.net, slot)
+
+
+@kernel
+def waiting(now_s: float, carried: OnLinks, workers: Workers) -> Floats:
+    """(W,) queries waiting or in service at `now_s`, up to which all has been served."""
+    net, queue = carried.net, np.zeros(workers.each.size)
+    for k in range(net.count[net.sinks + HERE]):
+        m = net.messages[net.lists[net.sinks + HERE, k]]
+        if m.at_s <= now_s and m.epoch == carried.epoch[m.who]:
+            queue[m.place] += 1.0
+    for k in range(queue.size):
+        queue[k] += workers.each[k].held
+        for c in range(workers.each[k].servers):
+            if workers.servers[k, c].free_s > now_s:
+                queue[k] += workers.servers[k, c].serving
+    return queue
