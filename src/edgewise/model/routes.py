@@ -118,7 +118,8 @@ def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats:
 def _turned(way: Ints) -> Ints:
     """(W, K) where each entry of a route counted from its other end is, -1 beyond it."""
     count = (way >= 0).sum(axis=1, keepdims=True)
-    return np.maximum(count - 1 - np.arange(way.shape[1]), -1)
+    turned: Ints = np.maximum(count - 1 - np.arange(way.shape[1]), -1)
+    return turned
 
 
 def _before(delay_s: Floats) -> Floats:

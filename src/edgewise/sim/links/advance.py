@@ -61,14 +61,14 @@ def carry(net: Net, until_s: float) -> tuple[Ints, Floats, Floats]:
         (A,) who is there now; when, infinite where it was dropped; how long it was held up.
     """
     pass_levels(net, 0, net.sinks, until_s)
-    came = net.count[net.sinks]
+    came = net.many[net.sinks]
     who, at_s, wait_s = np.empty(came, dtype=np.int64), np.empty(came), np.empty(came)
     for k in range(came):
         slot = net.lists[net.sinks, k]
         m = net.messages[slot]
         who[k], at_s[k], wait_s[k] = m.who, np.inf if m.lost else m.at_s, m.wait_s
         forget(net, slot)
-    net.count[net.sinks] = 0
+    net.many[net.sinks] = 0
     return who, at_s, wait_s
 
 

@@ -22,7 +22,7 @@ from edgewise.sim.links.sort import sort
 def pass_level(net: Net, row: int, until_s: float) -> None:
     """Carry on all that begins to pass a link of this level before `until_s`."""
     sort(net, net.messages, row, net.links.size)
-    line, count, kept = net.lists[row], net.count[row], 0
+    line, count, kept = net.lists[row], net.many[row], 0
     for k in range(count):
         slot = line[k]
         m = net.messages[slot]
@@ -35,7 +35,7 @@ def pass_level(net: Net, row: int, until_s: float) -> None:
         else:
             line[kept] = slot
             kept += 1
-    net.count[row] = kept
+    net.many[row] = kept
 
 
 @inner
@@ -80,7 +80,7 @@ def go_on(net: Net, slot: int) -> None:
 def pass_loop(net: Net, row: int, until_s: float) -> None:
     """The same for links in a loop: one event after the other, a heap by time."""
     line, size = net.lists[row], 0
-    for k in range(net.count[row]):
+    for k in range(net.many[row]):
         size = push(net.messages, line, size, line[k])
     while size > 0:
         slot = line[0]
@@ -98,11 +98,11 @@ def pass_loop(net: Net, row: int, until_s: float) -> None:
         if m.lost:
             arrive(net, slot)
             continue
-        net.count[row] = size
+        net.many[row] = size
         go_on(net, slot)
-        if net.count[row] > size:  # to another link of the loop: it was appended
+        if net.many[row] > size:  # to another link of the loop: it was appended
             size = push(net.messages, line, size, line[size])
-    net.count[row] = size
+    net.many[row] = size
 
 
 @inner
@@ -157,7 +157,7 @@ def retime(net: Net, j: int, now_s: float, rate_bps: float) -> None:
     link.rate_bps = rate_bps
     link.passing_s = link.free_s = now_s + (link.left_bits / rate_bps if rate_bps > 0.0 else 0.0)
     sort(net, net.messages, link.level, net.links.size)
-    for k in range(net.count[link.level]):
+    for k in range(net.many[link.level]):
         m = net.messages[net.lists[link.level, k]]
         if m.place == j and m.begun:
             set_start(link, m)

@@ -61,7 +61,7 @@ class Net(NamedTuple):
 
     links: (L,) LINK. routes: (R,) ROUTE. hop: (R, K) links of a route. before: (R, K) share of its delay that
     lies before each. messages, visits: pools of MESSAGE and VISIT. lists: (levels + sinks, room) messages;
-    visits at the levels of PS. count: (levels + sinks,) how many. free: see MESSAGES. starts: (places + 2,),
+    visits at the levels of PS. many: (levels + sinks,) how many. free: see MESSAGES. starts: (places + 2,),
     slots and keys: (room,) to sort in. sharing: FIFO or PS. sinks: the first list of those who are there.
     """
 
@@ -72,7 +72,7 @@ class Net(NamedTuple):
     messages: Records
     visits: Records
     lists: Ints
-    count: Ints
+    many: Ints
     free: Ints
     starts: Ints
     slots: Ints
@@ -170,8 +170,8 @@ def forget(net: Net, slot: int) -> None:
 @inner
 def append(net: Net, row: int, slot: int) -> None:
     """Add to the end of a list."""
-    net.lists[row, net.count[row]] = slot
-    net.count[row] += 1
+    net.lists[row, net.many[row]] = slot
+    net.many[row] += 1
 
 
 @inner

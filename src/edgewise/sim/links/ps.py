@@ -38,7 +38,7 @@ def share_level(net: Net, row: int, until_s: float) -> None:
         for k in range(at, end):
             line[kept] = line[k]
             kept += 1
-    net.count[row] = kept
+    net.many[row] = kept
 
 
 @inner

@@ -20,7 +20,7 @@ def later(items: Records, a: int, b: int) -> bool:
 @inner
 def sort(net: Net, items: Records, row: int, places: int) -> None:
     """Order list `row` by (place, time); those of place p then begin at `net.starts[p]`."""
-    line, count, starts = net.lists[row], net.count[row], net.starts
+    line, count, starts = net.lists[row], net.many[row], net.starts
     for p in range(places + 2):
         starts[p] = 0
     for k in range(count):

@@ -122,7 +122,7 @@ def post(i: int, s: Streams, x: OnLinks, ways: Ways, cluster: int) -> None:
 def take_in(s: Streams, x: OnLinks, tally: Tally) -> None:
     """Payloads that came wait at their workers; queries of a stream do not overtake."""
     net = x.net
-    for k in range(net.count[net.sinks + COME]):
+    for k in range(net.many[net.sinks + COME]):
         slot = net.lists[net.sinks + COME, k]
         m = net.messages[slot]
         if m.lost or m.epoch != x.epoch[m.who]:
@@ -133,9 +133,9 @@ def take_in(s: Streams, x: OnLinks, tally: Tally) -> None:
         x.came_s[m.who] = m.at_s
         m.place = x.worker[m.who]
         here = net.sinks + HERE
-        net.lists[here, net.count[here]] = slot
-        net.count[here] += 1
-    net.count[net.sinks + COME] = 0
+        net.lists[here, net.many[here]] = slot
+        net.many[here] += 1
+    net.many[net.sinks + COME] = 0
 
 
 @inner
@@ -152,7 +152,7 @@ def serve_all(
         for at in range(serve_one(k, net.starts[k], end, until_s, s, x, workers, ways, seed, tally), end):
             net.lists[here, kept] = net.lists[here, at]
             kept += 1
-    net.count[here] = kept
+    net.many[here] = kept
 
 
 @inner
@@ -257,7 +257,7 @@ def post_back(h: Any, finish_s: float, q: Any, x: OnLinks, ways: Ways, cluster: 
 def take_home(s: Streams, x: OnLinks, tally: Tally) -> None:
     """Answers reach their clients."""
     net = x.net
-    for k in range(net.count[net.sinks + HOME]):
+    for k in range(net.many[net.sinks + HOME]):
         slot = net.lists[net.sinks + HOME, k]
         m = net.messages[slot]
         if m.lost:
@@ -265,7 +265,7 @@ def take_home(s: Streams, x: OnLinks, tally: Tally) -> None:
         else:
             judge(s[m.who], m.at_s - m.sent_s, m.sent_s, tally)
         forget(net, slot)
-    net.count[net.sinks + HOME] = 0
+    net.many[net.sinks + HOME] = 0
 
 
 @kernel
@@ -311,7 +311,7 @@ def lose_rest(s: Streams, carried: OnLinks, tally: Tally) -> None:
 def waiting(now_s: float, carried: OnLinks, workers: Workers) -> Floats:
     """(W,) queries waiting or in service at `now_s`, up to which all has been served."""
     net, queue = carried.net, np.zeros(workers.each.size)
-    for k in range(net.count[net.sinks + HERE]):
+    for k in range(net.many[net.sinks + HERE]):
         m = net.messages[net.lists[net.sinks + HERE, k]]
         if m.at_s <= now_s and m.epoch == carried.epoch[m.who]:
             queue[m.place] += 1.0
