@@ -114,6 +114,13 @@ def ran(
     data: dict[str, Any], seed: int = 0, check: bool = False, **policies: str
 ) -> dict[str, list[dict[str, Any]]]:
     """The items of each kind of work that a scenario holds, as rows."""
+    return run_of(data, seed, check, **policies)[1]
+
+
+def run_of(
+    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: str
+) -> tuple[JointRun, dict[str, list[dict[str, Any]]]]:
+    """A run that is over, and its items."""
     scenario = parse_scenario(data, "mixed")
     works = scenario.spec.holds
     chosen: dict[str, Any] = {}
@@ -121,8 +128,8 @@ def ran(
         for decision, name in runs.defaults(scenario, work).items():
             key = decision if decision not in chosen else f"{work}.{decision}"
             chosen[key] = runs.maker(work, decision, policies.get(key.replace(".", "_"), name))[1]
-    tables = JointRun(scenario, works, chosen, seed, check=check).run()
-    return {
-        work: runs.table(work, "items", "any", seed, found.items).to_pylist()
-        for work, found in tables.items()
+    run = JointRun(scenario, works, chosen, seed, check=check)
+    found = run.run()
+    return run, {
+        work: runs.table(work, "items", "any", seed, each.items).to_pylist() for work, each in found.items()
     }

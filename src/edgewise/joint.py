@@ -20,7 +20,7 @@ from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream, variant_holds
-from edgewise.sim.joint.jobs import JobsPart
+from edgewise.sim.jobs import JobsPart
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
@@ -43,6 +43,7 @@ class JointRun:
         check: validate what holds what after every moment.
     Attributes:
         joint: the clock, at the beginning.
+        parts: by kind of work.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class JointRun:
         trace: Sequence[Stream] | None = None,
         check: bool = False,
     ) -> None:
+        self.parts: dict[str, Any] = {}
         self.scenario, self.seed, self._chosen, self._trace = scenario, seed, chosen, trace
         self.plane = Plane(NodeLedger(scenario.topology.nodes))
         self.plane.handle(HoldsChanged(workers_hold(scenario)), 0.0)
@@ -64,8 +66,8 @@ class JointRun:
             "pipelines": self._pipelines,
             "jobs": self._jobs,
         }
-        parts = [build[work]() for work in build if work in works]
-        lag_s = scenario.telemetry_lag_s
+        self.parts |= {work: build[work]() for work in build if work in works}
+        lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
         self.joint = JointClock(parts, self.plane, scenario.topology.nodes, scenario.timeline, lag_s, check)
 
     def run(self) -> dict[str, Tables]:

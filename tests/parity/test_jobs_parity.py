@@ -15,7 +15,7 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.model.catalog import Resources
 from edgewise.model.deferrable import Jobs
 from edgewise.model.topology import Node
-from edgewise.sim.jobs import JobsOnNodes, simulate_on_nodes
+from edgewise.sim.jobs import run_jobs, simulate_on_nodes
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate, jobs_apart
 
@@ -64,7 +64,7 @@ def test_books_are_right_after_every_event_and_every_job_runs_its_time(seed):
     nodes = [Node(f"n{k}", "cluster", Resources(25.0, 50e9)) for k in range(4)]
     left = np.concatenate([g.integers(0, 100, 40), np.full(60, 100)]).astype(np.float64)  # in the end all
     core = Checked(Slots(900.0, 2), NodeLedger(nodes), policies.load("defer", "tetris"), key=Key(seed))
-    run = JobsOnNodes(jobs, left, 900.0, core).run()
+    run = run_jobs(jobs, left, 900.0, core)
     assert core.gave_way == run.moves.sum() > 10 and not core.jobs
     assert ((run.start >= 0) != (run.lost > 0)).all() and (run.lost > 0).any()
     assert {node for node, start in zip(run.node, run.start, strict=True) if start >= 0} == {

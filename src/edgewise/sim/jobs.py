@@ -1,16 +1,17 @@
-"""Jobs on nodes: `DeferCore`, as it runs live, driven by a clock of slots.
+"""Jobs on nodes: how long they run, stand still and begin anew; who does so is `DeferCore`'s to say.
 
-In each slot: jobs that are done end; other work takes its share of each node, and jobs that find no room
-there any more are suspended, or end to start anew; jobs are submitted; the policy starts some. Nothing runs
-beyond what other work leaves, so there are no violations.
+They are a part of a joint run (`sim.joint.parts`); alone, other work is a number of cores that it leaves in
+each slot. A job runs where its node is up. When the node dies, one that pauses keeps what it has done, one
+that starts anew loses it. Nothing runs beyond what other work leaves, so there are no violations.
 
 Forbidden here: rules about who starts, where, and who gives way; they are the core's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.defer import DeferralPolicy, Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.defer.events import (
+    DeferCommand,
     EvictJob,
     JobEnded,
     JobPhase,
@@ -32,10 +34,14 @@ from edgewise.core.defer.events import (
 )
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.plane import HoldsChanged, Plane, PlaneCommand
+from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import INFERENCE, DeferrableJob
+from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.joint.parts import Bystander, Rank
+
+ROUNDING = 1e-9  # relative; sums of floats may miss a slot
 
 
 class JobsOutcome(NamedTuple):
@@ -53,71 +59,169 @@ class JobsOutcome(NamedTuple):
     start: Ints
     node: tuple[str, ...]
     lost: Ints
-    suspended: Ints | Floats
+    suspended: Floats
     moves: Ints
 
 
-class JobsOnNodes:
-    """A run of jobs on nodes.
+class JobsPart(Bystander):
+    """Jobs that run on nodes.
+
+    Args:
+        jobs: ids are 0, 1, …; times are taken in slots, as `DeferrableJob.in_slots` says.
+        core: decides; it is only read here.
+        slots, slot_s: how many there are, and their length.
+    Attributes:
+        start_s: (J,) last start, nan where there was none, or it was ended to start anew.
+        node: of the last start, "" where there was none.
+        lost: (J,) whether the latest start passed without one.
+        suspended_s: (J,) time in suspension.
+        moves: (J,) how often it gave way, by suspension or to start anew.
+        ended_s: (J,) when it was done, nan where it was not.
+    """
+
+    commands = (StartJob, SuspendJob, ResumeJob, EvictJob, LoseJob)
+
+    def __init__(self, jobs: Sequence[DeferrableJob], core: DeferCore, slots: int, slot_s: float) -> None:
+        self.jobs, self.core, self.slots, self.slot_s = tuple(jobs), core, slots, slot_s
+        rows = np.array([job.in_slots(slot_s) for job in jobs], dtype=np.int64).reshape(-1, 4)
+        self._submitted_s, _, _, self._length_s = rows.T * float(slot_s)
+        self._told = np.zeros(len(self.jobs), dtype=np.bool_)
+        self._slot = 0
+        self._ends_s: dict[int, float] = {}  # of those that make progress
+        self._left_s: dict[int, float] = {}  # of those that stand still: suspended, or on a dead node
+        self._since_s: dict[int, float] = {}  # of those that are suspended
+        self._down: set[str] = set()
+        self.node = [""] * len(self.jobs)
+        self.start_s, self.ended_s = np.full((2, len(self.jobs)), np.nan)
+        self.lost, self.moves = np.zeros((2, len(self.jobs)), dtype=np.int64)
+        self.suspended_s: Floats = np.zeros(len(self.jobs))
+
+    def next_s(self) -> float:
+        """The next slot, or the end of a job before it; nothing counts after the last slot."""
+        if self._slot == self.slots:
+            return math.inf
+        return min(self._slot * self.slot_s, *self._ends_s.values(), math.inf)
+
+    def change_node(self, node: str, up: bool, now_s: float) -> None:
+        """Jobs of a dead node stand still; they go on when it is back, unless they were suspended."""
+        (self._down.discard if up else self._down.add)(node)
+        for number in [n for n in (self._left_s if up else self._ends_s) if self.node[n] == node]:
+            if not up:
+                self._stop(number, now_s)
+                if self.jobs[number].when_evicted == "restart":
+                    self._left_s[number] = float(self._length_s[number])
+            elif number not in self._since_s:
+                self._ends_s[number] = now_s + self._left_s.pop(number)
+
+    def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
+        """Ends, and at the beginning of a slot its submissions and the slot."""
+        for number in [number for number, ends_s in self._ends_s.items() if ends_s <= now_s * (1 + ROUNDING)]:
+            self.ended_s[number] = self._ends_s.pop(number)
+            yield Rank.ENDED, JobEnded(number)
+        if self._slot < self.slots and self._slot * self.slot_s <= now_s:
+            for number in self._new(now_s).tolist():
+                yield Rank.OPENED, JobSubmitted(self.jobs[number])
+            yield Rank.TICK, SlotBegan(now_s)
+            self._slot += 1
+
+    def take(self, command: DeferCommand, now_s: float) -> Iterator[Any]:
+        """Carry a command out; a start or an end takes no time."""
+        number = command.job
+        match command:
+            case StartJob():
+                self.start_s[number], self.node[number] = now_s, command.node
+                self._go_on(number, float(self._length_s[number]), now_s)
+                yield JobStands(self.core.jobs[number]._replace(settled=True))
+            case SuspendJob():
+                self._stop(number, now_s)
+                self._since_s[number] = now_s
+                self.moves[number] += 1
+            case ResumeJob():
+                self.suspended_s[number] += now_s - self._since_s.pop(number)
+                self._go_on(number, self._left_s.pop(number), now_s)
+            case EvictJob():
+                self._stop(number, now_s)
+                del self._left_s[number]
+                self.start_s[number] = np.nan
+                self.moves[number] += 1
+                attempt = self.core.jobs[number].attempt + 1
+                yield JobStands(Standing(self.jobs[number], JobPhase.WAITING, attempt=attempt))
+            case LoseJob():
+                self.lost[number] = 1
+
+    def finish(self) -> None:
+        """Who is suspended has been so until the end of the last slot."""
+        for number, since_s in self._since_s.items():
+            self.suspended_s[number] += max(self.slots * self.slot_s - since_s, 0.0)
+
+    def outcome(self) -> JobsOutcome:
+        """What became of them, in slots."""
+        start = np.where(np.isnan(self.start_s), -1, np.round(self.start_s / self.slot_s)).astype(np.int64)
+        suspended = self.suspended_s / self.slot_s
+        whole = np.round(suspended)
+        suspended = np.where(np.abs(suspended - whole) < ROUNDING * (1 + whole), whole, suspended)
+        return JobsOutcome(self.jobs, start, tuple(self.node), self.lost, suspended, self.moves)
+
+    def _new(self, now_s: float) -> Ints:
+        found = np.flatnonzero(~self._told & (self._submitted_s <= now_s))
+        self._told[found] = True
+        return found
+
+    def _stop(self, number: int, now_s: float) -> None:
+        if number in self._ends_s:
+            self._left_s[number] = self._ends_s.pop(number) - now_s
+
+    def _go_on(self, number: int, left_s: float, now_s: float) -> None:
+        if self.node[number] in self._down:  # nobody has heard of it yet
+            self._left_s[number] = left_s
+        else:
+            self._ends_s[number] = now_s + left_s
+
+
+class OtherWork(Bystander):
+    """Work that is not simulated, and takes its share of the nodes in each slot.
+
+    Args:
+        nodes: it fills one after the other, the last one as far as it must; memory as it does cores.
+        left_over: (T,) cores that it leaves on all nodes together.
+    """
+
+    def __init__(self, nodes: Sequence[Node], left_over: Floats, slot_s: float) -> None:
+        self._nodes, self._left_over, self._slot_s = tuple(nodes), left_over, slot_s
+        self._slot = 0
+
+    def next_s(self) -> float:
+        """The next slot."""
+        return self._slot * self._slot_s if self._slot < self._left_over.size else math.inf
+
+    def due(self, now_s: float) -> Iterator[tuple[Rank, Any]]:
+        """What it holds from now on."""
+        if self.next_s() <= now_s:
+            yield Rank.TICK, HoldsChanged(self._holds(float(self._left_over[self._slot])))
+            self._slot += 1
+
+    def _holds(self, left_cores: float) -> tuple[Reservation, ...]:
+        rest, held = sum(node.resources.cpu_cores for node in self._nodes) - left_cores, []
+        for node in self._nodes:
+            cores, memory_bytes = node.resources.cpu_cores, node.resources.memory_bytes
+            taken = min(max(rest, 0.0), cores)
+            rest -= taken
+            needs = Resources(taken, memory_bytes * taken / cores if cores else 0.0)
+            held.append(Reservation(f"other work on {node.name}", node.name, needs, INFERENCE))
+        return tuple(held)
+
+
+def run_jobs(jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, core: DeferCore) -> JobsOutcome:
+    """Run jobs alone, on the nodes of a core's ledger.
 
     Args:
         jobs: ids are 0, 1, …, in any order of submission.
         left_over: (T,) cores that other work leaves on all nodes together.
-        slot_s: length of a slot.
-        core: decides, on the nodes of its ledger.
     """
-
-    def __init__(
-        self, jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, core: DeferCore
-    ) -> None:
-        self.jobs, self.core, self.plane = tuple(jobs), core, Plane(core.ledger, {"defer": core})
-        self._left_over, self._slot_s = left_over, slot_s
-        self._submitted, _, _, self._duration = (
-            np.array([job.in_slots(slot_s) for job in jobs]).reshape(-1, 4).T
-        )
-        self._until: dict[int, int] = {}  # slot in which a running job has ended
-        self._rest: dict[int, int] = {}  # slots that a suspended one has still to run
-        self._node = [""] * len(self.jobs)
-        self._start = np.full(len(self.jobs), -1, dtype=np.int64)
-        self._lost, self._suspended, self._moves = (np.zeros_like(self._start) for _ in range(3))
-
-    def run(self) -> JobsOutcome:
-        """Go through all slots."""
-        for slot in range(self._left_over.size):
-            now_s = slot * self._slot_s
-            for number in [number for number, until in self._until.items() if until <= slot]:
-                del self._until[number]
-                self.core.handle(JobEnded(number))
-            for number in np.flatnonzero(self._submitted == slot).tolist():
-                self.core.handle(JobSubmitted(self.jobs[number]))
-            held = held_by_others(self.core.ledger.there, float(self._left_over[slot]))
-            for event in (HoldsChanged(held), SlotBegan(now_s)):
-                for command in self.plane.handle(event, now_s):
-                    self._carry_out(command, slot)
-            self._suspended[list(self._rest)] += 1
-        return JobsOutcome(
-            self.jobs, self._start, tuple(self._node), self._lost, self._suspended, self._moves
-        )
-
-    def _carry_out(self, command: PlaneCommand, slot: int) -> None:
-        match command:
-            case StartJob(number, node, _):
-                self._until[number] = slot + int(self._duration[number])
-                self._start[number], self._node[number] = slot, node
-                self.core.handle(JobStands(self.core.jobs[number]._replace(settled=True)))
-            case SuspendJob(number):
-                self._rest[number] = self._until.pop(number) - slot
-                self._moves[number] += 1
-            case ResumeJob(number):
-                self._until[number] = slot + self._rest.pop(number)
-            case EvictJob(number):
-                del self._until[number]
-                self._start[number] = -1
-                self._moves[number] += 1
-                attempt = self.core.jobs[number].attempt + 1
-                self.core.handle(JobStands(Standing(self.jobs[number], JobPhase.WAITING, attempt=attempt)))
-            case LoseJob(number):
-                self._lost[number] = 1
+    nodes, part = core.ledger.there, JobsPart(jobs, core, left_over.size, slot_s)
+    plane = Plane(core.ledger, {"defer": core})
+    JointClock([OtherWork(nodes, left_over, slot_s), part], plane, nodes).run()
+    return part.outcome()
 
 
 def simulate_on_nodes(
@@ -128,7 +232,7 @@ def simulate_on_nodes(
     policy: DeferralPolicy,
     seed: int = 0,
 ) -> JobsOutcome:
-    """Run jobs on nodes under a policy; see `JobsOnNodes`.
+    """Run jobs on nodes under a policy; see `run_jobs`.
 
     Args:
         seed: keys the policy's own draws.
@@ -137,16 +241,4 @@ def simulate_on_nodes(
     """
     kinds = 2 if any(job.resources.memory_bytes for job in jobs) else 1
     core = DeferCore(Slots(slot_s, kinds), NodeLedger(nodes), policy, key=Key(seed))
-    return JobsOnNodes(jobs, left_over, slot_s, core).run()
-
-
-def held_by_others(nodes: Sequence[Node], left_cores: float) -> tuple[Reservation, ...]:
-    """Other work fills one node after the other, the last one as far as it must; memory as it does cores."""
-    rest, held = sum(node.resources.cpu_cores for node in nodes) - left_cores, []
-    for node in nodes:
-        cores, memory_bytes = node.resources.cpu_cores, node.resources.memory_bytes
-        taken = min(max(rest, 0.0), cores)
-        rest -= taken
-        needs = Resources(taken, memory_bytes * taken / cores if cores else 0.0)
-        held.append(Reservation(f"other work on {node.name}", node.name, needs, INFERENCE))
-    return tuple(held)
+    return run_jobs(jobs, left_over, slot_s, core)

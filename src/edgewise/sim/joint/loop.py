@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from edgewise.core.plane import NodesChanged, Plane, PlaneEvent
+from edgewise.core.plane import NodesChanged, Plane, PlaneCommand, PlaneEvent
 from edgewise.model.topology import Change, Node, NodeChange
 from edgewise.sim.joint.parts import Rank, WorkPart
 
@@ -28,6 +28,7 @@ class JointClock:
         check: validate the plane after every moment.
     Attributes:
         now_s: the moment.
+        log: every command so far, and when it was given.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class JointClock:
         check: bool = False,
     ) -> None:
         self.parts, self.plane, self.now_s, self._check = tuple(parts), plane, 0.0, check
+        self.log: list[tuple[float, PlaneCommand]] = []
         self._nodes = {node.name: node for node in nodes}
         self._there = set(self._nodes)  # as far as the plane has heard
         self._changes = deque(change for change in timeline if isinstance(change, NodeChange))
@@ -86,5 +88,6 @@ class JointClock:
 
     def _tell(self, event: PlaneEvent) -> None:
         for command in self.plane.handle(event, self.now_s):
+            self.log.append((self.now_s, command))
             for answer in self._taker[type(command)].take(command, self.now_s):
                 self._tell(answer)

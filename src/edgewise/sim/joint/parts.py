@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Protocol
@@ -37,3 +38,30 @@ class WorkPart(Protocol):
 
     def finish(self) -> None:
         """The clock has stopped: what is under way is served, or counted as it stands."""
+
+
+class Bystander:
+    """A part to which nothing happens: base of those that do not need every method."""
+
+    commands: tuple[type, ...] = ()
+
+    def next_s(self) -> float:
+        """Never."""
+        return math.inf
+
+    def advance(self, to_s: float) -> None:
+        """Nothing is done on the way."""
+
+    def change_node(self, node: str, up: bool, now_s: float) -> None:
+        """Nodes are nothing to it, or it knows of the timeline by itself."""
+
+    def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
+        """Nothing."""
+        return ()
+
+    def take(self, command: Any, now_s: float) -> Iterable[Any]:
+        """No command is for it."""
+        raise AssertionError(command)
+
+    def finish(self) -> None:
+        """There is nothing left."""

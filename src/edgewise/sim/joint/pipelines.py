@@ -14,11 +14,11 @@ from edgewise.core.place.core import (
     StartPipeline,
     StopPipeline,
 )
-from edgewise.sim.joint.parts import Rank
+from edgewise.sim.joint.parts import Bystander, Rank
 from edgewise.sim.pipelines import PipelineWorld
 
 
-class PipelinesPart:
+class PipelinesPart(Bystander):
     """Pipelines on nodes and links.
 
     Progress is counted only where it changes, so that other work's moments leave it to the last digit.
@@ -73,9 +73,6 @@ class PipelinesPart:
         self.world.take(command, now_s)
         self._changed = True
         return ()
-
-    def finish(self) -> None:
-        """All have ended, or can make no progress."""
 
     def _bring_up(self, now_s: float) -> None:
         if self.world.now_s < now_s:
