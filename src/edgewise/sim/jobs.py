@@ -97,20 +97,19 @@ class JobsPart(Bystander):
         self.suspended_s: Floats = np.zeros(len(self.jobs))
 
     def next_s(self) -> float:
-        """The next slot, or the end of a job before it; nothing counts after the last slot."""
-        if self._slot == self.slots:
-            return math.inf
-        return min(self._slot * self.slot_s, *self._ends_s.values(), math.inf)
+        """The next slot, or the end of a job."""
+        slot_s = self._slot * self.slot_s if self._slot < self.slots else math.inf
+        return min(slot_s, *self._ends_s.values(), math.inf)
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
         """Jobs of a dead node stand still; they go on when it is back, unless they were suspended."""
         (self._down.discard if up else self._down.add)(node)
         for number in [n for n in (self._left_s if up else self._ends_s) if self.node[n] == node]:
-            if not up:
+            if not up and self._ends_s[number] > now_s * (1 + ROUNDING):  # else it has just ended
                 self._stop(number, now_s)
                 if self.jobs[number].when_evicted == "restart":
                     self._left_s[number] = float(self._length_s[number])
-            elif number not in self._since_s:
+            elif up and number not in self._since_s:
                 self._ends_s[number] = now_s + self._left_s.pop(number)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
