@@ -94,7 +94,8 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
 def _services_at_sites(
     scenario: Scenario, given: SimulatedServices, chosen: Mapping[str, Make], seeds: Sequence[int]
 ) -> Iterator[SeedRun]:
-    from edgewise.sim.requests import News, RequestSites, simulate_sites
+    from edgewise.sim.joint.requests import simulate_sites
+    from edgewise.sim.requests import News, RequestSites
     from edgewise.workloads.services import services_at_sites
 
     services, frames = services_at_sites(scenario, given), given.slots // given.system.frame_slots

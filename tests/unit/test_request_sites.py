@@ -7,7 +7,8 @@ import edgewise as ew
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.events import Drop, Send
-from edgewise.sim.requests import News, RequestSites, simulate_sites
+from edgewise.sim.joint.requests import simulate_sites
+from edgewise.sim.requests import News, RequestSites
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import services_at_sites, simulated_services

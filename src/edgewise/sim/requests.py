@@ -8,7 +8,7 @@ of slots. Forbidden here: rules about scheduling; they are the cores'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,25 +28,13 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.core.keyed import Key, Purpose, normal
-from edgewise.core.ledger import NodeLedger
-from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy, Requests
+from edgewise.core.keyed import Purpose, normal
+from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.core import (
-    EndReplica,
-    FrameBegan,
-    KeepReplica,
-    OrchestrateCommand,
-    OrchestrateCore,
-    OrchestrateEvent,
-    ReplicaGone,
     ReplicaSeen,
     RequestsCounted,
-    StartReplica,
 )
-from edgewise.model.catalog import Resources
 from edgewise.model.services import Services
-from edgewise.model.topology import Node
 from edgewise.sim.replica_queues import Agenda, Order, ReplicaQueues, ReplicaServer
 from edgewise.sim.slots import replica_state as k
 
@@ -93,7 +81,7 @@ class RequestSites:
         frames: int,
         news: News,
     ) -> None:
-        self.services, self.system, self.seed, self._news = services, services.system, seed, news
+        self.services, self.system, self.seed, self.news = services, services.system, seed, news
         self.frame_s = self.system.frame_slots * self.system.slot_s
         self.cores = [RequestCore(services, b, make(), seed) for b in range(self.system.sites)]
         self.rows = k.request_rows(self.system, requests)[0]
@@ -205,9 +193,9 @@ class RequestSites:
         ]
 
     def _gather(self, number: int) -> None:
-        self._agenda.push(self.now_s + self._news.lag_s, Order.NEWS, self._hear, self._told())
+        self._agenda.push(self.now_s + self.news.lag_s, Order.NEWS, self._hear, self._told())
         if self.now_s < len(self.tally) * self.frame_s:
-            self._agenda.push((number + 1) * self._news.period_s, Order.NEWS, self._gather, number + 1)
+            self._agenda.push((number + 1) * self.news.period_s, Order.NEWS, self._gather, number + 1)
 
     def _hear(self, told: list[Told]) -> None:
         """News reach every site."""
@@ -225,16 +213,17 @@ class RequestSites:
 
     # replicas
 
-    def frame(self, known: Mapping[str, ReplicaSeen]) -> Iterator[OrchestrateEvent]:
-        """What the controller tells its core, which knows some replicas, at the beginning of a frame."""
-        seen = {server.name: self._seen(server) for server in self.queues.replicas.values()}
-        yield from [replica for name, replica in seen.items() if known.get(name) != replica]
-        yield from [ReplicaGone(name) for name in known if name not in seen]
+    def seen(self) -> dict[str, ReplicaSeen]:
+        """Replicas as gateways report them to the controller, by name."""
+        return {server.name: self._seen(server) for server in self.queues.replicas.values()}
+
+    def counted(self) -> RequestsCounted:
+        """What gateways counted since they were asked before."""
         arrived = np.sum([core.arrived for core in self.cores], axis=0)
         delay_s = float(np.mean([core.view().cloud_delay_s[0] for core in self.cores]))
-        yield RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
+        found = RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
         self._counted = arrived
-        yield FrameBegan(self.now_s)
+        return found
 
     def _seen(self, server: ReplicaServer) -> ReplicaSeen:
         """As gateways report it."""
@@ -244,22 +233,16 @@ class RequestSites:
         where = server.name, server.station - 1, server.service
         return ReplicaSeen(*where, server.wanted, started, up and started, False, held, server.serves)
 
-    def take(self, command: OrchestrateCommand) -> None:
-        """Carry out what orchestration wants."""
-        match command:
-            case StartReplica(node, service):
-                self.add_replica(node, service)
-            case KeepReplica(name):
-                self.queues.replicas[name].wanted = True
-            case EndReplica(name):
-                self.remove_replica(name)
-
     def add_replica(self, node: int, service: int) -> str:
         """Pull the layers that lack, start a replica, and give its name."""
         before = self.queues.image_bytes
         name = self.queues.add(node, service)
         self._count(k.IMAGE_BYTES, self.queues.image_bytes - before)
         return name
+
+    def keep_replica(self, name: str) -> None:
+        """One that was to go stays."""
+        self.queues.replicas[name].wanted = True
 
     def remove_replica(self, name: str) -> None:
         """It gets no more requests of who has heard of it, and goes when all have and none is left there."""
@@ -280,24 +263,3 @@ class RequestSites:
         seen = [core.replicas.get(server.name) for core in self.cores]
         if not any(each is not None and (each.wanted or each.mine > 0) for each in seen):
             self.queues.forget(server)
-
-
-def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCore:
-    """Run sites to the end, with orchestration at the beginning of each frame; its core."""
-    policy, services = batched(policy), sites.services
-    policy.reset(sites.system, Key(0))
-    most, has = (
-        services.spec.nodes_per_frame,
-        zip(services.nodes, sites.system.node_has.tolist(), strict=True),
-    )
-    ledger = NodeLedger(Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has)
-    orchestrate = OrchestrateCore(
-        sites.system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most
-    )
-    for frame in range(len(sites.tally)):
-        sites.advance(frame * sites.frame_s)
-        for event in sites.frame(orchestrate.replicas):
-            for command in orchestrate.handle(event):
-                sites.take(command)
-    sites.advance(len(sites.tally) * sites.frame_s)
-    return orchestrate

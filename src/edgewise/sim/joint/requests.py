@@ -1,0 +1,101 @@
+"""Requests in a joint run: `RequestSites` sends and serves, `OrchestrateCore` decides on replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
+from edgewise.core.one_world import batched
+from edgewise.core.orchestrate import ReplicaPolicy
+from edgewise.core.orchestrate.core import (
+    EndReplica,
+    FrameBegan,
+    KeepReplica,
+    OrchestrateCommand,
+    OrchestrateCore,
+    ReplicaGone,
+    ReplicaSeen,
+    StartReplica,
+)
+from edgewise.core.plane import Plane
+from edgewise.model.catalog import Resources
+from edgewise.model.topology import Node
+from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.joint.parts import Rank
+from edgewise.sim.requests import RequestSites
+
+
+class RequestsPart:
+    """Requests of services on replicas.
+
+    Args:
+        sites: before the first request.
+        core: decides; it is only read here.
+    """
+
+    commands = (StartReplica, KeepReplica, EndReplica)
+
+    def __init__(self, sites: RequestSites, core: OrchestrateCore) -> None:
+        self.sites, self.core = sites, core
+        self._frame, self._look_s = 0, 0.0
+        self._end_s = len(sites.tally) * sites.frame_s
+        self._nodes = {name: n for n, name in enumerate(sites.services.nodes)}
+
+    def next_s(self) -> float:
+        """The next frame; before it a look at those that are to go, as often as news are told."""
+        going = any(not server.wanted for server in self.sites.queues.replicas.values())
+        next_s = min(self._frame * self.sites.frame_s, self._look_s if going else math.inf)
+        return next_s if next_s < self._end_s else math.inf
+
+    def advance(self, to_s: float) -> None:
+        """Requests that come are sent, replicas work."""
+        self.sites.advance(to_s)
+
+    def change_node(self, node: str, up: bool, now_s: float) -> None:
+        """Replicas of a dead node break; they start again when it is back."""
+        if node in self._nodes:
+            (self.sites.repair_node if up else self.sites.fail_node)(self._nodes[node])
+
+    def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
+        """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
+        seen, self._look_s = self.sites.seen(), now_s + self.sites.news.period_s
+        for name in [name for name in self.core.replicas if name not in seen]:
+            yield Rank.ENDED, ReplicaGone(name)
+        if self._frame * self.sites.frame_s <= now_s < self._end_s:
+            for name, replica in seen.items():
+                if self.core.replicas.get(name) != replica:
+                    yield Rank.NEWS, replica
+            yield Rank.NEWS, self.sites.counted()
+            yield Rank.TICK, FrameBegan(now_s)
+            self._frame += 1
+
+    def take(self, command: OrchestrateCommand, now_s: float) -> Iterator[ReplicaSeen | ReplicaGone]:
+        """Carry out what orchestration wants."""
+        match command:
+            case StartReplica(node, service):
+                name = self.sites.add_replica(node, service)
+            case KeepReplica(name):
+                self.sites.keep_replica(name)
+            case EndReplica(name):
+                self.sites.remove_replica(name)
+        yield self.sites.seen().get(name) or ReplicaGone(name)
+
+    def finish(self) -> None:
+        """To the end of the last frame."""
+        self.sites.advance(self._end_s)
+
+
+def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCore:
+    """Run sites alone, to the end; the core that orchestrates."""
+    services, system = sites.services, sites.system
+    policy = batched(policy)
+    policy.reset(system, Key(0))
+    has = zip(services.nodes, system.node_has.tolist(), strict=True)
+    nodes = [Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has]
+    ledger, most = NodeLedger(nodes), services.spec.nodes_per_frame
+    core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most)
+    JointClock([RequestsPart(sites, core)], Plane(ledger, {"orchestrate": core}), nodes).run()
+    return core
