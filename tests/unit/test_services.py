@@ -523,3 +523,18 @@ def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path)
         return
     replicas.plane.listen(0.0)
     assert len(policy.decide(replicas.plane.cores["orchestrate"].view(0.0)).node) == 1
+
+
+def test_workers_in_the_cloud_hold_their_part_beside_replicas(tmp_path):
+    replicas, store, _ = controller(tmp_path)
+    plane = replicas.plane
+    for pass_ in range(2):
+        plane.listen(float(pass_))
+        plane.validate()
+        held = {each.owner: each.node for each in plane.ledger.reservations}
+        assert {f"{name}@cloud" for name in ("camera", "plates", "sorting")} <= held.keys()
+        assert plane.ledger.free("cloud").cpu_cores == 8.0 - sum(
+            plane.ledger.of(f"{name}@cloud").resources.cpu_cores for name in ("camera", "plates", "sorting")
+        )
+        assert held["camera@west-0#0"] == "west-0"
+    store.close()

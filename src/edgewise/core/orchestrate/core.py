@@ -149,6 +149,7 @@ class OrchestrateCore:
         at_once: whether the process of an idle replica ends as soon as it is told to, as in simulation.
     Attributes:
         replicas: by name, oldest first, those of the cloud included.
+        coming: node and service of those that are decided and were not seen yet, by owner in the ledger.
         shadow: watches, if there is one.
     """
 
@@ -173,7 +174,7 @@ class OrchestrateCore:
         self.policy, self.guard = policy, guard or Guard()
         self.shadow: Shadow[Ints] | None = None
         self.replicas: dict[str, ReplicaSeen] = {}
-        self._coming: dict[str, tuple[int, int]] = {}  # decided, and not seen yet: node and service
+        self.coming: dict[str, tuple[int, int]] = {}
         self._counted = RequestsCounted(
             np.zeros(system.services, dtype=np.int64),
             float(system.delay_s[:, 0].mean()),
@@ -188,29 +189,29 @@ class OrchestrateCore:
                 self._see(event)
             case ReplicaGone():
                 self.replicas.pop(event.replica, None)
-                self.ledger.release(event.replica)
+                self._give_back(event.replica)
             case RequestsCounted():
                 self._counted = event
             case FrameBegan(time_s, changes):
                 return self._frame(self.question(time_s)() if changes is None else changes)
         return []
 
-    @property
-    def coming(self) -> set[str]:
-        """Owners in the ledger of replicas that are decided and were not seen yet."""
-        return set(self._coming)
-
     def _see(self, replica: ReplicaSeen) -> None:
         """A replica holds its part from when it is wanted until its process has ended."""
         name, place = replica.replica, (replica.node, replica.service)
-        if name not in self.replicas and (coming := [c for c, at in self._coming.items() if at == place]):
+        if name not in self.replicas and (coming := [c for c, at in self.coming.items() if at == place]):
             self.ledger.rename(coming[0], name)
-            del self._coming[coming[0]]
+            del self.coming[coming[0]]
         self.replicas[name] = replica
-        if replica.node == CLOUD or not (replica.wanted or replica.started):
-            self.ledger.release(name)
-        elif self.ledger.needs(name) != (holds := self._reservation(name, *place)):
+        if not (replica.wanted or replica.started):
+            self._give_back(name)
+        elif replica.node != CLOUD and self.ledger.needs(name) != (holds := self._reservation(name, *place)):
             self.ledger.hold(holds)
+
+    def _give_back(self, name: str) -> None:
+        """A worker of the cloud holds its part by itself."""
+        if (held := self.ledger.of(name)) is not None and held.decision == DECISION:
+            self.ledger.release(name)
 
     def _reservation(self, name: str, n: int, s: int) -> Reservation:
         return Reservation(name, self.nodes[n], self.holds[s], INFERENCE, decision=DECISION)
@@ -230,16 +231,16 @@ class OrchestrateCore:
         return ask
 
     def _frame(self, changes: Ints) -> list[OrchestrateCommand]:
-        for name in self._coming:  # whoever was to start them could not
+        for name in self.coming:  # whoever was to start them could not
             self.ledger.release(name)
-        self._coming = {}
+        self.coming = {}
         draft = self._drafted(changes)
         commands = draft.commands
         for name in draft.gone:
             self.ledger.release(name)
         started = [command for command in commands if isinstance(command, StartReplica)]
-        self._coming = {f"replica {i} to come": (c.node, c.service) for i, c in enumerate(started)}
-        for name, place in self._coming.items():
+        self.coming = {f"replica {i} to come": (c.node, c.service) for i, c in enumerate(started)}
+        for name, place in self.coming.items():
             self.ledger.hold(self._reservation(name, *place))
         return commands
 
@@ -281,7 +282,7 @@ class OrchestrateCore:
         """
         self.ledger.validate()
         held = {each.owner for each in self.ledger.reservations if each.decision == DECISION}
-        assert held <= self.replicas.keys() | self._coming.keys(), "somebody holds who is no replica"
+        assert held <= self.replicas.keys() | self.coming.keys(), "somebody holds who is no replica"
         for name, replica in self.replicas.items():
             assert name == replica.replica, f"{name} is known as {replica.replica}"
             assert CLOUD <= replica.node < self.system.nodes, f"{name} is on no node"

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate.core import DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
+from edgewise.core.orchestrate.core import CLOUD, DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
@@ -82,16 +82,17 @@ class LivePlane(Plane):
         if ledger.there != nodes:
             yield NodesChanged(nodes)
         known = self.replicas()
-        here = set() if known is None else {replica.replica for replica in known[1]}
-        wanted = [each for each in _holds(self.scenario, self.store.processes()) if each.owner not in here]
+        seen = {} if known is None else {each.replica: each for each in known[1]}
+        mine = {name for name, each in seen.items() if each.node != CLOUD}
+        wanted = [each for each in _holds(self.scenario, self.store.processes()) if each.owner not in mine]
         if changed := tuple(each for each in wanted if ledger.needs(each.owner) != each):
             yield HoldsChanged(changed)
         if known is not None:
-            core, seen = known
-            yield from (replica for replica in seen if core.replicas.get(replica.replica) != replica)
-            yield from (ReplicaGone(name) for name in list(core.replicas) if name not in here)
-            here |= core.coming
-        here |= {each.owner for each in wanted}
+            core = known[0]
+            yield from (replica for name, replica in seen.items() if core.replicas.get(name) != replica)
+            yield from (ReplicaGone(name) for name in list(core.replicas) if name not in seen)
+            mine |= core.coming.keys()
+        here = mine | {each.owner for each in wanted}
         gone = [each.owner for each in ledger.reservations if each.decision in ("", DECISION)]
         if gone := [owner for owner in gone if owner not in here]:
             yield HoldsChanged((), tuple(gone))
