@@ -12,28 +12,86 @@ from rich.markup import escape
 
 from edgewise import api
 from edgewise.cli.live import DEFAULT, Folder, call
-from edgewise.cli.output import out, show as show_table
-from edgewise.cli.verbs import JsonOption, OutOption, PolicyOption, by_decision, command, listing, show
+from edgewise.cli.output import check_folder, note, out, show as show_table
+from edgewise.cli.verbs import (
+    JsonOption,
+    OutOption,
+    PolicyOption,
+    by_decision,
+    command,
+    complete_scenario,
+    listing,
+    show,
+)
+from edgewise.config import load_scenario
+from edgewise.errors import EdgewiseError
 from edgewise.report import records
 
 app = typer.Typer(rich_markup_mode="rich")
 
 
-@app.command(epilog="Example: edgewise record runs/recorded --last 600")
+@app.command(
+    epilog="Examples: edgewise record runs/recorded --last 600; edgewise record runs/shop "
+    "--from access.log.gz --scenario three-tier --as '/detect*=cars'"
+)
 def record(
     target: Annotated[Path, typer.Argument(help="Folder to write to.")],
     folder: Folder = DEFAULT,
     last_s: Annotated[
         float | None, typer.Option("--last", help="Only what came in so many last seconds.", min=1)
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Instead of the live system's: an access log of nginx, Apache or Envoy, the answer of "
+            "Prometheus to a range query (JSON), or a text of metrics scraped again and again; also .gz.",
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="With --from: where it would run, and what is asked for.", autocompletion=complete_scenario
+        ),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as", help="With --from: PATTERN=NAME, paths or models that are an application or service."
+        ),
+    ] = None,
+    period_s: Annotated[
+        float, typer.Option("--period", help="With --from: seconds between scrapes without times.", min=0.001)
+    ] = 15.0,
 ) -> None:
-    """Write what came, streams, requests and jobs, as a scenario with traces; the system may be running."""
+    """Write what came, to the live system or to another one, as a scenario with traces, to replay it."""
+    if source is not None:
+        return _imported(source, scenario, target, names or [], period_s)
     from edgewise.runtime.clients import recording
 
     made = recording.record(folder, target, last_s)
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
     came = ", ".join(f"{getattr(made, name)} {name}" for name in ("streams", "requests", "jobs"))
     out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
+
+
+def _imported(source: Path, scenario: str | None, target: Path, names: list[str], period_s: float) -> None:
+    """See `record`: traffic of another system."""
+    from edgewise.workloads.foreign import Source
+    from edgewise.workloads.foreign_traces import import_traffic
+
+    if scenario is None:
+        raise EdgewiseError("--from needs --scenario: the places, models and applications that it would meet")
+    given = [name.rpartition("=")[::2] for name in names]
+    if wrong := [text for text, (pattern, name) in zip(names, given, strict=True) if not (pattern and name)]:
+        raise EdgewiseError(f"--as {wrong[0]}: write PATTERN=NAME, for example '/detect*=cars'")
+    check_folder("TARGET", target)
+    made = import_traffic(Source(source, period_s), load_scenario(scenario), target, given)
+    out.print(escape(f"{made.written} {made.work} over {made.duration_s:.0f} s: {target}"), soft_wrap=True)
+    left = [f"{what} ({count})" for what, count in list(made.left_out.items())[:5]]
+    more = ", …" if len(made.left_out) > len(left) else ""
+    note([f"left out, as the scenario has no name for it: {', '.join(left)}{more}; see --as"] if left else [])
+    note([made.unread] if made.unread else [])
 
 
 @app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
