@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner
 from edgewise.core.split import Ledger
 
 NOTHING_S = 1e-9  # less outstanding work than this is rounding
@@ -70,15 +70,21 @@ def new_state(power_ops: Floats, rates_qps: Floats, follows: bool) -> SplitState
     )
 
 
-@kernel
+@inner
+def give(ledger: Ledger, server: int, work_ops: float) -> None:
+    """A task is placed."""
+    ledger.tasks[server] += 1
+    ledger.work_s[server] += work_ops / ledger.power_ops[server]
+
+
+@inner
 def book(ledger: Ledger, servers: Ints, work_ops: Floats) -> None:
     """The tasks of a query are placed."""
     for task in range(work_ops.size):
-        ledger.tasks[servers[task]] += 1
-        ledger.work_s[servers[task]] += work_ops[task] / ledger.power_ops[servers[task]]
+        give(ledger, servers[task], work_ops[task])
 
 
-@kernel
+@inner
 def hear(state: SplitState, worked_s: Floats, served: Ints) -> None:
     """Take off the ledger what each server has worked off since it was heard of last.
 
@@ -93,7 +99,7 @@ def hear(state: SplitState, worked_s: Floats, served: Ints) -> None:
         state.worked_s[s], state.served[s] = worked_s[s], served[s]
 
 
-@kernel
+@inner
 def count_arrival(rates: Rates, job: int, now_s: float) -> bool:
     """Note that a query arrived; whether a new plan is to be begun, for rates have drifted."""
     if rates.planned_qps.size == 0:

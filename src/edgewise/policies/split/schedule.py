@@ -15,6 +15,7 @@ from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.split import Ledger
+from edgewise.core.split.state import give
 from edgewise.policies.split.program import ServerChoice
 from edgewise.policies.split.tables import Graphs, Groups, Table
 
@@ -60,13 +61,6 @@ UNIFORM, ROUND_ROBIN, LEAST_LOADED = (
 )
 SHORTEST_QUEUE, TWO_CHOICES = int(ServerChoice.SHORTEST_QUEUE), int(ServerChoice.TWO_CHOICES)
 POLICY = int(Purpose.POLICY)
-
-
-@kernel
-def give(ledger: Ledger, server: int, work_ops: float) -> None:
-    """A task is placed."""
-    ledger.tasks[server] += 1
-    ledger.work_s[server] += work_ops / ledger.power_ops[server]
 
 
 @kernel
@@ -207,19 +201,11 @@ def earliest_finish(graphs: Graphs, ledger: Ledger, job: int, link_bps: float, o
 @kernel
 def place_query(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Server of every task of one query of class `job`, into `out`; the ledger stays as it is."""
-    place_on(rule, copied(ledger), job, query, out)
-
-
-@kernel
-def copied(ledger: Ledger) -> Ledger:
-    """One that may be changed."""
-    return Ledger(ledger.work_s.copy(), ledger.tasks.copy(), ledger.power_ops)
-
-
-@kernel
-def place_on(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
-    """The same; the tasks are given to the ledger on the way."""
-    _place(rule.table, rule.groups, rule.link_bps, rule, ledger, job, query, out)
+    work_s, tasks = np.empty(ledger.work_s.size), np.empty(ledger.work_s.size, np.int64)
+    for server in range(tasks.size):
+        work_s[server], tasks[server] = ledger.work_s[server], ledger.tasks[server]
+    given = Ledger(work_s, tasks, ledger.power_ops)  # with this query's tasks
+    _place(rule.table, rule.groups, rule.link_bps, rule, given, job, query, out)
 
 
 @kernel
