@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from streaming_example import example_network, whole_job
 
 from edgewise import policies
 from edgewise.config import load_scenario
@@ -32,6 +33,16 @@ from edgewise.core.orchestrate.core import (
     RequestsCounted,
     StartReplica,
 )
+from edgewise.core.place import Placement, arrays_of
+from edgewise.core.place.core import (
+    PipelineEnded,
+    PipelineSubmitted,
+    PlaceCore,
+    PlacementDue,
+    StartPipeline,
+    StopPipeline,
+)
+from edgewise.core.place.on_nodes import PlaceOnNodes
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane
 from edgewise.errors import CapacityError
 from edgewise.model.catalog import Resources
@@ -213,6 +224,43 @@ def test_an_event_of_a_core_that_there_is_not():
     assert plane.handle(NodesChanged(NODES[:1]), 0.0) == []
     with pytest.raises(KeyError, match="defer"):
         plane.handle(SlotBegan(0.0), 0.0)
+
+
+class OnFirst:
+    """Starts each pipeline on the first node, over the second one, at half of the links."""
+
+    name = "on-first"
+
+    def reset(self, network, key):
+        self.way = np.array([network.link("e4", "e2"), network.link("e2", "e1")])
+
+    def decide(self, view):
+        flow = np.array([0, 2]), self.way, np.array([5.0])
+        return [Placement(each, np.array([0]), *flow) for each in view.waiting]
+
+
+def test_a_task_of_a_pipeline_pushes_out_a_job_and_stops_where_its_node_shrinks():
+    network = example_network()
+    nodes = tuple(Node(name, "", Resources(4.0, 100.0)) for name in network.names)
+    ledger = NodeLedger(nodes)
+    pipelines = PlaceOnNodes(PlaceCore(network, OnFirst()), ledger)
+    jobs = Heard(Slots(1.0, 2), ledger, policies.load("defer", "fifo"))
+    plane = Plane(ledger, {"place": pipelines, "defer": jobs})
+    (started,) = submitted(plane, job(0, 4.0, 99.0))
+    assert started.node == "e1"
+    plane.handle(PipelineSubmitted(arrays_of(whole_job(), 0, network)), 1.0)
+    found = plane.handle(PlacementDue(1.0), 1.0)
+    plane.validate()
+    assert [type(command) for command in found] == [StartPipeline, SuspendJob]
+    small = Node("e1", "", Resources(4.0, 2.0)), *nodes[1:]
+    assert plane.handle(NodesChanged(small), 2.0) == [StopPipeline(0)]
+    plane.validate()
+    assert plane.handle(NodesChanged(nodes), 3.0) == [ResumeJob(0)]
+    plane.validate()
+    found = plane.handle(PlacementDue(4.0), 4.0)
+    assert [type(command) for command in found] == [StartPipeline, SuspendJob]
+    assert plane.handle(PipelineEnded(0), 5.0) == [ResumeJob(0)]
+    plane.validate()
 
 
 class Contrary:
