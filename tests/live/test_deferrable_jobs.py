@@ -457,7 +457,9 @@ def test_where_a_policy_fails_fifo_starts_the_jobs_and_it_is_said(failing, jobs,
     until(jobs, lambda: state(jobs, job) == "done")
     assert state(jobs, future) == "waiting"
     assert jobs.name == name and fault in jobs.fault
-    assert [record.message for record in caplog.records].count("job policy failed, fifo decides") == 1
+    assert sum(f"policy {name!r} of defer failed" in record.message for record in caplog.records) == 1
+    (row,) = (row for row in jobs.plane.faults.drain() if row.waited_s or name != "hangs")
+    assert (row.decision, row.policy, row.instead) == ("defer", name, "'fifo' decides") and fault in row.why
     jobs.use("sjf")
     second = jobs.book.submit(shell("echo", key="second"))
     until(jobs, lambda: state(jobs, second) == "done")

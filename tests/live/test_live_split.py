@@ -4,15 +4,19 @@ import asyncio
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from live_system import dense_world
 from prometheus_client.parser import text_string_to_metric_families
 
+from edgewise import policies
 from edgewise.errors import PolicyError, ProfileError, ScenarioError
+from edgewise.model.grammar.scenario import BudgetsSpec
 from edgewise.policies.split import contract
 from edgewise.profiling.dags import cut, task_graph
 from edgewise.runtime import http
@@ -26,6 +30,7 @@ from edgewise.runtime.clients.split_trial import (
     try_split,
 )
 from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
@@ -40,17 +45,29 @@ from split_models import branching, real_ensemble
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]
+NAMES = ("halves", "broken", "sleeps")
 BROKEN = """
+import time
+
 class Broken:
     decision, name = "split", "broken"
     def reset(self, program, key): pass
     def decide(self, view): return 1 / 0
+
+class Sleeps(Broken):
+    name = "sleeps"
+    def decide(self, view): time.sleep(1.0)
 """
 
 
 def whole_answer(model, inputs):
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
+
+
+def session(**budgets_s):
+    rules = StreamRules(budgets_s=BudgetsSpec(**budgets_s))
+    return Session(dense_world(), policies.load("dispatch", "least-impedance"), 0, time.monotonic, rules)
 
 
 def written(folder, policy="nona", size=12, width=8, **changes):
@@ -179,10 +196,10 @@ def test_errors_say_what_is_wrong(tmp_path):
     home = tmp_path / f"{VARIANT}.split"
     members = [SplitUpstream(http.Client("127.0.0.1", 1), VARIANT) for _ in range(2)]
     with pytest.raises(ScenarioError, match="needs 2 workers or more, got 1"):
-        SplitGroup(VARIANT, about, members[:1], ["a"], SplitMetrics(CollectorRegistry()))
+        SplitGroup(VARIANT, about, members[:1], ["a"], SplitMetrics(CollectorRegistry()), session())
     with pytest.raises(PolicyError, match="no split policy 'no'"):
         strange = read_split(home).__class__(*(getattr(about, n) for n in about.__slots__[:-1]), policy="no")
-        SplitGroup(VARIANT, strange, members, ["a", "b"], SplitMetrics(CollectorRegistry()))
+        SplitGroup(VARIANT, strange, members, ["a", "b"], SplitMetrics(CollectorRegistry()), session())
     with pytest.raises(ProfileError, match="is in no task"):
         cut(model, {"stem.conv": ("b0.0.conv",)})
     (home / "piece1.onnx").unlink()
@@ -274,14 +291,18 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     model, about = written(tmp_path)
     query = {"x": np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)}
 
+    of = session(split=0.2)
+
     async def go(about):
         async with Served(tmp_path, about, 3) as served:
             members = [SplitUpstream(client, VARIANT) for client in served.clients]
-            group = SplitGroup(VARIANT, about, members, ["a", "b", "c"], SplitMetrics(CollectorRegistry()))
+            group = SplitGroup(
+                VARIANT, about, members, ["a", "b", "c"], SplitMetrics(CollectorRegistry()), of
+            )
             headers, body = encode_request(InferRequest(query))
             answer = await members[0].infer(headers | {AGE: "1e9"}, body, 30.0)
-            assert answer.status == 200 and group.core.policy.name in (about.policy, "halves", "broken")
-            assert (group.core.guard.fault != "") == (group.core.policy.name == "broken")
+            assert answer.status == 200 and group.core.policy.name in (about.policy, *NAMES)
+            assert (group.core.guard.fault != "") == (group.core.policy.name in NAMES[1:])
             return [float(age) for age in served.ages]
 
     pieces = asyncio.run(go(about))
@@ -293,12 +314,18 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     assert len(asyncio.run(go(replace(about, policy=f"{own}:Halves")))) == len(pieces)
     (tmp_path / "broken.py").write_text(BROKEN)
     assert len(asyncio.run(go(replace(about, policy=f"{tmp_path / 'broken.py'}:Broken")))) == 1  # whole
+    assert len(asyncio.run(go(replace(about, policy=f"{tmp_path / 'broken.py'}:Sleeps")))) == 1
+    raised, late = of.faults.drain()
+    assert (raised.policy, raised.why) == ("broken", "ZeroDivisionError: division by zero")
+    assert (late.decision, late.policy, late.waited_s, late.instead) == (
+        "split", "sleeps", 0.2, "the query runs whole where there is least to do",
+    )  # fmt: skip
 
 
 def test_a_worker_that_moves_stays_in_its_group(tmp_path):
     _, about = written(tmp_path)
     members = [SplitUpstream(http.Client("127.0.0.1", port), VARIANT) for port in (1, 2)]
-    group = SplitGroup(VARIANT, about, members, ["a", "b"], SplitMetrics(CollectorRegistry()))
+    group = SplitGroup(VARIANT, about, members, ["a", "b"], SplitMetrics(CollectorRegistry()), session())
     fresh = members[1].moved(http.Client("127.0.0.1", 3), VARIANT)
     assert group.members == [members[0], fresh]
     part = next(part for part in about.parts if part.name)

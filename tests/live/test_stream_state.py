@@ -152,7 +152,8 @@ MOODS = (
 
 def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path, caplog):
     policy = Moody()
-    with PipelineSession(open_backend("local", network()), policy, patience_s=0.5) as session:
+    meta, bed = MetaStore(tmp_path / "state.sqlite"), open_backend("local", network())
+    with PipelineSession(bed, policy, meta=meta, patience_s=0.5) as session:
         session.submit([live_pipeline(tmp_path)])
         (watch,) = session.running.values()
         processes, planned_bps = dict(watch.processes), watch.placed.bandwidth_bps.tolist()
@@ -165,6 +166,9 @@ def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path
             assert watch.placed.bandwidth_bps.tolist() == planned_bps
         (rates,) = session.measure(1.0, settle_s=0.5)
         assert rates.measured_fps > 0.4 / SLOW_S  # it goes on when the link does
+    (overrun,) = (row for row in meta.faults() if row.waited_s)
+    assert (overrun.decision, overrun.policy, overrun.waited_s) == ("place", "moody", 0.5)
+    assert overrun.instead == "what runs goes on as it is"
 
 
 def test_pipelines_leave_a_node_that_fails_and_wait_until_there_is_room(tmp_path):

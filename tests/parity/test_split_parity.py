@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
+from live_system import dense_world
 
 from edgewise import policies
 from edgewise.core.split.core import PlanMade, QueryArrived, QueryLost, ServersTold, SplitCore
@@ -19,6 +21,7 @@ from edgewise.runtime import http
 from edgewise.runtime.clients.split_trial import VARIANT, live_scenario, running
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway import split as live
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
@@ -138,7 +141,8 @@ def test_events_of_a_gateway_with_workers_in_processes_give_the_core_the_same_co
             found = workers(tmp_path / "system")
             members = [live.SplitUpstream(client, VARIANT) for client, _ in found]
             metrics = live.SplitMetrics(CollectorRegistry())
-            group = live.SplitGroup(VARIANT, about, members, ["a", "b", "c"], metrics, seed=5)
+            session = Session(dense_world(), policies.load("dispatch", "closest"), 5, time.monotonic)
+            group = live.SplitGroup(VARIANT, about, members, ["a", "b", "c"], metrics, session)
             headers, body = encode_request(InferRequest(query))
 
             async def send(member):

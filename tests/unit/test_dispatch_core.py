@@ -16,6 +16,7 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.dispatch.views import REASONS, Decisions, Violation
+from edgewise.core.guard import Guard
 from edgewise.model.work import Stream
 from edgewise.testing import small_world, some_streams
 
@@ -177,7 +178,7 @@ def test_policy_without_an_answer_in_time_is_suspended_until_the_next_tick(make_
             raise TimeoutError
         return question()
 
-    core = make_core(small_world(), policies.load("dispatch", "closest"), asking=asking)
+    core = make_core(small_world(), policies.load("dispatch", "closest"), guard=Guard(asking))
     core.handle(StreamOpened(0.0, stream(0)))
     core.handle(StreamOpened(0.0, stream(1)))
     assert core.faults == {"no answer in time": 1, "suspended until the next tick": 1}

@@ -11,6 +11,7 @@ from edgewise.core.dispatch.events import RequestArrived, Send
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.guard import Guard
 from edgewise.core.world import World
+from edgewise.model.grammar.scenario import BudgetsSpec
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime.gateway.session import Session, StreamRules
@@ -74,7 +75,7 @@ def test_requests_go_to_the_cloud_while_their_policy_hangs(release):
     services = services_of(load_scenario("kais-live"))
     hangs = policies.load("dispatch", "greedy", "requests")
     hangs.decide = lambda view: release.wait(HANGS_S)
-    core = RequestCore(services, 0, hangs, 3, Limited(PATIENCE_S))
+    core = RequestCore(services, 0, hangs, 3, Guard(Limited(PATIENCE_S)))
     for replica in core.replicas.values():
         replica.up = True
     began_s = time.monotonic()
@@ -83,9 +84,12 @@ def test_requests_go_to_the_cloud_while_their_policy_hangs(release):
         assert core.replicas[sent.replica].station == 0
     assert time.monotonic() - began_s < HANGS_S / 2
     assert "no answer within" in core.report()["fault"] and core.report()["faults"] == {
-        "no answer in time": 50
+        "no answer in time": 1,
+        "not asked, for it was late": 49,
     }
-    core.use(policies.load("dispatch", "greedy", "requests"), Limited(HANGS_S))  # the former one still hangs
+    core.use(
+        policies.load("dispatch", "greedy", "requests"), Guard(Limited(HANGS_S))
+    )  # the former one still hangs
     (sent,) = core.handle(RequestArrived(0.0, 50, 0, 60.0, 100.0))
     assert isinstance(sent, Send) and core.report()["fault"] == ""
 
@@ -103,7 +107,8 @@ def test_streams_are_bound_while_their_policy_hangs(release):
 
     scenario = load_scenario("tiny")
     world = World.build(scenario.catalog, scenario.topology)
-    session = Session(world, Hangs(), 0, time.monotonic, StreamRules(budget_s=PATIENCE_S))
+    rules = StreamRules(budgets_s=BudgetsSpec(dispatch=PATIENCE_S))
+    session = Session(world, Hangs(), 0, time.monotonic, rules)
     session.watch_with(Hangs())
     began_s = time.monotonic()
     for number in range(20):
@@ -113,7 +118,13 @@ def test_streams_are_bound_while_their_policy_hangs(release):
         assert session.bound_to(number) is not None
     session.tick()
     assert time.monotonic() - began_s < HANGS_S / 2
-    assert session.core.faults["no answer in time"] == 2  # and in the tick
+    assert session.core.faults == {
+        "no answer in time": 1, "suspended until the next tick": 19, "not asked, for it was late": 1,
+    }  # fmt: skip
     session.use(policies.load("dispatch", "closest"))
     session.open_stream(Stream(99, 0, "", world.task_names[0], 0.0, float("inf"), 0.01, 100.0, 60.0, 0.0))
-    assert session.core.faults["suspended until the next tick"] == 19
+    assert session.core.faults == {}
+    late = [row for row in session.faults.drain() if row.waited_s]
+    assert [(row.decision, row.policy, row.shadow, row.times, row.waited_s) for row in late] == [
+        ("dispatch", "hangs", False, 1, PATIENCE_S), ("dispatch", "hangs", True, 1, PATIENCE_S),
+    ]  # fmt: skip

@@ -361,7 +361,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     replicas._frame = 0
     with caplog.at_level(logging.ERROR):
         asyncio.run(keep())
-    assert "replica policy failed" in caplog.text and "ZeroDivisionError" in replicas.fault
+    assert "of orchestrate failed: ZeroDivisionError" in caplog.text and "ZeroDivisionError" in replicas.fault
     assert (placed(replicas, services) == grown).all()
 
 

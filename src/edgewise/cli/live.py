@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -228,6 +229,18 @@ def show_policies(rows: Sequence[Mapping[str, Any]]) -> None:
         if row["fault"]:
             why = f"policy of {row['decision']} failed: {row['fault']}"
             out.print(why, markup=False, style="red", soft_wrap=True)
+        show_faults(row)
+
+
+def show_faults(row: Mapping[str, Any]) -> None:
+    """Say how often the policy of a decision has failed since it decides, if it has."""
+    if found := row["faults"]:
+        many = f"{found['times']} decisions" if found["times"] > 1 else "a decision"
+        when = time.strftime("%H:%M:%S", time.localtime(found["at_s"]))
+        said = (
+            f"{row['decision']}: {many} of {row['policy']} failed, the last at {when} in {found['process']}"
+        )
+        out.print(f"{said}: {found['why']}; {found['instead']}", markup=False, style="red", soft_wrap=True)
 
 
 @app.command(epilog="Example: edgewise streams")

@@ -16,7 +16,7 @@ from edgewise.cli.output import check_folder, err, extra, note, out, show, show_
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec
-from edgewise.model.grammar.scenario import not_run
+from edgewise.model.grammar.scenario import BUDGETS_S, not_run
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import pipeline_of
 from edgewise.model.scenario import Scenario
@@ -111,7 +111,8 @@ def _run_pipelines(
     lives = [live_pipeline(pipeline_of(spec), spec) for spec, _ in found]
     meta = MetaStore(state / DATABASE)
     meta.end_all()
-    rates = _measured(meta, nodes, backend, chosen, lives, seconds)
+    budget_s = scenario.spec.live.budgets_s.place
+    rates = _measured(meta, nodes, backend, chosen, lives, seconds, budget_s)
     _show_all(rates, nodes, f"{policy} on {backend}", {spec.name: times for spec, times in found})
 
 
@@ -122,13 +123,16 @@ def _measured(
     chosen: tuple[PlacementPolicy, PlacementPolicy | None],
     lives: Sequence[LivePipeline],
     seconds: float,
+    budget_s: float = BUDGETS_S.place,
 ) -> Sequence[PipelineRates]:
     """Run pipelines, or without any those that were left, and measure them."""
     from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 
     with (
         err.status(f"{backend}: starting processes on {len(nodes.names)} nodes") as status,
-        PipelineSession(open_backend(backend, nodes), chosen[0], meta=meta, shadow=chosen[1]) as session,
+        PipelineSession(
+            open_backend(backend, nodes), chosen[0], meta=meta, patience_s=budget_s, shadow=chosen[1]
+        ) as session,
     ):
         if lives:
             session.submit(lives)
@@ -227,6 +231,9 @@ def show_pipelines(state: Path) -> bool:
         for flow in meta.flows(pipeline.number):
             rates = f"{_mbps(flow.rate_bps)} Mbit/s of {_mbps(flow.allowed_bps)}"
             out.print(f"  {flow.edge} over {flow.links}: {rates}")
+    for fault in meta.faults(now_s - 86400.0):
+        said = f"policy {fault.policy} failed {now_s - fault.at_s:.0f} s ago: {fault.why}; {fault.instead}"
+        out.print(said, markup=False, style="red", soft_wrap=True)
     return True
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import config
-from edgewise.cli.live import DEFAULT, Folder, call, deciding, show_policies, switch
+from edgewise.cli.live import DEFAULT, Folder, call, deciding, show_faults, show_policies, switch
 from edgewise.cli.output import out, show, show_shadows
 from edgewise.cli.verbs import complete_policy, parted
 
@@ -50,6 +50,7 @@ def set_policy(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> Non
     if wait:
         gateways = ", ".join(row["gateway"] for row in found["gateways"]) or "the controller"
         out.print(f"{decision}: {name} in {gateways}", markup=False, soft_wrap=True)
+        show_faults(call(folder, "GET", f"/v1/policies/{decision}"))
 
 
 @policy_app.command("show", epilog="Example: edgewise policy show orchestrate")

@@ -73,6 +73,8 @@ def record(
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
     came = ", ".join(f"{getattr(made, name)} {name}" for name in ("streams", "requests", "jobs"))
     out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
+    if made.faults:
+        out.print(escape(f"policies failed: see {target / recording.FAULTS}"), style="red", soft_wrap=True)
 
 
 def _imported(source: Path, scenario: str | None, target: Path, names: list[str], period_s: float) -> None:

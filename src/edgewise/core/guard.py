@@ -15,7 +15,11 @@ from edgewise.errors import EdgewiseError, PolicyError
 T = TypeVar("T")
 U = TypeVar("U")
 Check = Callable[[T], str | None]  # what an answer breaks, or None
-LATE = "no answer in time"
+LATE, RESTING = "no answer in time", "not asked, for it was late"
+
+
+class Resting(TimeoutError):
+    """A policy is not asked, because it did not answer in time a short while ago."""
 
 
 class Caller(Protocol):
@@ -25,7 +29,7 @@ class Caller(Protocol):
         """The answer to a question.
 
         Raises:
-            TimeoutError: there was none in time.
+            TimeoutError: there was none in time; `Resting`: nor was it asked.
             Exception: whatever the question raises.
         """
 
@@ -40,6 +44,7 @@ class Guard:
 
     Args:
         asking: calls the policy, and may limit how long that takes.
+        told: is handed this guard and the kind of each fault.
     Attributes:
         fault: why the last answer was not the policy's own; "" when it was.
         new: whether that was not so of the answer before: worth a line in a log.
@@ -47,8 +52,10 @@ class Guard:
         faults: kinds of faults, and how often each.
     """
 
-    def __init__(self, asking: Caller = at_once) -> None:
-        self.asking, self.fault = asking, ""
+    def __init__(
+        self, asking: Caller = at_once, told: Callable[[Guard, str], None] = lambda guard, kind: None
+    ) -> None:
+        self.asking, self._told, self.fault = asking, told, ""
         self.new = self.late = False
         self.faults: Counter[str] = Counter()
 
@@ -63,8 +70,7 @@ class Guard:
         try:
             answer, broken = self.asking(lambda: _checked(question(), check))
         except TimeoutError as error:
-            self.blame(LATE, str(error) or LATE)
-            self.late = True
+            self.blame(RESTING if isinstance(error, Resting) else LATE, str(error) or LATE)
         except Exception as error:  # see the module
             self.blame(f"raised {type(error).__name__}", f"{type(error).__name__}: {error}")
         else:
@@ -83,7 +89,28 @@ class Guard:
         """
         why = why or kind
         self.faults[kind] += 1
-        self.fault, self.new, self.late = why, why != self.fault, False
+        self.fault, self.new, self.late = why, why != self.fault, kind in (LATE, RESTING)
+        self._told(self, kind)
+
+
+class Strict(Guard):
+    """Lets nobody else answer: what is wrong with a policy is raised, for it is tried out.
+
+    Args:
+        name: of the policy.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def blame(self, kind: str, why: str = "") -> None:
+        """Raise it.
+
+        Raises:
+            PolicyError: always.
+        """
+        raise PolicyError(f"policy {self._name!r} cannot decide: {why or kind}")
 
 
 def _checked(answer: T, check: Check[T] | None) -> tuple[T, str | None]:

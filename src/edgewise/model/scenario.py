@@ -61,7 +61,6 @@ class Streams:
     Attributes:
         lease_s: live, a stream that is opened by itself and not used for so long is closed.
         burst: live, queries of a stream that may come at once, or those that it declares for 1 s.
-        budget_s: live, time that a policy has for a decision.
         gateways: simulated, "one" that decides for all sites, or one "per_site".
     """
 
@@ -69,7 +68,6 @@ class Streams:
     arrivals: Arrivals = Arrivals(((0.0, 0.0),))
     lease_s: float = 600.0
     burst: int = 20
-    budget_s: float = 2.0
     gateways: str = "one"
 
 
@@ -196,7 +194,7 @@ def _streams(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Stream
         return Streams()
     check_applications(of.applications, catalog, problems)
     arrivals = Arrivals(_steps(of.arrivals, spec.duration_s))
-    return Streams(of.applications, arrivals, of.lease_s, of.burst, of.budget_s, of.gateways)
+    return Streams(of.applications, arrivals, of.lease_s, of.burst, of.gateways)
 
 
 def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], ...]:

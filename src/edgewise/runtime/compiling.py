@@ -29,7 +29,7 @@ from edgewise.core.compiled import JIT, numba
 from edgewise.core.defer import Slots
 from edgewise.core.dispatch import requests
 from edgewise.core.dispatch.views import frozen
-from edgewise.core.guard import begin
+from edgewise.core.guard import Strict, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.one_world import batched
@@ -52,7 +52,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     Args:
         services: of the scenario; needed by policies of requests and replicas.
     Raises:
-        PolicyError: it cannot be loaded, or does not fit the services.
+        PolicyError: it cannot be loaded, does not fit the services, or raises when it is asked to decide.
     """
     kind, name = wanted
     policy = _loaded(kind, name)
@@ -61,7 +61,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     elif kind == "defer":
         begin(batched(policy), Slots(1.0, 1), Key(0))
         ledger.warm()
-        jobs.warm(name)
+        Strict(name).ask(lambda: jobs.start_one(name), list)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
     elif kind == "requests":
@@ -70,7 +70,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         policy = batched(policy)
         begin(policy, services.system, Key(0))
         core = OrchestrateCore(services.system, services.holds, policy, NodeLedger(()), services.nodes)
-        policy.decide(core.view(0.0))
+        Strict(name).ask(lambda: policy.decide(core.view(0.0)).numbers(), lambda: None)
         core.carried_out(np.array([[0, 1], [0, -1]]))
 
 

@@ -9,8 +9,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from edgewise.core.guard import Resting
+
 T = TypeVar("T")
-PATIENCE_S = 0.5  # an event loop waits so long for an answer
 REST_S = 10.0  # and does not ask again for so long when there was none
 Question = Callable[[], Any]
 
@@ -25,7 +26,7 @@ class Limited:
         rest_s: not to ask again after none came in time.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S, rest_s: float = REST_S) -> None:
+    def __init__(self, patience_s: float, rest_s: float = REST_S) -> None:
         self._patience_s, self._rest_s = patience_s, rest_s
         self._why = f"no answer within {patience_s:g} s; asked again after {rest_s:g} s"
         self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
@@ -36,14 +37,15 @@ class Limited:
         """The answer to a question.
 
         Raises:
-            TimeoutError: there is none in time, or there was none a short while ago.
+            TimeoutError: there is none in time.
+            Resting: there was none a short while ago, or it still thinks.
             Exception: whatever the question raises.
         """
         if self._owed and not self._answers.empty():
             self._answers.get()  # it came too late
             self._owed = False
         if self._owed or time.monotonic() < self._until_s:
-            raise TimeoutError(self._why)
+            raise Resting(self._why)
         self._begin()
         self._questions.put(question)
         try:

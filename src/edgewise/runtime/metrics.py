@@ -15,7 +15,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter as Counts, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -26,6 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from edgewise.core.dispatch.requests import RequestCore
+from edgewise.runtime.faults import Faults
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import OUTCOMES, UNKNOWN, Session
 from edgewise.runtime.http import Response
@@ -137,7 +138,7 @@ class GatewayMetrics(Collector):
 
     def __init__(self, session: Session, upstreams: Sequence[Upstream]) -> None:
         self._session, self._upstreams = session, upstreams
-        self.registry = CollectorRegistry()
+        self.registry = faults_in(session.faults)
         self.registry.register(self)
         self.delays = ThreadHistogram(
             "edgewise_query_delay_seconds", "From a query's arrival to its answer.", DELAYS_S, "worker",
@@ -171,7 +172,6 @@ class GatewayMetrics(Collector):
         for name, now in (("bound", session.core.bindings), ("refused", session.core.refused)):
             yield GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.", value=len(now))
         yield _in_use("edgewise_policy", session.core.policy.name)
-        yield _faults("edgewise_policy_faults", session.core.faults)
 
 
 class ServiceMetrics(Collector):
@@ -227,7 +227,6 @@ class ServiceMetrics(Collector):
             [((r.name, name, node), r.mine) for r, name, node in replicas],
         )  # fmt: skip
         yield _in_use("edgewise_request_policy", core.adviser.policy.name)
-        yield _faults("edgewise_request_policy_faults", core.adviser.guard.faults)
 
 
 def _filled(family: Family, samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
@@ -241,9 +240,21 @@ def _in_use(name: str, policy: str) -> Metric:
     return _filled(GaugeMetricFamily(name, "1 for the policy in use.", labels=["policy"]), [((policy,), 1.0)])
 
 
-def _faults(name: str, faults: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, "Decisions that were not the policy's own.", labels=["why"])
-    return _filled(family, [((why,), count) for why, count in faults.items()])
+class _FaultMetrics(Collector):
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def collect(self) -> Iterable[Metric]:
+        what = "Decisions that were not the policy's own."
+        family = CounterMetricFamily("edgewise_policy_faults", what, labels=["decision", "why"])
+        yield _filled(family, list(self._faults.counts.items()))
+
+
+def faults_in(faults: Faults) -> CollectorRegistry:
+    """A registry that says how often policies of a process failed, by decision and kind."""
+    registry = CollectorRegistry()
+    registry.register(_FaultMetrics(faults))
+    return registry
 
 
 def page(registry: CollectorRegistry) -> Response:

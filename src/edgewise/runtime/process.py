@@ -24,6 +24,7 @@ from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.telling import tell_once
 from edgewise.core.world import World
+from edgewise.errors import PolicyError
 from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
@@ -39,7 +40,6 @@ from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session, StreamRules
-from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
@@ -75,7 +75,7 @@ def warm(folder: Path) -> None:
         draw(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
     for decision in ("dispatch", *(["requests"] if services is not None else [])):
-        try_out((decision, store.policy(decision)), world, services)
+        _try_out((decision, store.policy(decision)), world, services)
     jobs.warm(store.policy("defer"))
     wanted = [row.process.settings.get("split") for row in store.processes()]
     store.close()  # SQLite must not be carried over a fork
@@ -156,7 +156,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     decided = ("dispatch",) if services is None else ("dispatch", "requests")
     for decision in decided:  # what was switched since the nursery began is in the cache on disk
         for name in filter(None, (store.policy(decision), store.policy(decision, SHADOWS))):
-            try_out((decision, name), world, services)
+            _try_out((decision, name), world, services)
     policy = policies.load("dispatch", store.policy("dispatch"))
     token = store.secret("parts")
     session = Session(
@@ -165,6 +165,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         settings["seed"],
         lambda: max(time.monotonic() + offset_s, 0.0),
         StreamRules.of(scenario),
+        process.name,
     )
     workers = {r.process.name: r.process for r in store.processes("worker")}
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
@@ -180,7 +181,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
     folders = [settings["splits"].get(name) for name in places]
-    split.split_upstreams(gateway.upstreams, world, folders, gateway.metrics.registry, settings["seed"])
+    split.split_upstreams(gateway.upstreams, session, folders, gateway.metrics.registry)
     if services is not None:
         gateway.services = _services(services, process, store, gateway)
     where = _front(folder, process, store)
@@ -195,6 +196,12 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()
     store.close()
+
+
+def _try_out(wanted: tuple[str, str], world: World, services: Services | None) -> None:
+    """Have what a policy needs compiled; where it fails another decides, and its faults are said then."""
+    with contextlib.suppress(PolicyError):
+        try_out(wanted, world, services)
 
 
 class Following:
@@ -223,6 +230,7 @@ class Following:
             self._follow()
             self._note()
             self._note_requests()
+            self.store.note_faults(self.gateway.session.faults.drain())
 
     def _follow(self) -> None:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
@@ -273,7 +281,8 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
     settings, world = process.settings, gateway.session.world
     policy = policies.load("dispatch", store.policy("requests"), "requests", live=True)
     site = world.site_names.index(settings["site"])
-    core = RequestCore(services, site, policy, settings["seed"], Limited(services.spec.budget_s))
+    guard = gateway.session.guard("requests", policy)
+    core = RequestCore(services, site, policy, settings["seed"], guard)
     return ServiceRequests(
         core,
         gateway.upstreams,

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from edgewise.runtime.faults import FAULTS
 from edgewise.runtime.sqlite import StoreError, open_copy
 from edgewise.runtime.traffic_store import TrafficStore
 
@@ -98,7 +99,7 @@ class Store(TrafficStore):
     """The state of one live system, see `Database`."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file, SCHEMA)
+        super().__init__(file, SCHEMA + FAULTS)
         if self.exposed:
             self.put("exposed", True)  # until `replace_exposed`
 
@@ -143,6 +144,16 @@ class Store(TrafficStore):
     def set_policy(self, decision: str, name: str, what: str = POLICIES) -> None:
         """Name the policy of a decision, for every process that starts or asks from now on; "": none."""
         self.put(what, self.get(what, {}) | {decision: name})
+        self.put(f"{what} since", self.get(f"{what} since", {}) | {decision: time.time()})
+
+    def faults_since_switch(self, decision: str) -> dict[str, Any] | None:
+        """How often the policy in use has failed since it decides, and the last of it; None: it has not."""
+        since_s = self.get(f"{POLICIES} since", {}).get(decision, 0.0)
+        found = [row for row in self.faults(since_s) if row.decision == decision and not row.shadow]
+        if not found:
+            return None
+        last = {name: getattr(found[-1], name) for name in ("at_s", "process", "kind", "why", "instead")}
+        return {"times": sum(row.times for row in found), **last}
 
     # secrets
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from edgewise.runtime.sqlite import Database, telling
+from edgewise.runtime.faults import FaultStore
+from edgewise.runtime.sqlite import telling
 
 
 class Request(NamedTuple):
@@ -35,7 +36,7 @@ class OpenStream:
     worker: str | None
 
 
-class TrafficStore(Database):
+class TrafficStore(FaultStore):
     """The part of a store that gateways write."""
 
     def open_stream(self, gateway: str, needs: dict[str, Any], key: Sequence[str | None] | None) -> int:

@@ -41,7 +41,7 @@ from edgewise.core.defer.events import (
     owner,
     reservation,
 )
-from edgewise.core.guard import Caller, Guard, at_once, begin
+from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import TOLERANCE, NodeLedger, Reservation
 from edgewise.core.one_world import batched
@@ -96,7 +96,7 @@ class DeferCore:
         """
         self.policy, self.guard = self._begun(policy), guard
 
-    def watch_with(self, policy: DeferralPolicy | None, asking: Caller = at_once) -> None:
+    def watch_with(self, policy: DeferralPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
@@ -105,7 +105,7 @@ class DeferCore:
         self.shadow = None
         if policy is not None:
             begun = self._begun(policy)
-            self.shadow = Shadow(begun, Guard(asking), lambda chosen: dict.fromkeys(chosen, "starts"))
+            self.shadow = Shadow(begun, guard or Guard(), lambda chosen: dict.fromkeys(chosen, "starts"))
 
     def late(self, job: DeferrableJob, now_s: float) -> bool:
         """Whether a job's latest start is over: it may start in the slot of that time, not in a later one."""

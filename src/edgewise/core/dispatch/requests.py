@@ -37,7 +37,7 @@ from edgewise.core.dispatch.events import (
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.request_rules import CLOUD, TRIES, in_time, least_way_s, possible, too_late
-from edgewise.core.guard import Caller, Guard, at_once, begin
+from edgewise.core.guard import Guard, Strict, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy, new_view
@@ -96,13 +96,13 @@ class Adviser:
     Args:
         policy: begun here.
         seed: of its own draws.
-        asking: calls it.
+        guard: asks it.
     Raises:
         PolicyError: it does not fit the system.
     """
 
-    def __init__(self, policy: RequestPolicy, system: System, seed: int, asking: Caller) -> None:
-        self.policy, self.guard = batched(policy), Guard(asking)
+    def __init__(self, policy: RequestPolicy, system: System, seed: int, guard: Guard) -> None:
+        self.policy, self.guard = batched(policy), guard
         begin(self.policy, system, Key(seed))
 
     def station(self, view: ReplicaView, b: int) -> int:
@@ -128,8 +128,7 @@ class RequestCore:
         site: index of the site.
         policy: decides.
         seed: of the policy's own draws.
-        asking: calls the policy, and may limit how long that takes; without an answer a request goes to the
-            cloud.
+        guard: asks the policy; without an answer a request goes to the cloud.
     Attributes:
         adviser: the policy, why the last request was not its to decide, and how often.
         shadow: watches, if there is one.
@@ -140,7 +139,7 @@ class RequestCore:
     """
 
     def __init__(
-        self, services: Services, site: int, policy: RequestPolicy, seed: int, asking: Caller = at_once
+        self, services: Services, site: int, policy: RequestPolicy, seed: int, guard: Guard | None = None
     ) -> None:
         self.services, self.site, self.seed, self.now_s = services, site, seed, 0.0
         self.replicas = {
@@ -153,17 +152,17 @@ class RequestCore:
         self._requests: dict[int, _Undecided] = {}
         self._view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
         self._view.cloud_delay_s[:] = services.system.delay_s[site, CLOUD]
-        self.adviser = Adviser(policy, services.system, seed, asking)
+        self.adviser = Adviser(policy, services.system, seed, guard or Guard())
 
-    def use(self, policy: RequestPolicy, asking: Caller | None = None) -> None:
-        """Take a policy from now on, and what calls it unless that is None.
+    def use(self, policy: RequestPolicy, guard: Guard | None = None) -> None:
+        """Take a policy from now on, and who asks it unless that is None.
 
         Raises:
             PolicyError: it does not fit these services.
         """
-        self.adviser = Adviser(policy, self.services.system, self.seed, asking or self.adviser.guard.asking)
+        self.adviser = Adviser(policy, self.services.system, self.seed, guard or self.adviser.guard)
 
-    def watch_with(self, policy: RequestPolicy | None, asking: Caller = at_once) -> None:
+    def watch_with(self, policy: RequestPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
@@ -171,7 +170,7 @@ class RequestCore:
         """
         self.shadow = None
         if policy is not None:
-            who = Adviser(policy, self.services.system, self.seed, asking)
+            who = Adviser(policy, self.services.system, self.seed, guard or Guard())
             self.shadow = Shadow(who.policy, who.guard, self._place_of)
 
     def _place_of(self, station: int) -> dict[Hashable, str]:
@@ -322,9 +321,9 @@ def rehearse(services: Services, policy: RequestPolicy) -> None:
     """Let a policy decide once, on replicas of its own, so that it is compiled before it counts.
 
     Raises:
-        PolicyError: it does not fit these services.
+        PolicyError: it does not fit these services, raises, or chooses what cannot be.
     """
-    core = RequestCore(services, 0, policy, 0)
+    core = RequestCore(services, 0, policy, 0, Strict(policy.name))
     for replica in core.replicas.values():
         replica.up = True
     core.handle(RequestArrived(0.0, 0, 0, 1e6, 1.0))

@@ -44,7 +44,7 @@ from edgewise.core.dispatch.views import (
     frozen,
     read_only,
 )  # fmt: skip
-from edgewise.core.guard import Caller, Guard, at_once, begin
+from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.shadow import Shadow
 from edgewise.core.world import Links, World
@@ -62,7 +62,7 @@ class DispatchCore:
         retry_refused: decide refused streams anew at every Tick.
         fallback: decides when the policy raises, binds what is not feasible, the view is older than the
             policy's `max_age_s`, or there is no answer in time: then until the next Tick.
-        asking: calls the policy, and may limit how long that takes.
+        guard: asks the policy.
 
     Attributes:
         bindings: stream id → worker index.
@@ -80,7 +80,7 @@ class DispatchCore:
         *,
         retry_refused: bool = False,
         fallback: DispatchPolicy | None = None,
-        asking: Caller = at_once,
+        guard: Guard | None = None,
     ) -> None:
         self.world, self.seed, self.now_s = world, seed, 0.0
         self.bindings: dict[int, int] = {}
@@ -88,7 +88,7 @@ class DispatchCore:
         # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
         self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
         self._retry = retry_refused
-        self._guard, self._suspended = Guard(asking), False
+        self._guard, self._suspended = guard or Guard(), False
         self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
@@ -98,8 +98,8 @@ class DispatchCore:
         self._take(State.of(DispatchView(world, 0.0, seed, *none)))
         self.use(policy)
 
-    def use(self, policy: DispatchPolicy, asking: Caller | None = None) -> None:
-        """Switch the policy, and what calls it unless that is None; bindings stay.
+    def use(self, policy: DispatchPolicy, guard: Guard | None = None) -> None:
+        """Switch the policy, and who asks it unless that is None; bindings stay.
 
         Raises:
             PolicyError: it cannot begin; the former one stays.
@@ -107,10 +107,10 @@ class DispatchCore:
         begin(policy, self.world, Key(self.seed))
         self.policy, self._suspended = policy, False
         self._score = score_of(policy)
-        self._guard.asking = asking or self._guard.asking
+        self._guard = guard or self._guard
         self._fallback.reset(self.world, Key(self.seed))
 
-    def watch_with(self, policy: DispatchPolicy | None, asking: Caller = at_once) -> None:
+    def watch_with(self, policy: DispatchPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
@@ -119,7 +119,7 @@ class DispatchCore:
         self.shadow = None
         if policy is not None:
             begin(policy, self.world, Key(self.seed))
-            self.shadow = Shadow(policy, Guard(asking), self._worker_of)
+            self.shadow = Shadow(policy, guard or Guard(), self._worker_of)
 
     def _worker_of(self, decisions: Decisions) -> dict[Hashable, str]:
         worker, _ = _first(decisions)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.guard import Caller, Guard, at_once, begin
+from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.place import (
     NetworkView,
@@ -129,7 +129,7 @@ class PlaceCore:
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
         policy.reset(network, self._key)
 
-    def watch_with(self, policy: PlacementPolicy | None, asking: Caller = at_once) -> None:
+    def watch_with(self, policy: PlacementPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
@@ -138,7 +138,7 @@ class PlaceCore:
         self.shadow = None
         if policy is not None:
             begin(policy, self.network, self._key)
-            self.shadow = Shadow(policy, Guard(asking), self._nodes_of, self._planned_of)
+            self.shadow = Shadow(policy, guard or Guard(), self._nodes_of, self._planned_of)
 
     def _nodes_of(self, placed: Mapping[int, Placement]) -> dict[Hashable, str]:
         names = self.network.names

@@ -213,10 +213,6 @@ class JobsSpec(Spec):
         description="Where jobs find room: 'pooled' takes all nodes for one (OSDEC); with 'nodes' each is on "
         "one node, by priority, and gives way to other work, as in a running system.",
     )
-    budget_s: Seconds = Field(
-        default=0.5,
-        description="Live: time that a policy has for a decision, s; then 'fifo' decides for 10 s.",
-    )
     on_demand: OnDemandSpec = Field(
         default=OnDemandSpec(mean=0.0), description="What other work holds, where it is not simulated."
     )

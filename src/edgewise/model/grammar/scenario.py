@@ -42,6 +42,8 @@ NEEDS = {  # places that each kind of work needs
 }
 MOVED = {"applications": "streams.applications", "arrivals": "streams.arrivals", "orchestration": "services"}
 
+MOVED_BUDGETS = {"streams": "dispatch", "services": "requests", "jobs": "defer"}  # that had one of their own
+
 
 class WaySpec(Spec):
     """Which link changes."""
@@ -89,6 +91,38 @@ class TelemetrySpec(Spec):
     )
 
 
+class BudgetsSpec(Spec):
+    """Time that a policy has for each answer of a decision, by the clock on the wall; one in shadow, too."""
+
+    dispatch: Seconds = Field(
+        default=2.0,
+        description="Of streams, s; then the worker of least impedance is taken, until the next window.",
+    )
+    requests: Seconds = Field(
+        default=0.5, description="Dispatch of requests, s; then they go to the cloud, for 10 s."
+    )
+    split: Seconds = Field(
+        default=0.5, description="s; then queries run whole where there is least to do, for 10 s."
+    )
+    place: Seconds = Field(
+        default=30.0, description="s, compiling included; then what runs goes on as it is, for 10 s."
+    )
+    orchestrate: Seconds = Field(default=5.0, description="s; then nothing comes or goes, for 10 s.")
+    defer: Seconds = Field(default=0.5, description="s; then 'fifo' decides, for 10 s.")
+
+
+BUDGETS_S = BudgetsSpec()
+
+
+class LiveSpec(Spec):
+    """What counts in a running system only."""
+
+    budgets_s: BudgetsSpec = Field(
+        default=BudgetsSpec(),
+        description="Time that policies have, by decision; what takes longer is recorded.",
+    )
+
+
 class ScenarioSpec(Spec):
     """A scenario: what can be run, where, and who asks for it."""
 
@@ -101,6 +135,7 @@ class ScenarioSpec(Spec):
     decision_delay_s: SecondsOrZero = Field(
         default=0.0, description="From a stream's opening until its queries may leave the site, in s."
     )
+    live: LiveSpec = Field(default=LiveSpec(), description="Budgets of policies in a running system.")
     catalog: (
         Annotated[
             Annotated[CatalogSpec, Tag("(without)")] | Annotated[CatalogUseSpec, Tag("(with)")],
@@ -151,6 +186,9 @@ class ScenarioSpec(Spec):
     def _where_keys_went(cls, data: Any) -> Any:
         for key in MOVED.keys() & data.keys() if isinstance(data, dict) else ():
             raise ValueError(f"{key!r} is now {MOVED[key]!r}; move it there")
+        for kind, decision in MOVED_BUDGETS.items() if isinstance(data, dict) else ():
+            if isinstance(section := data.get(kind), dict) and "budget_s" in section:
+                raise ValueError(f"'{kind}.budget_s' is now 'live.budgets_s.{decision}'; move it there")
         return data
 
     @model_validator(mode="after")

@@ -177,11 +177,6 @@ class ServicesSpec(Spec):
         description="Time until a request that the policy holds is decided anew, s; simulated, each site "
         "sends one request per slot.",
     )
-    budget_s: Seconds = Field(
-        default=0.5,
-        description="Live: time that a request policy has for a decision, s; then requests go to the cloud "
-        "for 10 s.",
-    )
     frame_s: Seconds = Field(default=25.0, description="Time between orchestrations, s.")
     nodes_per_frame: Count | None = Field(
         default=None,
@@ -338,11 +333,6 @@ class StreamsSpec(Spec):
     burst: Count = Field(
         default=20,
         description="Live: queries of a stream that may come at once, or those that it declares for 1 s.",
-    )
-    budget_s: Seconds = Field(
-        default=2.0,
-        description="Live: time that a policy has for a decision, s; then a fallback decides until the next "
-        "window.",
     )
     gateways: Literal["one", "per_site"] = Field(
         default="one",

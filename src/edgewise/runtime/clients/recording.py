@@ -24,6 +24,7 @@ from edgewise.runtime.controller.job_book import JobBook
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
+from edgewise.runtime.faults import Fault
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.store import Running, Store
@@ -31,7 +32,7 @@ from edgewise.runtime.traffic_store import Request
 from edgewise.workloads import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
-TRACE, REQUESTS = "streams.csv", "requests.csv"
+TRACE, REQUESTS, FAULTS = "streams.csv", "requests.csv", "faults.csv"
 COLUMNS = (
     "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
     "priority",
@@ -47,7 +48,7 @@ class Recording:
 
     Attributes:
         folder: has scenario.yaml, and the files that it names.
-        streams, requests, jobs: how many.
+        streams, requests, jobs, faults: how many.
         duration_s: from the first of them to the last end.
         left_out: streams that no scenario can have: the live system has not their task or site, or they
             tolerate no delay at all.
@@ -57,12 +58,15 @@ class Recording:
     streams: int
     requests: int
     jobs: int
+    faults: int
     duration_s: float
     left_out: int
 
 
 def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     """Write what came to a live system, streams, requests and jobs, as a scenario with traces.
+
+    What policies failed at stands beside them.
 
     Args:
         state: folder of the system; it may be running.
@@ -108,8 +112,10 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
             "on_demand": {"mean": seen.held},
             "submitted": listed,
         }
+    if seen.faults:
+        _write(folder / FAULTS, Fault._fields, seen.faults)
     private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
-    return Recording(folder, len(rows), len(requests), len(jobs), duration_s, seen.left_out)
+    return Recording(folder, len(rows), len(requests), len(jobs), len(seen.faults), duration_s, seen.left_out)
 
 
 class _Seen(NamedTuple):
@@ -118,6 +124,7 @@ class _Seen(NamedTuple):
     rows: list[dict[str, Any]]
     requests: list[Request]
     jobs: list[DeferrableJob]
+    faults: list[Fault]
     left_out: int
     held: float
 
@@ -127,7 +134,7 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
     rows = [row for row in opened if _is_possible(row, live)]
     names = [] if live.spec.services is None else service_names(live.spec.services, live.catalog)
     requests = [each for each in store.requests(since_s) if each.service in names]
-    plane = LivePlane(store)
+    faults, plane = store.faults(since_s), LivePlane(store)
     plane.listen(since_s)
     left = float(plane.ledger.left_over(INFERENCE)[:, 0].sum())
     store.close()
@@ -138,7 +145,7 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
         why = f"{len(opened)} of tasks or sites that it has not were; " if opened else ""
         raise RunError(f"state {store.file.parent}: no stream was opened; {why}there is nothing to record")
     total = sum(node.resources.cpu_cores for node in live.topology.nodes)
-    return _Seen(rows, requests, jobs, len(opened) - len(rows), 1.0 - left / total)
+    return _Seen(rows, requests, jobs, faults, len(opened) - len(rows), 1.0 - left / total)
 
 
 def _job(job: DeferrableJob, began_s: float, duration_s: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@
     GET  /v1/operations[/{id}]            how far the switches of policies are; PUT answers 202 and says where
     .../v1/admin/…                        deferrable jobs, see `runtime.controller.job_requests`
     POST /v1/down                         end everything
+    GET  /metrics                         how often policies that decide here failed
     GET  /openapi.json, /v2/health/live
 
 It keeps nothing to itself: everything is in the store, and its processes outlive it. All but health and
@@ -41,6 +42,7 @@ from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
 from edgewise.runtime.logs import log_json, said_last
+from edgewise.runtime.metrics import faults_in, page
 from edgewise.runtime.protocol.openapi import document, unanswered
 from edgewise.runtime.protocol.stated import flag, stated_in
 from edgewise.runtime.reaching import client_to
@@ -67,6 +69,7 @@ class Controller:
     def __init__(self, store: SteadyStore, backend: Backend) -> None:
         self.store, self.backend, self._folder = store, backend, store.file.parent
         plane = LivePlane(store)
+        self.faults = plane.faults
         self.jobs = LiveJobs(plane)
         self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
         self.upkeep = Upkeep(store, self.jobs)
@@ -138,6 +141,7 @@ class Controller:
         """Reconcile until everything that is to end has ended."""
         while True:
             self.reconcile()
+            self.store.note_faults(self.faults.drain())
             alone = not self.store.retired() and all(r.handle is None for r in self.store.processes())
             if self.ending.is_set() and alone:
                 return
@@ -222,6 +226,8 @@ class Controller:
                 return http.as_json({"live": True})
             case "GET", ["openapi.json"]:
                 return http.as_json(document("controller"))
+            case "GET", ["metrics"]:
+                return page(faults_in(self.faults))
             case "GET", ["v1", "status"]:
                 return http.as_json(self._status())
             case "GET", ["v1", "streams"]:
@@ -264,7 +270,10 @@ class Controller:
     def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
         faults = self.replicas.faults() | {"defer": self.jobs.fault or None}
-        return [row | {"fault": faults.get(row["decision"])} for row in self.switching.report(decisions)]
+        return [
+            row | {"fault": faults.get(of := row["decision"]), "faults": self.store.faults_since_switch(of)}
+            for row in self.switching.report(decisions)
+        ]
 
     def _row(self, running: Running) -> dict[str, Any]:
         process, handle = running.process, running.handle

@@ -41,12 +41,13 @@ from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger
 from edgewise.errors import PolicyError, RunError
 from edgewise.model.catalog import Resources
+from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.controller.job_book import ACTIVE, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.live_plane import LivePlane
-from edgewise.runtime.guarded import PATIENCE_S, Limited
+from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import SHADOWS
 
@@ -61,11 +62,12 @@ MOST_DEATHS = 3  # runners that may die before a command begins
 
 def warm(name: str = POLICY) -> None:
     """Compile what a policy needs for one job, so that forks of this process decide at once."""
-    _start_one(FALLBACK)
-    Guard(Limited(WARM_S)).ask(lambda: _start_one(name), list)  # who decides says its faults
+    start_one(FALLBACK)
+    Guard(Limited(WARM_S)).ask(lambda: start_one(name), list)  # who decides says its faults
 
 
-def _start_one(name: str) -> list[DeferCommand]:
+def start_one(name: str) -> list[DeferCommand]:
+    """What a policy does about one job on one node: whatever is wrong with it is raised."""
     ledger = NodeLedger([Node("node", "cluster", Resources(1.0))])
     core = DeferCore(Slots(1.0, 1), ledger, policies.load("defer", name))
     core.handle(JobSubmitted(DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
@@ -99,7 +101,7 @@ class LiveJobs:
         try:
             self.use(self.name)
         except PolicyError as error:
-            self.core.guard = Guard(Limited(self.budget_s))
+            self.core.guard = self._guard(self.name)
             self.core.guard.blame("cannot begin", str(error))
 
     def use(self, name: str) -> None:
@@ -108,7 +110,7 @@ class LiveJobs:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        self.core.use(policies.load("defer", name), Guard(Limited(self.budget_s)))
+        self.core.use(policies.load("defer", name), self._guard(name))
         self.name = name
 
     def _watch(self) -> None:
@@ -118,7 +120,7 @@ class LiveJobs:
             self._watching = name
             try:
                 policy = policies.load("defer", name) if name else None
-                self.core.watch_with(policy, Limited(self.budget_s))
+                self.core.watch_with(policy, self._guard(name, shadow=True))
             except PolicyError as error:
                 log.error("job policy in shadow cannot begin", extra={"policy": name, "why": str(error)})
 
@@ -126,13 +128,11 @@ class LiveJobs:
         """What the second policy would have started."""
         return {"policy": ""} if self.core.shadow is None else self.core.shadow.report()
 
-    @property
-    def budget_s(self) -> float:
-        """Time that a policy has for a decision."""
-        with suppress(RunError):
-            section = self.plane.scenario.spec.jobs
-            return section.budget_s if section else PATIENCE_S
-        return PATIENCE_S  # no scenario yet
+    def _guard(self, name: str, shadow: bool = False) -> Guard:
+        budgets = BUDGETS_S
+        with suppress(RunError):  # no scenario yet
+            budgets = self.plane.scenario.spec.live.budgets_s
+        return self.plane.faults.guard("defer", name, budgets.defer, shadow)
 
     @property
     def fault(self) -> str:
@@ -180,10 +180,6 @@ class LiveJobs:
             self._slot = slot
             self._watch()
             self.plane.tell(SlotBegan(slot * self.slot_s), now_s)
-            if self.core.guard is not None and self.core.guard.new:
-                log.error(
-                    f"job policy failed, {FALLBACK} decides", extra={"policy": self.name, "why": self.fault}
-                )
 
     def _changes(self, known: Mapping[int, Standing]) -> Iterator[DeferEvent]:
         """What the store says of jobs that the core does not know, or may know wrongly."""

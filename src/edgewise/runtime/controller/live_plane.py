@@ -20,6 +20,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.work import variant_holds
 from edgewise.runtime.controller.rolling import SCENARIO
+from edgewise.runtime.faults import Faults
 from edgewise.runtime.store import Running, Store
 
 
@@ -31,6 +32,7 @@ class LivePlane(Plane):
     Attributes:
         carry_out: of each kind of command, who does it.
         replicas: the core that decides on them and knows these; none where there are no services.
+        faults: of the policies that decide here.
     """
 
     def __init__(self, store: Store) -> None:
@@ -38,6 +40,7 @@ class LivePlane(Plane):
         self.store = store
         self.carry_out: dict[type, Callable[[Any, float], None]] = {}
         self.replicas: Callable[[], tuple[OrchestrateCore, list[ReplicaSeen]] | None] = lambda: None
+        self.faults = Faults("controller")
         self._content = b""
         self._scenario: Scenario | None = None
         self._services: Services | None = None

@@ -42,7 +42,6 @@ from edgewise.model.services import Services
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.rolling import free_port
-from edgewise.runtime.guarded import Limited
 from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import SHADOWS, Running
 
@@ -50,7 +49,6 @@ log = logging.getLogger("edgewise.replicas")
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
 Ask = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
 DONE = {StartReplica: "replica added", KeepReplica: "replica kept", EndReplica: "replica removed"}
-PATIENCE_S = 5.0  # nothing but replicas waits for their policy
 
 
 class _Named:
@@ -134,10 +132,6 @@ class Replicas:
             changes = await asyncio.to_thread(core.question(frame_s))  # jobs go on meanwhile
             if self.plane.cores.get("orchestrate") is core:
                 self.plane.tell(FrameBegan(frame_s, changes), now_s)
-            if core.guard.new:
-                log.error(
-                    "replica policy failed", extra={"policy": core.policy.name, "why": core.guard.fault}
-                )
 
     # the core
 
@@ -149,7 +143,7 @@ class Replicas:
     def use(self, name: str) -> None:
         """Take a policy from the next frame on, even if one of that name is in use."""
         if self._core is not None:
-            self._core.policy, self._core.guard = _Named(name, self._core.system), Guard(Limited(PATIENCE_S))
+            self._core.policy, self._core.guard = _Named(name, self._core.system), self._guard(name)
 
     def _told(self) -> tuple[OrchestrateCore, list[ReplicaSeen]] | None:
         """The core, and what it should know of replicas; see `LivePlane.replicas`."""
@@ -164,18 +158,22 @@ class Replicas:
         core, system = self._core, services.system
         name = self.store.policy("orchestrate") or services.spec.orchestrate
         if core is None or self._of is not services:
-            ledger, policy, guard = self.plane.ledger, _Named(name, system), Guard(Limited(PATIENCE_S))
+            ledger, policy, guard = self.plane.ledger, _Named(name, system), self._guard(name)
             most = services.spec.nodes_per_frame
             core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, guard, most)
             self._core, self._of = core, services
         self.plane.cores["orchestrate"] = core
         if core.policy.name != name:
-            core.policy, core.guard = _Named(name, system), Guard(Limited(PATIENCE_S))
-        watching = self.store.policy("orchestrate", SHADOWS) or None
-        if watching != (core.shadow and core.shadow.policy.name):
-            guard, said = Guard(Limited(PATIENCE_S)), partial(_said, services, core)
+            core.policy, core.guard = _Named(name, system), self._guard(name)
+        watching = self.store.policy("orchestrate", SHADOWS)
+        if watching != (core.shadow.policy.name if core.shadow is not None else ""):
+            guard, said = self._guard(watching, shadow=True), partial(_said, services, core)
             core.shadow = Shadow(_Named(watching, system), guard, said) if watching else None
         return core
+
+    def _guard(self, name: str, shadow: bool = False) -> Guard:
+        budget_s = self.plane.scenario.spec.live.budgets_s.orchestrate
+        return self.plane.faults.guard("orchestrate", name, budget_s, shadow)
 
     def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
         """All there are, workers in the cloud included."""

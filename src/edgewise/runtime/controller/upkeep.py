@@ -17,7 +17,7 @@ from edgewise.runtime.store import Store
 log = logging.getLogger("edgewise.upkeep")
 OLDEST_S = 30 * 86400.0  # of rows and of logs
 MOST_STREAMS, MOST_JOBS = 50_000, 5_000  # that are closed or have ended; the latest are kept
-MOST_REQUESTS = 200_000  # of services, that can be recorded
+MOST_REQUESTS, MOST_FAULTS = 200_000, 10_000  # that can be recorded
 LOG_BYTES, LOGS = 10 * 2**20, 3  # of a process's log, and how many of them, the present one included
 OUTPUT_BYTES, OUTPUTS = 64 * 2**20, 2  # the same of what a job writes
 
@@ -46,6 +46,7 @@ class Upkeep:
         """Forget streams and jobs that are over, but for the latest `streams` and `jobs`."""
         self.store.purge_streams(streams, now_s - OLDEST_S)
         self.store.purge_requests(MOST_REQUESTS)
+        self.store.purge_faults(MOST_FAULTS)
         self.jobs.forget(jobs, now_s - OLDEST_S)
 
     def shorten(self, now_s: float, log_bytes: int = LOG_BYTES, output_bytes: int = OUTPUT_BYTES) -> None:

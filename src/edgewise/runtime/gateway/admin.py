@@ -110,7 +110,7 @@ def _policies(
         if adviser is None
         else (adviser.policy, adviser.guard.faults)
     )
-    budget_s = session.rules.budget_s if services is None else services.core.services.spec.budget_s
+    budget_s = getattr(session.rules.budgets_s, decision)
     return http.as_json(
         {"policy": policy.name, "available": have, "budget_s": budget_s, "faults": dict(faults)}
     )

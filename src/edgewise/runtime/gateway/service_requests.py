@@ -39,7 +39,6 @@ from edgewise.runtime.gateway.forwarding import (
     took_s,
 )
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.guarded import Limited
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.stated import DEADLINE, PRIORITY, in_header, remaining_s
 from edgewise.runtime.store import Running
@@ -133,7 +132,7 @@ class ServiceRequests:
         Raises:
             PolicyError: it does not fit these services.
         """
-        self.core.use(policy, self._asking())  # the former one may still be thinking
+        self.core.use(policy, self.session.guard("requests", policy))  # the former one may still be thinking
 
     def watch_with(self, policy: RequestPolicy | None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
@@ -141,10 +140,8 @@ class ServiceRequests:
         Raises:
             PolicyError: it does not fit these services.
         """
-        self.core.watch_with(policy, self._asking())
-
-    def _asking(self) -> Limited:
-        return Limited(self.core.services.spec.budget_s)
+        guard = None if policy is None else self.session.guard("requests", policy, shadow=True)
+        self.core.watch_with(policy, guard)
 
     def close(self) -> None:
         """Close the connections to replicas."""
@@ -232,9 +229,6 @@ class RequestWork:
             await asyncio.sleep(core.services.spec.slot_s)
             services.note_cloud()
             (command,) = core.handle(RequestAgain(self._now(), self._number))
-        if core.adviser.guard.new:
-            more = {"policy": core.adviser.policy.name, "why": core.adviser.guard.fault}
-            log.error("policy failed", extra=more)
         if isinstance(command, Drop):
             return http.failure(409 if command.late else 503, command.reason)
         return self._at(command.replica, query)

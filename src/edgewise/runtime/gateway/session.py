@@ -22,12 +22,14 @@ from edgewise.core.dispatch.policing import BURST, Bucket, Buckets
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import REASONS, Violation
+from edgewise.core.guard import Guard, Strict
 from edgewise.core.sojourns import Sojourns
 from edgewise.core.telemetry import telemetry
 from edgewise.core.world import World
+from edgewise.model.grammar.scenario import BUDGETS_S, BudgetsSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.runtime.guarded import Limited
+from edgewise.runtime.faults import Faults
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements
@@ -43,7 +45,7 @@ class StreamRules:
         window_s: length of a window.
         retry_refused: decide refused streams anew at each window.
         burst: queries that any stream may send at once, see `core.policing`.
-        budget_s: that the policy has for a decision, and one in shadow; a fallback decides then.
+        budgets_s: that policies have for a decision, and those in shadow.
         keep_closed: closed streams whose records are kept; older ones are forgotten.
     """
 
@@ -51,13 +53,14 @@ class StreamRules:
     retry_refused: bool = False
     burst: float = BURST
     keep_closed: int = 10_000
-    budget_s: float = 2.0  # streams are opened seldom, and what decides for them may look ahead
+    budgets_s: BudgetsSpec = BUDGETS_S
 
     @classmethod
     def of(cls, scenario: Scenario) -> StreamRules:
         """Those of a scenario."""
         streams = scenario.streams
-        return cls(scenario.window_s, scenario.retry_refused, streams.burst, budget_s=streams.budget_s)
+        budgets_s = scenario.spec.live.budgets_s
+        return cls(scenario.window_s, scenario.retry_refused, streams.burst, budgets_s=budgets_s)
 
 
 @dataclass(slots=True)
@@ -94,7 +97,9 @@ class Session:
         seed: keys the policy's draws.
         clock: seconds since the session began.
         rules: for streams.
+        process: its name, in what is said of its policies.
     Attributes:
+        faults: of the policies that decide in this process.
         totals: queries by task and outcome.
         requests_qps: (W,) normalised load of requests of services, as measured; streams reserve theirs.
     """
@@ -106,10 +111,12 @@ class Session:
         seed: int,
         clock: Callable[[], float],
         rules: StreamRules = StreamRules(),
+        process: str = "gateway",
     ) -> None:
         self.world, self.seed, self.clock, self.rules = world, seed, clock, rules
-        asking = Limited(rules.budget_s)
-        self.core = DispatchCore(world, policy, seed, retry_refused=rules.retry_refused, asking=asking)
+        self.faults = Faults(process)
+        guard = self.guard("dispatch", policy)
+        self.core = DispatchCore(world, policy, seed, retry_refused=rules.retry_refused, guard=guard)
         self.served: dict[int, Served] = {}
         self.totals: Counter[tuple[str, str]] = Counter()
         self._buckets = Buckets(rules.burst)
@@ -184,11 +191,16 @@ class Session:
         Raises:
             PolicyError: it cannot begin.
         """
-        self.core.watch_with(policy, Limited(self.rules.budget_s))
+        guard = None if policy is None else self.guard("dispatch", policy, shadow=True)
+        self.core.watch_with(policy, guard)
 
     def use(self, policy: DispatchPolicy) -> None:
         """Switch the policy; bindings stay, and the next window's record names it."""
-        self.core.use(policy, Limited(self.rules.budget_s))  # the former one may still be thinking
+        self.core.use(policy, self.guard("dispatch", policy))  # the former one may still be thinking
+
+    def guard(self, decision: str, policy: Any, shadow: bool = False) -> Guard:
+        """Who asks a policy of this process."""
+        return self.faults.guard(decision, policy.name, getattr(self.rules.budgets_s, decision), shadow)
 
     @property
     def in_flight(self) -> Floats:
@@ -370,13 +382,17 @@ def _columns(counts: Sequence[Sojourns]) -> tuple[Floats, Ints, Floats, Ints]:
 
 
 def rehearse(world: World, policy: DispatchPolicy) -> None:
-    """Have every kind of event handled once, on a world of its own: it is compiled before it counts."""
-    core = DispatchCore(world, policy, 0)
+    """Have every kind of event handled once, on a world of its own: it is compiled before it counts.
+
+    Raises:
+        PolicyError: the policy raises, or binds what is not feasible.
+    """
+    core = DispatchCore(world, policy, 0, guard=Strict(policy.name))
     served = Stream(0, 0, "", world.task_names[0], 0.0, math.inf, 1e-9, 1.0, 1e6, 0.0)
     refused = replace(served, id=1, rate_qps=1e12)
     script: tuple[Event, ...] = (
-        *(events.StreamOpened(0.0, stream) for stream in (served, refused)), events.Tick(0.0),
         events.Measured(0.0, telemetry(0.0, 1.0, *_columns([Sojourns.none()] * world.workers))),
+        *(events.StreamOpened(0.0, stream) for stream in (served, refused)), events.Tick(0.0),
         events.ReservedElsewhere(0.0, 0, 0.0),
         *(events.WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
         *(events.StreamClosed(0.0, stream.id) for stream in (served, refused)),

@@ -21,7 +21,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from edgewise.arrays import Floats
-from edgewise.core.guard import Guard, at_once
+from edgewise.core.guard import Guard
 from edgewise.core.split import closed
 from edgewise.core.split.core import (
     MakePlan,
@@ -33,13 +33,12 @@ from edgewise.core.split.core import (
     ServersTold,
     SplitCore,
 )
-from edgewise.core.world import World
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.policies import is_file, load
+from edgewise.policies import load
 from edgewise.policies.split import QueryClass, SplitProgram, build_program
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import Upstream
-from edgewise.runtime.guarded import Limited
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import (
     InferRequest,
     InferResponse,
@@ -121,7 +120,7 @@ class SplitGroup:
         members: its workers; more than one.
         names: of the workers.
         metrics: told about every query.
-        seed: of the policy's draws.
+        session: whose seed keys the policy's draws, and which makes its guard.
     Raises:
         ScenarioError: there is only one worker.
         PolicyError: the policy's name is unknown, or the workers cannot do the work.
@@ -134,15 +133,14 @@ class SplitGroup:
         members: Sequence[SplitUpstream],
         names: Sequence[str],
         metrics: SplitMetrics,
-        seed: int = 0,
+        session: Session,
     ) -> None:
         if len(members) < 2:
             raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics = metrics
-        guard = Guard(Limited() if is_file(cut.policy) else at_once)  # what ships does not hang
         program, policy = program_of(cut, len(members)), load("split", cut.policy)
-        self.core = SplitCore(program, policy, seed, guard, follows=True)
+        self.core = SplitCore(program, policy, session.seed, session.guard("split", policy), follows=True)
         self._work_s = {task.name: task.work_ops / cut.power_ops for task in closed(cut.graph).tasks}
         self._live = [part for part in cut.parts if part.name]
         self._asked = [self._targets(member) for member in members]
@@ -216,9 +214,6 @@ class SplitGroup:
                     servers = dict(zip(self._work_s, found.tolist(), strict=True))
                 case MakePlan(rates_qps):
                     self._planning = asyncio.create_task(self._plan(rates_qps))
-        if self.core.guard is not None and self.core.guard.new:
-            failed = {"policy": self.core.policy.name, "why": self.core.guard.fault}
-            log.error("split policy failed", extra=failed)
         return servers
 
     def ended(self, left: dict[str, int], *tasks: str) -> None:
@@ -287,11 +282,7 @@ def warm(folders: Sequence[str]) -> None:
 
 
 def split_upstreams(
-    upstreams: list[Upstream],
-    world: World,
-    folders: Sequence[str | None],
-    registry: CollectorRegistry,
-    seed: int,
+    upstreams: list[Upstream], session: Session, folders: Sequence[str | None], registry: CollectorRegistry
 ) -> list[SplitGroup]:
     """Replace the upstreams of split variants in a gateway's list.
 
@@ -299,6 +290,7 @@ def split_upstreams(
         folders: of each worker: its cut network (`pieces`), None where it serves its network whole.
     """
     groups: list[SplitGroup] = []
+    world = session.world
     if not any(folders):
         return groups
     metrics = SplitMetrics(registry)
@@ -309,7 +301,7 @@ def split_upstreams(
             upstreams[worker] = SplitUpstream(upstreams[worker].client, variant)
         members = [member for w in mine if isinstance(member := upstreams[w], SplitUpstream)]
         names = [world.worker_names[w] for w in mine]
-        groups.append(SplitGroup(variant, read_split(Path(folder)), members, names, metrics, seed))
+        groups.append(SplitGroup(variant, read_split(Path(folder)), members, names, metrics, session))
     return groups
 
 

@@ -20,9 +20,10 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.place import free_of
 from edgewise.errors import RunError
 from edgewise.model.network import Network
+from edgewise.runtime.faults import FAULTS, FaultStore
 from edgewise.runtime.pipelines.live import LivePipeline, RunningPipeline, rates_of
 from edgewise.runtime.pipelines.task import PERIOD_S
-from edgewise.runtime.sqlite import Database, StoreError
+from edgewise.runtime.sqlite import StoreError
 
 if TYPE_CHECKING:
     from edgewise.runtime.pipelines.session import PipelineSession
@@ -110,7 +111,7 @@ Status = NodeStatus | LinkStatus | TaskStatus | FlowStatus
 TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "task", FlowStatus: "flow"}
 
 
-class MetaStore(Database):
+class MetaStore(FaultStore):
     """The database of one test bed, see `Database`; each thread opens its own.
 
     Raises:
@@ -118,7 +119,7 @@ class MetaStore(Database):
     """
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file, SCHEMA)
+        super().__init__(file, SCHEMA + FAULTS)
         if self.rows("SELECT 1 FROM sqlite_master WHERE name = 'job'"):  # what pipelines were called
             raise StoreError(
                 f"state {file}: was kept by an earlier edgewise, which this one does not read; use another "

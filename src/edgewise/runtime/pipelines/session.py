@@ -18,7 +18,6 @@ from secrets import token_urlsafe
 
 import numpy as np
 
-from edgewise.core.guard import Guard
 from edgewise.core.place import Placement, PlacementPolicy, arrays_of, throughput
 from edgewise.core.place.core import (
     BandwidthChanged,
@@ -35,9 +34,10 @@ from edgewise.core.place.core import (
     TaskMeasured,
 )
 from edgewise.errors import RunError, ScenarioError
+from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.network import Network
 from edgewise.model.problems import nearest
-from edgewise.runtime.guarded import Limited
+from edgewise.runtime.faults import Faults
 from edgewise.runtime.pipelines.live import (
     LivePipeline,
     PipelineRates,
@@ -51,7 +51,6 @@ from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed
 
 READY_S = 60.0  # a task must have loaded its code within
-PATIENCE_S = 30.0  # with a policy; kernels may have to be compiled first
 BACKENDS: dict[str, Callable[[Network], Testbed]] = {"netns": NetnsTestbed, "local": LocalTestbed}
 log = logging.getLogger("edgewise.pipelines")
 
@@ -90,14 +89,15 @@ class PipelineSession:
         policy: PlacementPolicy,
         seed: int = 0,
         meta: MetaStore | None = None,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = BUDGETS_S.place,
         shadow: PlacementPolicy | None = None,
     ) -> None:
         self.backend, self.meta = backend, meta
-        self.guard = Guard(Limited(patience_s))
+        self.faults = Faults("run")
+        self.guard = self.faults.guard("place", _name(policy), patience_s)
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
         if shadow is not None:
-            self.core.watch_with(shadow, Limited(patience_s))
+            self.core.watch_with(shadow, self.faults.guard("place", _name(shadow), patience_s, shadow=True))
         self.running: dict[int, RunningPipeline] = {}
         self._known: dict[int, LivePipeline] = {}
         self._monitor: Monitor | None = None
@@ -190,11 +190,9 @@ class PipelineSession:
         """
         self._tell_measured()
         self._carry_out(self.core.handle(PlacementDue(time.monotonic() - self._began_s)))
-        if self.guard.fault:
-            name = getattr(self.core.policy, "name", "") or type(self.core.policy).__name__
-            log.warning("policy %r: %s; what runs goes on as it is", name, self.guard.fault)
-        if self.meta is not None and self._monitor is None:
-            self._monitor = Monitor(self, self.meta.file)
+        if self.meta is not None:
+            self.meta.note_faults(self.faults.drain())
+            self._monitor = self._monitor or Monitor(self, self.meta.file)
 
     def _tell_measured(self) -> None:
         if self.meta is None:
@@ -334,3 +332,7 @@ class PipelineSession:
                     if process.culprit:
                         process.check()
             raise
+
+
+def _name(policy: PlacementPolicy) -> str:
+    return getattr(policy, "name", "") or type(policy).__name__

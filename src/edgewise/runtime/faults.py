@@ -1,0 +1,130 @@
+"""What policies of a process fail at: counted, said in the log, and kept for whoever writes it down.
+
+Every guard of a running system is made here, so that a policy that raises, answers what cannot be done, or
+exceeds its budget is recorded alike for all decisions.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from edgewise.core.guard import LATE, Guard
+from edgewise.runtime.guarded import Limited
+from edgewise.runtime.sqlite import Database
+
+log = logging.getLogger("edgewise.policies")
+INSTEAD = {
+    "dispatch": "least impedance decides until the next window",
+    "requests": "the request goes to the cloud",
+    "split": "the query runs whole where there is least to do",
+    "place": "what runs goes on as it is",
+    "orchestrate": "no replica comes or goes",
+    "defer": "'fifo' decides",
+}
+FAULTS = """
+CREATE TABLE IF NOT EXISTS fault (
+    id INTEGER PRIMARY KEY, since_s REAL NOT NULL, at_s REAL NOT NULL, process TEXT NOT NULL,
+    decision TEXT NOT NULL, policy TEXT NOT NULL, shadow INTEGER NOT NULL, kind TEXT NOT NULL,
+    why TEXT NOT NULL, waited_s REAL NOT NULL, times INTEGER NOT NULL, instead TEXT NOT NULL
+);
+"""
+COMPARED = "nothing; it is in shadow"
+
+
+class Fault(NamedTuple):
+    """Faults of a policy that are alike, since they were written down last.
+
+    Attributes:
+        since_s, at_s: when the first and the last of them were, Unix time.
+        process: where.
+        policy: its name; `shadow`: it only watches.
+        kind: of few; `why`: the last of them, in more words.
+        waited_s: for the answer, where none came in time; else 0.
+        times: how many.
+        instead: what was done.
+    """
+
+    since_s: float
+    at_s: float
+    process: str
+    decision: str
+    policy: str
+    shadow: bool
+    kind: str
+    why: str
+    waited_s: float
+    times: int
+    instead: str
+
+
+class Faults:
+    """Makes guards, and hears from them.
+
+    Args:
+        process: its name.
+    Attributes:
+        counts: by decision and kind, of policies in use.
+    """
+
+    def __init__(self, process: str) -> None:
+        self.process = process
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._fresh: dict[tuple[str, str, bool, str], Fault] = {}
+
+    def guard(self, decision: str, policy: str, budget_s: float, shadow: bool = False) -> Guard:
+        """A guard that waits so long for an answer of a policy."""
+        return Guard(Limited(budget_s), partial(self._note, decision, policy, budget_s, shadow))
+
+    def drain(self) -> list[Fault]:
+        """Those since the last call."""
+        found, self._fresh = list(self._fresh.values()), {}
+        return found
+
+    def _note(
+        self, decision: str, policy: str, budget_s: float, shadow: bool, guard: Guard, kind: str
+    ) -> None:
+        instead = COMPARED if shadow else INSTEAD[decision]
+        key = decision, policy, shadow, kind
+        before, now_s = self._fresh.get(key), time.time()
+        since_s, times = (now_s, 1) if before is None else (before.since_s, before.times + 1)
+        waited_s = budget_s if kind == LATE else 0.0
+        self._fresh[key] = Fault(since_s, now_s, self.process, *key, guard.fault, waited_s, times, instead)
+        if not shadow:
+            self.counts[decision, kind] += 1
+        if guard.new or kind == LATE:
+            who = f"policy {policy!r} of {decision}{' in shadow' if shadow else ''}"
+            log.error("%s failed: %s; %s", who, guard.fault, instead)
+
+
+class FaultStore(Database):
+    """The part of a store that keeps what policies failed at; its schema has `FAULTS`."""
+
+    def note_faults(self, rows: Sequence[Fault]) -> None:
+        """Keep faults: what took too long one by one, others that are alike in one row."""
+        names = ", ".join(Fault._fields)
+        with self.at_once():
+            for row in rows:
+                same = row.process, row.decision, row.policy, row.shadow, row.kind
+                more = self.run(
+                    "UPDATE fault SET at_s = ?, why = ?, times = times + ? WHERE waited_s = 0 AND ? = 0 AND"
+                    " id = (SELECT MAX(id) FROM fault WHERE"
+                    " (process, decision, policy, shadow, kind) = (?, ?, ?, ?, ?))",
+                    (row.at_s, row.why, row.times, row.waited_s, *same),
+                )
+                if not more.rowcount:
+                    self.run(f"INSERT INTO fault ({names}) VALUES ({', '.join('?' * len(row))})", row)
+
+    def faults(self, since_s: float = 0.0) -> list[Fault]:
+        """What policies failed at since then, the latest last."""
+        names = ", ".join(Fault._fields)
+        found = self.rows(f"SELECT {names} FROM fault WHERE at_s >= ? ORDER BY at_s", (since_s,))
+        return [Fault(*row)._replace(shadow=bool(row[5])) for row in found]
+
+    def purge_faults(self, most: int) -> None:
+        """Forget what policies failed at but for the latest `most`."""
+        self.run("DELETE FROM fault WHERE id <= (SELECT MAX(id) FROM fault) - ?", (most,))
