@@ -20,6 +20,7 @@ from edgewise.model.work import Stream
 if TYPE_CHECKING:
     from edgewise.sim.jobs import JobsOutcome
     from edgewise.sim.pipelines import PipelineRun
+    from edgewise.sim.requests import RequestSites
     from edgewise.sim.stations.split import SplitRun
     from edgewise.workloads.services import SimulatedServices
 
@@ -95,16 +96,22 @@ def _services_at_sites(
     scenario: Scenario, given: SimulatedServices, chosen: Mapping[str, Make], seeds: Sequence[int]
 ) -> Iterator[SeedRun]:
     from edgewise.sim.joint.requests import simulate_sites
+
+    for seed in seeds:
+        sites = request_sites(scenario, given, chosen["dispatch"], seed)
+        core = simulate_sites(sites, chosen["orchestrate"]())
+        faults = sum((site.adviser.guard.faults for site in sites.cores), core.guard.faults)
+        yield SeedRun(*service_tables(scenario, sites.rows, sites.tally), faults)
+
+
+def request_sites(scenario: Scenario, given: SimulatedServices, make: Make, seed: int) -> RequestSites:
+    """Sites with a core each, before the first request."""
     from edgewise.sim.requests import News, RequestSites
     from edgewise.workloads.services import services_at_sites
 
     services, frames = services_at_sites(scenario, given), given.slots // given.system.frame_slots
     news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
-    for seed in seeds:
-        sites = RequestSites(services, given.draw([seed]), chosen["dispatch"], seed, frames, news)
-        core = simulate_sites(sites, chosen["orchestrate"]())
-        faults = sum((site.adviser.guard.faults for site in sites.cores), core.guard.faults)
-        yield SeedRun(*service_tables(scenario, sites.rows, sites.tally), faults)
+    return RequestSites(services, given.draw([seed]), make, seed, frames, news)
 
 
 def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:

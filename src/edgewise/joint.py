@@ -9,7 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from edgewise.adapters import Make, SeedRun, Tables, job_tables, pipeline_tables
+from edgewise.adapters import (
+    Make,
+    SeedRun,
+    Tables,
+    job_tables,
+    pipeline_tables,
+    request_sites,
+    service_tables,
+)
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Key
@@ -24,11 +32,13 @@ from edgewise.sim.jobs import JobsPart
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
+from edgewise.sim.joint.requests import RequestsPart, orchestrating
 from edgewise.sim.joint.streams import StreamsPart
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.sites import simulation_of
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
 from edgewise.workloads.pipelines import pipelines_of
+from edgewise.workloads.services import simulated_services
 
 Ended = Callable[[], Tables]
 
@@ -63,6 +73,7 @@ class JointRun:
         self._tables: dict[str, Ended] = {}
         build: dict[str, Callable[[], WorkPart]] = {
             "streams": self._streams,
+            "services": self._services,
             "pipelines": self._pipelines,
             "jobs": self._jobs,
         }
@@ -88,6 +99,20 @@ class JointRun:
 
         self._tables["streams"] = ended
         return part
+
+    def _services(self) -> WorkPart:
+        make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
+        sites = request_sites(self.scenario, simulated_services(self.scenario), make, self.seed)
+        core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
+        self.plane.cores["orchestrate"] = core
+
+        def ended() -> Tables:
+            for each in (*(site.adviser.guard.faults for site in sites.cores), core.guard.faults):
+                self.faults.update(each)
+            return service_tables(self.scenario, sites.rows, sites.tally)
+
+        self._tables["services"] = ended
+        return RequestsPart(sites, core)
 
     def _pipelines(self) -> WorkPart:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)

@@ -34,7 +34,7 @@ DECISIONS: Mapping[str, Mapping[str, str | None]] = {
     "jobs": {"defer": "fifo"},
 }
 """By the kind of work who decides in it, and the policy where none is named; None: the scenario names one."""
-TOGETHER = ("streams", "pipelines", "jobs")  # run on the same nodes where a scenario holds several
+TOGETHER = ("streams", "services", "pipelines", "jobs")  # run on the same nodes where there are several
 LAID_OUT = "nona-layout"  # splits over several groups of servers, and nothing else does
 
 
@@ -93,8 +93,17 @@ def _works(decision: str) -> list[str]:
 
 
 def beside(scenario: Scenario, work: str) -> tuple[str, ...]:
-    """A kind of work of a scenario, and those that run on the same nodes at the same time."""
-    return (work, *(each for each in scenario.spec.holds if each != work and {each, work} <= set(TOGETHER)))
+    """A kind of work of a scenario, and those that run on the same nodes at the same time.
+
+    Services do so with a gateway at each site; else they run in the engine of slots, alone.
+    """
+    together = set(TOGETHER).difference(_in_slots(scenario))
+    return (work, *(each for each in scenario.spec.holds if each != work and {each, work} <= together))
+
+
+def _in_slots(scenario: Scenario) -> tuple[str, ...]:
+    services = scenario.spec.services
+    return ("services",) if services is not None and services.gateways == "one" else ()
 
 
 def defaults(scenario: Scenario, work: str) -> dict[str, Any]:
@@ -194,7 +203,7 @@ def simulated(
 
 def in_step(scenario: Scenario, work: str) -> bool:
     """Whether the seeds of a run are worlds of one batch, which is not taken apart."""
-    return work == "services" or (
+    return work in _in_slots(scenario) or (
         scenario.jobs is not None and work == "jobs" and scenario.jobs.room != "nodes"
     )
 

@@ -120,7 +120,7 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices) -> Services:
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(clusters.index(name) for name in [spec.cloud, *(node.cluster for node in nodes)]),
         cloud=((),) * system.services,
-        holds=tuple(Resources(cores, memory_bytes) for memory_bytes, cores in system.replica_holds.tolist()),
+        holds=tuple(map(Resources, system.service_cpu_cores.tolist(), system.service_memory_bytes.tolist())),
         service_s=service_s,
         deadline_s=deadline_s,
     )

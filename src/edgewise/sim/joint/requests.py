@@ -88,14 +88,20 @@ class RequestsPart:
         self.sites.advance(self._end_s)
 
 
+def orchestrating(sites: RequestSites, policy: ReplicaPolicy, ledger: NodeLedger) -> OrchestrateCore:
+    """The core that orchestrates, on a ledger of all nodes."""
+    policy, services = batched(policy), sites.services
+    policy.reset(sites.system, Key(0))
+    most = services.spec.nodes_per_frame
+    return OrchestrateCore(sites.system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most)
+
+
 def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCore:
     """Run sites alone, to the end; the core that orchestrates."""
     services, system = sites.services, sites.system
-    policy = batched(policy)
-    policy.reset(system, Key(0))
     has = zip(services.nodes, system.node_has.tolist(), strict=True)
     nodes = [Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has]
-    ledger, most = NodeLedger(nodes), services.spec.nodes_per_frame
-    core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most)
+    ledger = NodeLedger(nodes)
+    core = orchestrating(sites, policy, ledger)
     JointClock([RequestsPart(sites, core)], Plane(ledger, {"orchestrate": core}), nodes).run()
     return core

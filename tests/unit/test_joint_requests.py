@@ -1,0 +1,49 @@
+"""Requests and replicas beside streams and jobs on the same nodes: one ledger, one timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgewise.config import load_scenario
+from joint_scenarios import held, ran
+
+RATE_QPS = 120  # more than the first replicas can do
+
+
+def campus(rate_qps: float, jobs: list[dict[str, Any]], timeline: list[dict[str, Any]]) -> dict[str, Any]:
+    """`kais-live` with a gateway at each site, jobs of 2 cores, and what fails."""
+    scenario = load_scenario("kais-live", {"services.gateways": "per_site", "duration_s": 60})
+    data: dict[str, Any] = scenario.spec.model_dump(mode="json", exclude_none=True)
+    data["services"]["requests"]["rate_qps"] = rate_qps
+    listed = [{"cores": 2, "duration_s": 20, "latest_s": 30, "earliest_s": 0} | job for job in jobs]
+    named = [{"name": f"job-{i}"} | job for i, job in enumerate(listed)]
+    return data | {"timeline": timeline} | ({"jobs": {"slot_s": 5, "submitted": named}} if named else {})
+
+
+def test_requests_beside_streams_leave_what_they_leave_alone() -> None:
+    data = campus(30, [], [])
+    together = ran(data, check=True)
+    for work in ("streams", "services"):
+        assert together[work] == ran(held(data, work))[work], work
+
+
+def test_replicas_that_come_push_jobs_out_and_jobs_take_what_replicas_leave() -> None:
+    """Nodes have 2 cores, each job wants them all, and first replicas stand on three of four nodes."""
+    pausing = [{"duration_s": 40, "latest_s": 15, "when_evicted": "pause"}] * 6
+    busy, calm = (ran(campus(rate, pausing, []), check=True)["jobs"] for rate in (RATE_QPS, 0.5))
+    pushed = [(row["job"], row["node"], row["suspended_s"]) for row in busy if row["suspended_s"] > 0.0]
+    assert pushed == [(0, "east-1", 57.0)]  # from the second frame on
+    assert [row["suspended_s"] for row in calm] == [0.0] * 6
+    assert [row["node"] for row in busy] == [row["node"] for row in calm]
+
+
+def test_requests_of_a_node_that_fails_are_served_elsewhere() -> None:
+    timeline = [{"at_s": 20.0, "node": "west-0", "up": False}, {"at_s": 40.0, "node": "west-0", "up": True}]
+    rows = ran(campus(60, [], timeline), check=True)["services"]
+    before, down = ([r for r in rows if low < r["arrival_s"] < low + 15] for low in (5.0, 22.0))
+    assert any(row["station"] == "west-0" for row in before)
+    assert not any(row["station"] == "west-0" and row["outcome"] == "in_time" for row in down)
+    served = [sum(row["outcome"] == "in_time" for row in each) / len(each) for each in (before, down)]
+    assert served == pytest.approx([1.0, 1.0], abs=0.05)
