@@ -3,14 +3,17 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from command_line import edgewise
 from live_system import dense_world
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -139,6 +142,47 @@ def test_a_query_at_the_gateway_runs_on_several_workers(tmp_path):
     assert counted["edgewise_split_queries_total", "3"] == 3
     assert counted["edgewise_split_sent_bytes_total", None] > 0
     assert counted["edgewise_split_predicted_seconds", None] > 0
+
+
+def test_a_second_policy_watches_a_running_split_model(tmp_path):
+    """Placement by placement, also in a gateway that was started anew; one that raises is refused."""
+    written(tmp_path)
+    (tmp_path / "broken.py").write_text(BROKEN)
+    state = tmp_path / "system"
+    shadow = partial(edgewise, folder=tmp_path)
+    query = {"x": np.zeros(SHAPE, np.float32)}
+
+    async def run():
+        async with running(state, tmp_path, live_scenario(3, 4 * 3 * 12 * 12)) as url:
+            client = http.Client.of_url(url)
+            own = f"split={tmp_path / 'broken.py'}:Broken"
+            said = await asyncio.to_thread(shadow, "shadow", "set", own, "--state", str(state), code=2)
+            assert "'broken' cannot decide: ZeroDivisionError" in said
+            await asyncio.to_thread(shadow, "shadow", "set", "split=whole-random", "--state", str(state))
+            for _ in range(4):
+                answer = await send(client, query)
+                assert len(answer.headers["edgewise-servers"].split(",")) == 3
+            said = await asyncio.to_thread(shadow, "shadow", "show", "split", "--state", str(state))
+            assert re.search(r"decisions +4\b", said) and re.search(r"alike +0\b", said) and VARIANT in said
+            assert re.search(r"items: other +[1-9]", said), said
+            assert "whole-random" in await asyncio.to_thread(shadow, "policy", "show", "--state", str(state))
+            os.kill(pid(state, "gateway"), signal.SIGKILL)
+            await send(client, query)
+            said = await asyncio.to_thread(shadow, "shadow", "show", "--state", str(state))
+            assert re.search(r"decisions +1\b", said), said
+            await asyncio.to_thread(shadow, "shadow", "set", "split=", "--state", str(state))
+            said = await asyncio.to_thread(shadow, "shadow", "show", "--state", str(state))
+            assert "no policy in shadow" in said
+            client.close()
+
+    asyncio.run(run())
+
+
+def pid(folder, kind):
+    store = Store(folder / DATABASE)
+    (row,) = store.processes(kind)
+    store.close()
+    return int(row.handle.split(":")[0])
 
 
 def test_policies_of_ones_own_are_tried_live_beside_shipped_ones(tmp_path):

@@ -30,8 +30,9 @@ app.add_typer(shadow_app, name="shadow")
 Named = Annotated[
     str,
     typer.Argument(
-        help="[DECISION=]NAME; decisions are dispatch, requests, orchestrate and defer, and a NAME alone is "
-        "for the first that the scenario knows. A name may also be file.py:Class or the path of a card.",
+        help="[DECISION=]NAME; decisions are dispatch, requests, orchestrate and defer, for a shadow also "
+        "split, and a NAME alone is for the first that the scenario knows. A name may also be file.py:Class "
+        "or the path of a card.",
         autocompletion=complete_policy,
     ),
 ]
@@ -93,7 +94,7 @@ def show_shadow(
     """Say what second policies would have decided, beside what was decided."""
     have = [row["decision"] for row in call(folder, "GET", "/v1/policies") if row["shadow"]]
     found = [
-        (each, row["gateway"], row["answer"])
+        (each, ", ".join(filter(None, (row["gateway"], row["answer"].get("variant")))), row["answer"])
         for each in ([decision] if decision else have)
         for row in call(folder, "GET", f"/v1/shadows/{each}")
         if row["answer"].get("policy")

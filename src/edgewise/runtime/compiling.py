@@ -39,11 +39,11 @@ from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller import jobs
-from edgewise.runtime.gateway import session
+from edgewise.runtime.gateway import session, split
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
 LONGEST_S = 300.0  # that a child may take: a policy that never answers keeps others from being switched
-Wanted = tuple[str, str]  # a decision, of `policies.RUNNING`, and the name of a policy
+Wanted = tuple[str, str]  # a decision, of `policies.WATCHED`, and the name of a policy
 
 
 def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
@@ -62,6 +62,8 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         begin(batched(policy), Slots(1.0, 1), Key(0))
         ledger.warm()
         Strict(name).ask(lambda: jobs.start_one(name), list)
+    elif kind == "split":
+        split.rehearse(policy)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
     elif kind == "requests":
@@ -76,7 +78,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
 
 def _loaded(kind: str, name: str) -> Any:
     """A policy of a running system by its name."""
-    decision, of = policies.RUNNING[kind]
+    decision, of = policies.WATCHED[kind]
     return policies.load(decision, name, of, live=True)
 
 

@@ -181,7 +181,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
     folders = [settings["splits"].get(name) for name in places]
-    split.split_upstreams(gateway.upstreams, session, folders, gateway.metrics.registry)
+    gateway.splits = split.split_upstreams(gateway.upstreams, session, folders, gateway.metrics.registry)
     if services is not None:
         gateway.services = _services(services, process, store, gateway)
     where = _front(folder, process, store)
@@ -192,6 +192,9 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     for decision, who in zip(decided, (session, gateway.services), strict=False):
         if (shadow := store.policy(decision, SHADOWS)) and who is not None:
             who.watch_with(policies.load("dispatch", shadow, policies.RUNNING[decision][1], live=True))
+    if shadow := store.policy("split", SHADOWS):
+        for group in gateway.splits:
+            group.watch_with(group.begun(shadow))
     following = Following(gateway, store, places)
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()

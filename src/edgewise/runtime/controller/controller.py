@@ -246,7 +246,10 @@ class Controller:
                 here = {"defer": self.jobs.watched, "orchestrate": self.replicas.watched}.get(decision)
                 if here is not None:
                     return http.as_json([{"gateway": "controller", "answer": here()}])
-                return http.as_json(await self._gateways("GET", f"/v1/admin/shadows/{decision}"))
+                found = await self._gateways("GET", f"/v1/admin/shadows/{decision}")
+                if decision == "split":  # each variant has its own
+                    found = [row | {"answer": each} for row in found for each in row["answer"]]
+                return http.as_json(found)
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)
             case _, ["v1", "operations", *rest]:
@@ -267,7 +270,7 @@ class Controller:
             "store": self.store.trouble,
         }
 
-    def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
+    def _policies(self, decisions: Iterable[str] = policies.WATCHED) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
         faults = self.replicas.faults() | {"defer": self.jobs.fault or None}
         return [

@@ -41,12 +41,13 @@ from edgewise.runtime.operations import (
 from edgewise.runtime.process import world_of
 from edgewise.runtime.protocol.stated import stated_in, text
 from edgewise.runtime.store import POLICIES, SHADOWS, Process, Store
+from edgewise.runtime.worker.pieces import read_split
 
 LAST, UNDER_WAY = "last_operation", "operations"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
-SHADOWED = ("dispatch", "requests", "orchestrate", "defer")  # decisions that a second policy may watch
+NO_SPLIT = "no variant of the scenario is split; start with --models and a folder that has one"
 Answer = Callable[[Process, str, str, bytes], Awaitable[http.Response | None]]
 
 
@@ -99,25 +100,34 @@ class Switching:
         Raises:
             ProtocolError: nobody decides that here, or it is about services, and there are none; status 404.
         """
-        if decision not in (SHADOWED if what == SHADOWS else policies.RUNNING):
-            have = ", ".join(SHADOWED if what == SHADOWS else policies.RUNNING)
+        kinds = policies.WATCHED if what == SHADOWS else policies.RUNNING
+        if decision not in kinds:
+            have = ", ".join(kinds)
             raise ProtocolError(f"no decision {decision[:80]!r} here; there are {have}", status=404)
+        if decision == "split" and not self._splits():
+            raise ProtocolError(NO_SPLIT, status=404)
         if decision in OF_SERVICES and self.replicas.services is None:
             raise ProtocolError(NO_SERVICES, status=404)
-        kind, of = policies.RUNNING[decision]
+        kind, of = kinds[decision]
         return policies.names(kind, of, live=True)
 
-    def report(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
+    def report(self, decisions: Iterable[str] = policies.WATCHED) -> list[dict[str, Any]]:
         """Who decides and who watches, of those decisions that there are."""
         return [
             {
                 "decision": each,
-                "policy": self.store.policy(each),
+                "policy": self.store.policy(each) if each != "split" else ", ".join(self._splits()),
                 "shadow": self.store.policy(each, SHADOWS) or None,
             }
             for each in decisions
-            if self.replicas.services is not None or each not in OF_SERVICES
+            if (each != "split" or self._splits())
+            and (self.replicas.services is not None or each not in OF_SERVICES)
         ]
+
+    def _splits(self) -> list[str]:
+        """The policies of split variants, one of each variant."""
+        folders = {row.process.settings.get("split") for row in self.store.processes("worker")}
+        return [read_split(Path(folder)).policy for folder in sorted(filter(None, folders))]
 
     def _ended(self, operation: Operation) -> None:
         left = [row for row in self.store.get(UNDER_WAY, []) if row["id"] != operation.id]

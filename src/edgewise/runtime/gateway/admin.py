@@ -34,7 +34,7 @@ from edgewise.runtime.store import POLICIES, SHADOWS
 
 log = logging.getLogger("edgewise.admin")
 HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
-DECIDED = {POLICIES: ("dispatch", "requests"), SHADOWS: ("dispatch", "requests")}
+DECIDED = {POLICIES: ("dispatch", "requests"), SHADOWS: ("dispatch", "requests", "split")}
 NO_SERVICES = "the scenario has no orchestration; add services to it"
 
 
@@ -93,7 +93,7 @@ def _policies(
             f"no decision {decision[:80]!r} here; there are {', '.join(DECIDED[what])}", status=404
         )
     services = _services(gateway) if decision == "requests" else None
-    have = policies.names(*policies.RUNNING[decision], live=True)
+    have = policies.names(*policies.WATCHED[decision], live=True)
     if request.method == "PUT":
         name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
         if name and name != gateway.book.policy(decision, what):
@@ -101,6 +101,9 @@ def _policies(
         return operations.accepted(operations.begin(what, decision, name, partial(_switch, gateway)))
     if request.method != "GET":
         return unanswered(request, "gateway")
+    if decision == "split":
+        found = ((group.variant, group.core.shadow) for group in gateway.splits)
+        return http.as_json([shadow.report() | {"variant": name} for name, shadow in found if shadow])
     if what == SHADOWS:
         watching = (gateway.session if services is None else services).core.shadow
         return http.as_json({"policy": ""} if watching is None else watching.report())
@@ -126,13 +129,18 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     services = gateway.services.core.services if gateway.services is not None else None
     who = _services(gateway) if operation.decision == "requests" else session
     if not name:
-        who.watch_with(None)
+        for each in gateway.splits if operation.decision == "split" else (who,):
+            each.watch_with(None)
         return
     wanted = operation.decision, name
     await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
     operation.enter(SWITCHING)
     sys.setswitchinterval(HAND_OVER_S)
     await asyncio.to_thread(try_out, wanted, session.world, services)
+    if operation.decision == "split":
+        for group in gateway.splits:
+            group.watch_with(await asyncio.to_thread(group.begun, name))
+        return
     kind, of = policies.RUNNING[operation.decision]
     policy = await asyncio.to_thread(policies.load, kind, name, of, True)
     if operation.what == SHADOWS:

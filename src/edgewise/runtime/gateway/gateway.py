@@ -48,6 +48,7 @@ from edgewise.runtime.gateway.forwarding import (
 from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.gateway.streams import LiveStreams
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.protocol import triton
@@ -93,6 +94,7 @@ class Gateway:
     site: str | None = None
     tracing: Tracing = OFF
     services: ServiceRequests | None = None
+    splits: Sequence[SplitGroup] = ()
     draining: bool = False
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)

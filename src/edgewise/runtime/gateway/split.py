@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from edgewise.arrays import Floats
-from edgewise.core.guard import Guard
-from edgewise.core.split import closed
+from edgewise.arrays import Floats, Ints
+from edgewise.core.guard import Guard, Strict, begin
+from edgewise.core.keyed import Key
+from edgewise.core.shadow import Shadow
+from edgewise.core.split import SplitPolicy, closed
 from edgewise.core.split.core import (
     MakePlan,
     PlanMade,
@@ -34,6 +36,7 @@ from edgewise.core.split.core import (
     SplitCore,
 )
 from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import load
 from edgewise.policies.split import QueryClass, SplitProgram, build_program
 from edgewise.runtime import http
@@ -138,7 +141,7 @@ class SplitGroup:
         if len(members) < 2:
             raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
-        self.metrics = metrics
+        self.metrics, self._session = metrics, session
         program, policy = program_of(cut, len(members)), load("split", cut.policy)
         self.core = SplitCore(program, policy, session.seed, session.guard("split", policy), follows=True)
         self._work_s = {task.name: task.work_ops / cut.power_ops for task in closed(cut.graph).tasks}
@@ -159,6 +162,26 @@ class SplitGroup:
 
     def _targets(self, member: SplitUpstream) -> dict[str, Upstream]:
         return {part.name: Upstream(member.client, part.name) for part in self._live}
+
+    def begun(self, name: str) -> SplitPolicy:
+        """A policy that has begun for this group, which may take seconds.
+
+        Raises:
+            PolicyError: there is none of that name, or it cannot begin.
+        """
+        policy: SplitPolicy = load("split", name)
+        begin(policy, program_of(self.cut, len(self.members)), Key(self._session.seed))
+        return policy
+
+    def watch_with(self, policy: SplitPolicy | None) -> None:
+        """Ask a second policy, which has begun, the same from now on, and compare; None: no longer."""
+        self.core.shadow = None
+        if policy is not None:
+            guard = self._session.guard("split", policy, shadow=True)
+            self.core.shadow = Shadow(policy, guard, self._said)
+
+    def _said(self, servers: Ints) -> dict[Hashable, str]:
+        return {task: self.names[s] for task, s in zip(self._work_s, servers.tolist(), strict=True)}
 
     async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
         """Answer a query.
@@ -279,6 +302,17 @@ def warm(folders: Sequence[str]) -> None:
         core = SplitCore(program_of(cut, 2), load("split", cut.policy), follows=True)
         core.handle(QueryArrived(0.0, 0, 0))
         core.handle(ServersTold(0.0, np.zeros(2), np.zeros(2, dtype=np.int64)))
+
+
+def rehearse(policy: SplitPolicy) -> None:
+    """Let a policy place a query of two tasks on two servers.
+
+    Raises:
+        PolicyError: it cannot begin, raises, or places a task nowhere.
+    """
+    graph = TaskGraph("small", (Task("first", 1e6), Task("second", 1e6)), (Edge("first", "second", 1e3),))
+    program = build_program([QueryClass(graph, 1.0)], 2, 1e9, 1e9)
+    SplitCore(program, policy, guard=Strict(policy.name)).handle(QueryArrived(0.0, 0, 0))
 
 
 def split_upstreams(
