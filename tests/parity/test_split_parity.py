@@ -7,10 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from live_system import dense_world
 
 from edgewise import policies
+from edgewise.config import load_scenario
 from edgewise.core.split.core import PlanMade, QueryArrived, QueryLost, ServersTold, SplitCore
+from edgewise.core.world import World
 from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
@@ -141,7 +142,9 @@ def test_events_of_a_gateway_with_workers_in_processes_give_the_core_the_same_co
             found = workers(tmp_path / "system")
             members = [live.SplitUpstream(client, VARIANT) for client, _ in found]
             metrics = live.SplitMetrics(CollectorRegistry())
-            session = Session(dense_world(), policies.load("dispatch", "closest"), 5, time.monotonic)
+            tiny = load_scenario("tiny")
+            world = World.build(tiny.catalog, tiny.topology)
+            session = Session(world, policies.load("dispatch", "closest"), 5, time.monotonic)
             group = live.SplitGroup(VARIANT, about, members, ["a", "b", "c"], metrics, session)
             headers, body = encode_request(InferRequest(query))
 

@@ -240,61 +240,6 @@ def network_of(layout: Layout) -> StationNetwork:
     return StationNetwork(nodes, [Station(name, bps) for name, bps in layout.links.items()], routes)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRow:
-    """A policy at a load.
-
-    Attributes:
-        load: work that arrives over what the servers can do.
-        policy: its name.
-        mean_s, p99_s: (seeds,) mean and 99 % quantile of the completion times of a run.
-        predicted_s: mean completion time by the formula; None: the policy has none.
-        link_load: mean over the seeds.
-    """
-
-    load: float
-    policy: str
-    mean_s: tuple[float, ...]
-    p99_s: tuple[float, ...]
-    predicted_s: float | None
-    link_load: float
-
-
-def compare_split(
-    program: SplitProgram,
-    names: Sequence[str],
-    loads: Sequence[float],
-    queries: int,
-    seeds: Sequence[int],
-    rule: ServerChoice = ServerChoice.LEAST_LOADED,
-) -> list[SplitRow]:
-    """Policies at several loads; every policy meets the same queries.
-
-    Args:
-        program: its rates say how the classes mix; they are scaled to each load.
-        loads: shares of the servers' capacity, > 0; a load of 1 is saturation without any transfer.
-    """
-    work_s = sum(job.rate_qps * sum(t.work_ops for t in job.graph.tasks) for job in program.classes)
-    full = program.servers * program.power_ops / work_s
-    rows = []
-    for load in loads:
-        scaled = program.with_rates(list(program.rates_qps * load * full))
-        for name in names:
-            policy = split_policy(name, scaled, rule)
-            runs = [simulate_split(policy, scaled, queries, seed).settled() for seed in seeds]
-            rows.append(
-                SplitRow(
-                    load,
-                    name,
-                    tuple(float(run.time_s.mean()) for run in runs),
-                    tuple(float(np.quantile(run.time_s, 0.99)) for run in runs),
-                    policy.plan.forecast.mean_s if policy.plan else None,
-                    float(np.mean([run.link_load for run in runs])),
-                )
-            )
-    return rows
-
-
 SHARES = (0.0, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
