@@ -187,7 +187,8 @@ def query_tables(
 ) -> Tables:
     """Columns of queries of split models."""
     names = np.array([each.name for each in scenario.graphs])
-    settled = run.settled().time_s
+    settled, open_ = run.settled().time_s, np.isnan(run.time_s)
+    settled = settled[~np.isnan(settled)]
     figures = {
         "queries": sent_s.size,
         "mean_s": float(settled.mean()),
@@ -196,8 +197,9 @@ def query_tables(
         "link_load": run.link_load,
         "server_load": run.server_load,
     }
-    items = {"query": np.arange(sent_s.size), "graph": names[graph], "sent_s": sent_s, "time_s": run.time_s}
-    return Tables(items, _window(scenario, float((sent_s + run.time_s).max()), **figures))
+    items = {"query": np.arange(sent_s.size), "graph": names[graph], "sent_s": sent_s}
+    ended, end_s = pa.array(run.time_s, mask=open_), float(np.nanmax(sent_s + run.time_s))
+    return Tables(items | {"time_s": ended}, _window(scenario, end_s, **figures))
 
 
 def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:

@@ -15,6 +15,7 @@ from edgewise.adapters import (
     Tables,
     job_tables,
     pipeline_tables,
+    query_tables,
     request_sites,
     service_tables,
 )
@@ -25,10 +26,14 @@ from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.place.on_nodes import PlaceOnNodes
 from edgewise.core.plane import HoldsChanged, Plane
+from edgewise.core.split.core import SplitCore
+from edgewise.errors import ScenarioError
+from edgewise.model.catalog import Resources
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
-from edgewise.model.work import Stream, variant_holds
+from edgewise.model.work import INFERENCE, Stream, variant_holds
 from edgewise.sim.jobs import JobsPart
+from edgewise.sim.joint.graphs import GraphsPart
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
@@ -36,6 +41,8 @@ from edgewise.sim.joint.requests import RequestsPart, orchestrating
 from edgewise.sim.joint.streams import StreamsPart
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.sites import simulation_of
+from edgewise.sim.stations.split import SplitWorld
+from edgewise.splitting import predicted_s, splitting
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
@@ -68,13 +75,15 @@ class JointRun:
         self.parts: dict[str, Any] = {}
         self.scenario, self.seed, self._chosen, self._trace = scenario, seed, chosen, trace
         self.plane = Plane(NodeLedger(scenario.topology.nodes))
-        self.plane.handle(HoldsChanged(workers_hold(scenario)), 0.0)
+        servers = servers_hold(scenario) if "graphs" in works else ()
+        self.plane.handle(HoldsChanged((*workers_hold(scenario), *servers)), 0.0)
         self.faults: Counter[str] = Counter()
         self._tables: dict[str, Ended] = {}
         build: dict[str, Callable[[], WorkPart]] = {
             "streams": self._streams,
             "services": self._services,
             "pipelines": self._pipelines,
+            "graphs": self._graphs,
             "jobs": self._jobs,
         }
         self.parts |= {work: build[work]() for work in build if work in works}
@@ -101,6 +110,12 @@ class JointRun:
         return part
 
     def _services(self) -> WorkPart:
+        spec = self.scenario.spec.services
+        if spec is not None and spec.cores_held != "life" and self.scenario.jobs is not None:
+            raise ScenarioError(
+                f"{self.scenario.name}: services.cores_held: is 'request', so nobody knows which cores are left "
+                "to jobs; write 'life'"
+            )
         make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
         sites = request_sites(self.scenario, simulated_services(self.scenario), make, self.seed)
         core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
@@ -113,6 +128,21 @@ class JointRun:
 
         self._tables["services"] = ended
         return RequestsPart(sites, core)
+
+    def _graphs(self) -> WorkPart:
+        scenario, found, policy = self.scenario, splitting(self.scenario), self._policy("graphs", "split")
+        if found.overload:
+            raise ScenarioError(f"nothing can be simulated: {found.overload}")
+        telemetry = scenario.spec.telemetry if "telemetry" in scenario.spec.model_fields_set else None
+        core = SplitCore(found.program, policy, self.seed, follows=telemetry is not None)
+        rate_qps = sum(each.rate_qps for each in scenario.graphs)
+        queries = max(1, round(rate_qps * scenario.duration_s))
+        world = SplitWorld(found.program, queries, self.seed, core, telemetry)
+        nodes = [node.name for node in scenario.topology.nodes if node.speed_ops > 0]
+        self._tables["graphs"] = lambda: query_tables(
+            scenario, world.outcome(), world.sent_s, world.jobs, predicted_s(policy)
+        )
+        return GraphsPart(world, nodes, scenario.telemetry_lag_s)
 
     def _pipelines(self) -> WorkPart:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)
@@ -141,6 +171,17 @@ def workers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
     return tuple(
         Reservation(worker.name, worker.node, *variant_holds(catalog.variant(worker.variant)))
         for worker in scenario.topology.workers
+    )
+
+
+def servers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
+    """What servers of split models hold of nodes for life."""
+    return tuple(
+        Reservation(f"{graph.name} on {node.name}", node.name, Resources(*needs), INFERENCE)
+        for graph in scenario.graphs
+        if any(needs := (graph.cpu_cores, graph.memory_bytes))
+        for node in scenario.topology.nodes
+        if node.speed_ops > 0
     )
 
 

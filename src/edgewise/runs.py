@@ -34,7 +34,6 @@ DECISIONS: Mapping[str, Mapping[str, str | None]] = {
     "jobs": {"defer": "fifo"},
 }
 """By the kind of work who decides in it, and the policy where none is named; None: the scenario names one."""
-TOGETHER = ("streams", "services", "pipelines", "jobs")  # run on the same nodes where there are several
 LAID_OUT = "nona-layout"  # splits over several groups of servers, and nothing else does
 
 
@@ -97,13 +96,9 @@ def beside(scenario: Scenario, work: str) -> tuple[str, ...]:
 
     Services do so with a gateway at each site; else they run in the engine of slots, alone.
     """
-    together = set(TOGETHER).difference(_in_slots(scenario))
-    return (work, *(each for each in scenario.spec.holds if each != work and {each, work} <= together))
-
-
-def _in_slots(scenario: Scenario) -> tuple[str, ...]:
     services = scenario.spec.services
-    return ("services",) if services is not None and services.gateways == "one" else ()
+    alone = {"services"} if services is not None and services.gateways == "one" else set[str]()
+    return (work, *(each for each in scenario.spec.holds if each != work and not {each, work} & alone))
 
 
 def defaults(scenario: Scenario, work: str) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def group_links(topology: Topology) -> dict[tuple[str, str], float]:
         ScenarioError: a link has a delay, or one rate for each direction.
     """
     found = {}
-    for link in topology.links:
+    clusters = {cluster.name for cluster in topology.clusters}
+    for link in [link for link in topology.links if clusters.issuperset(link.ends)]:
         if not link.shared or link.delay_s or link.deviation_s:
             raise ScenarioError(
                 f"links: between {' and '.join(link.ends)}: graphs know links without delay and one rate "

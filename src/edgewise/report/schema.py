@@ -100,7 +100,7 @@ _QUERIES = """
 query             int    number of the query
 graph             str    which split model it asks
 sent_s            float  when it was sent, seconds from the start of the run
-time_s            float  from sending to the answer, seconds
+time_s            float? from sending to the answer, seconds; null where it waits for a server that is down
 """
 
 _QUERY_WINDOWS = """

@@ -63,6 +63,12 @@ class GraphSpec(Spec):
     branches: Count | None = Field(
         default=None, description="Contract further, to so many branches of a sub-graph."
     )
+    cpu_cores: NotNegative = Field(
+        default=0.0, description="Simulated beside other work: cores that it holds of each server's node."
+    )
+    memory_bytes: BytesOrZero = Field(
+        default=0.0, description="Simulated beside other work: memory that it holds of each server's node."
+    )
 
 
 class PipelineTaskSpec(Spec):

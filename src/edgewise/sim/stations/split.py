@@ -134,10 +134,14 @@ class SplitWorld:
         self.core, self.servers = core, len(program.server_ops)
         self.sent_s, self.jobs = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
         self._news = new_news(self.servers, telemetry)
-        self._compiled = hasattr(core.policy, "compiled")
         self.engine = GraphEngine(
             network_of(layout_of(program)), classes, self.sent_s, self.jobs, loop=self._loop, seed=seed
         )
+
+    @property
+    def _compiled(self) -> bool:
+        """Whether decisions are made in compiled code, which does not ask what is up."""
+        return hasattr(self.core.policy, "compiled") and bool(self.core.up.all())
 
     def _loop(self, plan: GraphTables, world: StationWorld, until_s: float) -> int:
         policy: Any = self.core.policy
@@ -146,9 +150,14 @@ class SplitWorld:
             return advance_splitting(plan, world, until_s, memory)
         return advance_hearing(plan, world, until_s, self._news)
 
-    def advance(self) -> bool:
-        """On to the next query that waits to be placed; whether all are done instead."""
-        while not self.engine.advance(math.inf):
+    def run(self, until_s: float = math.inf) -> None:
+        """Place every query that comes until then."""
+        while not self.advance(until_s):
+            self.place()
+
+    def advance(self, until_s: float = math.inf) -> bool:
+        """On to the next query that waits to be placed; whether it is time, or all are done, instead."""
+        while not self.engine.advance(until_s):
             if not self._compiled:
                 self._tell()
                 return False
@@ -183,6 +192,14 @@ class SplitWorld:
         view = self.view
         self._carry_out(self.core.handle(QueryArrived(self.engine.now_s, view.query, view.job)))
 
+    def outcome(self) -> SplitRun:
+        """What became of the queries; nan for one that has not ended."""
+        busy = self.engine.tallies()["busy_s"] / self.engine.now_s
+        time_s = self.engine.queries.done_s - self.sent_s
+        return SplitRun(
+            self.jobs, time_s, float(busy[self.servers :].max()), float(busy[: self.servers].mean())
+        )
+
     def _carry_out(self, commands: Sequence[SplitCommand]) -> None:
         for command in commands:
             match command:
@@ -211,22 +228,16 @@ def simulate_split(
     """
     core = SplitCore(program, policy, seed, follows=telemetry is not None)
     world = SplitWorld(program, queries, seed, core, telemetry)
-    while not world.advance():
-        world.place()
-    engine = world.engine
-    busy, servers = engine.tallies()["busy_s"] / engine.now_s, world.servers
-    return SplitRun(
-        world.jobs,
-        engine.queries.done_s - world.sent_s,
-        float(busy[servers:].max()),
-        float(busy[:servers].mean()),
-    )
+    world.run()
+    return world.outcome()
 
 
 def network_of(layout: Layout) -> StationNetwork:
     """The servers of a layout and its links as stations."""
     names = [(g, f"{group.name}.{i}") for g, group in enumerate(layout.groups) for i in range(group.servers)]
-    nodes = [Station(name, layout.groups[g].power_ops, discipline="oldest") for g, name in names]
+    nodes = [
+        Station(name, layout.groups[g].power_ops, discipline="oldest", on_down="restart") for g, name in names
+    ]
     links = list(layout.links)
     if len(layout.groups) == 1:
         routes = {("*", "*"): [links[i] for i in layout.route(0, 0)]}
