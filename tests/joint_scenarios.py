@@ -104,6 +104,52 @@ def mixed(
     return data
 
 
+def five_kinds(jobs: Sequence[dict[str, Any]], timeline: Sequence[tuple[float, bool]]) -> dict[str, Any]:
+    """`mixed` on two nodes for two minutes, with a service, a cloud, and a split model.
+
+    Nodes have a replica and two (1 core each), servers, the first a worker (2 cores) and, at first, tasks.
+    """
+    data = mixed(jobs, nodes=2, timeline=timeline)
+    data["duration_s"] = 120
+    sized = {"model": "small", "largest_bytes": "20kB"}
+    data["catalog"]["variants"].append(
+        {
+            "name": "served",
+            "resources": {"cpu_cores": 1, "memory_bytes": "500MB"},
+            "profile": {"fixed_s": "50ms", "source": "made up for tests"},
+        }
+        | sized
+    )
+    data["clusters"].append(
+        {
+            "name": "cloud",
+            "tier": 1,
+            "nodes": [{"name": "cloud", "resources": {"cpu_cores": 3, "memory_bytes": "32GB"}}],
+        }
+    )
+    data["links"][0] |= {"over": "lan-{site}"}
+    data["links"] += [
+        {"site": "site", "cluster": "cloud", "delay_s": "20ms", "over": "wan"},
+        {"between": ["near", "near"], "bandwidth_bps": "100Mbps", "shared": "both"},
+    ]
+    data["workers"].append({"variant": "served", "cluster": "cloud"})
+    data["services"] = {
+        "cloud": "cloud",
+        "frame_s": 10,
+        "cores_held": "life",
+        "gateways": "per_site",
+        "orchestrate": "none",
+        "offered": [{"variant": "served", "deadline_s": "400ms", "initial": 3}],
+        "requests": {"rate_qps": 2, "service_s": "50ms", "slack": [3, 6], "payload_bytes": "10kB"},
+    }
+    operators = [{"name": name, "work_ops": 5e7} for name in ("one", "two", "three")]
+    tensors = [{"source": "one", "target": to, "size_bytes": "10kB"} for to in ("two", "three")]
+    data["graphs"] = [
+        {"name": "fan", "rate_qps": 10, "operators": operators, "tensors": tensors, "memory_bytes": "100MB"}
+    ]
+    return data
+
+
 def held(data: dict[str, Any], *works: str) -> dict[str, Any]:
     """The scenario with these kinds of work only."""
     kinds = ("streams", "services", "pipelines", "graphs", "jobs")
@@ -111,14 +157,14 @@ def held(data: dict[str, Any], *works: str) -> dict[str, Any]:
 
 
 def ran(
-    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: str
+    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: Any
 ) -> dict[str, list[dict[str, Any]]]:
     """The items of each kind of work that a scenario holds, as rows."""
     return run_of(data, seed, check, **policies)[1]
 
 
 def run_of(
-    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: str
+    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: Any
 ) -> tuple[JointRun, dict[str, list[dict[str, Any]]]]:
     """A run that is over, and its items."""
     scenario = parse_scenario(data, "mixed")

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 import edgewise as ew
-from edgewise.errors import PolicyError
+from edgewise.core.keyed import Key
+from edgewise.core.orchestrate import AddReplica, ReplicaView
+from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.orchestration import System
 from edgewise.model.scenario import parse_scenario
-from joint_scenarios import held, mixed, ran
+from joint_scenarios import five_kinds, held, mixed, ran, run_of
 
 
 def test_kinds_of_work_that_share_nothing_leave_the_bytes_that_they_leave_alone() -> None:
@@ -55,6 +58,62 @@ def test_tasks_push_jobs_out_and_wait_for_nobody_who_may_be_preempted() -> None:
 def test_one_seed_leaves_the_same_bytes_twice() -> None:
     scenario = mixed(jobs=[{}, {"when_evicted": "restart"}], nodes=2, timeline=[(12.0, False), (23.0, True)])
     assert json.dumps(ran(scenario)) == json.dumps(ran(scenario))
+
+
+class ScaleUp:
+    """In the second frame a replica more on the second node, as far as there is room."""
+
+    decision, name = "orchestrate", "scale-up"
+
+    def reset(self, world: System, key: Key) -> None:
+        """Nothing is kept."""
+
+    def decide(self, view: ReplicaView) -> list[AddReplica]:
+        """One in all."""
+        return [AddReplica(1, 0)] if view.world["clock_s"] == 10.0 else []
+
+
+def test_a_scale_up_pushes_a_job_out_in_the_second_in_which_a_node_with_all_five_kinds_dies() -> None:
+    """The node is the first; the job has run for 10 of 20 s on the second, which has no room beside it."""
+    jobs = [{"cores": 3, "duration_s": 20}, {"cores": 4, "duration_s": 20}]
+    data = five_kinds(jobs, timeline=[(10.0, False), (20.0, True)])
+    run, found = run_of(data, check=True, orchestrate=ScaleUp)
+    at_once = [type(command).__name__ for time_s, command in run.joint.log if time_s == 10.0]
+    assert sorted(at_once) == [
+        "StartPipeline", "StartReplica", "StopPipeline", "SuspendJob", "SuspendJob",
+    ]  # fmt: skip
+    first, second = found["jobs"]
+    assert (first["node"], second["node"]) == ("near-0", "near-1")
+    assert first["suspended_s"] == 10.0  # its node is back
+    assert second["suspended_s"] == 110.0  # the replica stays
+    (pipeline,) = found["pipelines"]
+    assert pipeline["start_s"] == 1.0 and pipeline["frames"] == 600.0 and pipeline["migrations"] == 0
+    streams = [row for row in found["streams"] if row["open_s"] < 10.0 < row["close_s"]]
+    assert streams and all(row["ok"] < row["queries"] for row in streams)
+    for work, key in (("graphs", "query"), ("services", "request")):
+        ids = [row[key] for row in found[work]]
+        assert ids == sorted(set(ids)) and len(ids) > 50
+    assert all(row["time_s"] is not None for row in found["graphs"])
+    untouched = run_of(held(data | {"timeline": []}, "graphs"))[1]["graphs"]
+    later = [
+        a["query"] for a, b in zip(found["graphs"], untouched, strict=True) if a["time_s"] > b["time_s"] + 1.0
+    ]
+    assert later  # those that the dead server had
+    assert {row["outcome"] for row in found["services"]} <= {"in_time", "late", "dropped", "waiting"}
+
+
+def test_five_kinds_that_share_nothing_leave_the_bytes_that_they_leave_alone() -> None:
+    data = five_kinds([{"cores": 1}], timeline=[])
+    together = ran(data)
+    for work in ("streams", "graphs", "services", "pipelines"):
+        assert together[work] == ran(held(data, work))[work], work
+
+
+def test_cores_of_each_request_are_no_part_of_what_is_left_to_jobs() -> None:
+    data = five_kinds([{"cores": 1}], timeline=[])
+    data["services"]["cores_held"] = "request"
+    with pytest.raises(ScenarioError, match="cores_held: is 'request', so nobody"):
+        ran(data)
 
 
 def test_each_decision_has_its_policy_and_each_kind_of_work_its_records(tmp_path: Any) -> None:

@@ -1,8 +1,8 @@
 """Streaming pipelines over time: arrivals, waiting, completion, re-planning; one judge for all policies.
 
 Between two events every running pipeline makes progress at the throughput that the judge computes from the
-placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`, one with a
-task on a dead node until that is back or the task is elsewhere. What runs where is decided by
+placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`, one whose
+frames meet a dead node until that is back or they go elsewhere. What runs where is decided by
 `core.place.core`, as on a test bed.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.place import PlacementPolicy, arrays_of, throughput
+from edgewise.core.place import Placement, PlacementPolicy, arrays_of, throughput
 from edgewise.core.place.core import (
     MovePipeline,
     PipelineEnded,
@@ -240,7 +240,14 @@ class PipelineWorld:
         active, placed = self._active(), list(self.core.running.values())
         self.rate[active] = throughput(self.core.network, placed, self.share_cpu)
         if self.down.any():
-            self.rate[[p.pipeline.id for p in placed if self.down[p.node].any()]] = 0.0
+            self.rate[[p.pipeline.id for p in placed if self._broken(p)]] = 0.0
+
+    def _broken(self, placed: Placement) -> bool:
+        """Whether frames meet a dead node: their source, one of tasks, or one that they pass through."""
+        nodes = np.concatenate(
+            [placed.node, [placed.pipeline.source], self.core.network.ends[placed.links].ravel()]
+        )
+        return bool(self.down[nodes].any())
 
     def outcome(self) -> PipelineRun:
         """What became of the pipelines."""
