@@ -193,9 +193,8 @@ def simulate(
     loaded = _loaded(scenario)
     work, chosen = runs.assigned(loaded, _by_decision(policy))
     made = {decision: runs.maker(work, decision, each) for decision, each in chosen.items()}
-    label = "+".join(name for name, _ in made.values())
-    makers = {label: {decision: make for decision, (_, make) in made.items()}}
     fixed = {decision: name for decision, (name, _) in made.items()}
+    makers = {_who(work, fixed): {decision: make for decision, (_, make) in made.items()}}
     return replace(simulated(loaded, work, makers, fixed, seeds, progress, jobs), command=command)
 
 
@@ -346,16 +345,25 @@ def simulated(
     faults = {name: Counter[str]() for name in makers}
     decision_s: dict[str, Mapping[str, float]] = {}
     every = product(makers, seeds)
+    names = {(kind, name): name for kind in runs.beside(scenario, work) for name in makers}
+    if len(fixed) == len(next(iter(makers.values()))):  # nothing is varied
+        names = {(kind, name): _who(kind, fixed) for kind, name in names}
     for (name, seed), run in zip(every, (run for one in ended.values() for run in one), strict=True):
         for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
             items, windows = tables.setdefault(kind, ([], []))
-            items.append(runs.table(kind, "items", name, seed, each.items))
-            windows.append(runs.table(kind, "windows", name, seed, each.windows))
+            items.append(runs.table(kind, "items", names[kind, name], seed, each.items))
+            windows.append(runs.table(kind, "windows", names[kind, name], seed, each.windows))
         faults[name].update(run.faults)
         decision_s |= {name: run.decision_s} if run.decision_s else {}
     results = {
         kind: Result(
-            scenario, kind, tuple(makers), seeds, pa.concat_tables(one), pa.concat_tables(two), fixed
+            scenario,
+            kind,
+            tuple(names[kind, name] for name in makers),
+            seeds,
+            pa.concat_tables(one),
+            pa.concat_tables(two),
+            fixed,
         )
         for kind, (one, two) in tables.items()
     }
@@ -365,6 +373,11 @@ def simulated(
         decision_s=decision_s,
         beside=results,
     )
+
+
+def _who(work: str, fixed: Mapping[str, str]) -> str:
+    """The policies that decide on a kind of work, of all of a run."""
+    return "+".join(fixed.get(f"{work}.{each}") or fixed[each] for each in runs.DECISIONS[work])
 
 
 def _listed(*task: Any) -> list[runs.SeedRun]:

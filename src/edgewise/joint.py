@@ -113,8 +113,8 @@ class JointRun:
         spec = self.scenario.spec.services
         if spec is not None and spec.cores_held != "life" and self.scenario.jobs is not None:
             raise ScenarioError(
-                f"{self.scenario.name}: services.cores_held: is 'request', so nobody knows which cores are left "
-                "to jobs; write 'life'"
+                f"{self.scenario.name}: services.cores_held: is 'request', so nobody knows which cores are "
+                "left to jobs; write 'life'"
             )
         make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
         sites = request_sites(self.scenario, simulated_services(self.scenario), make, self.seed)

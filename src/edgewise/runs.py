@@ -198,9 +198,10 @@ def simulated(
 
 def in_step(scenario: Scenario, work: str) -> bool:
     """Whether the seeds of a run are worlds of one batch, which is not taken apart."""
-    return work in _in_slots(scenario) or (
-        scenario.jobs is not None and work == "jobs" and scenario.jobs.room != "nodes"
-    )
+    if work == "services":
+        return scenario.spec.services is not None and scenario.spec.services.gateways == "one"
+    pooled = work == "jobs" and scenario.jobs is not None and scenario.jobs.room != "nodes"
+    return pooled and len(beside(scenario, work)) == 1
 
 
 def table(work: str, which: str, policy: str, seed: int, columns: Columns) -> pa.Table:

@@ -57,6 +57,16 @@ def dispatch(scenario: str, policy: str, seeds: str = "0:1", **settings: Any) ->
     return Golden(f"edgewise simulate {scenario} --policy {policy} --seeds {seeds}{flags}", tables)
 
 
+def together() -> Golden:
+    """All kinds of work on the same nodes."""
+
+    def tables() -> Tables:
+        result = ew.simulate("campus-small", seeds=(0,))
+        return {work: columns(each.items) for work, each in {result.work: result, **result.beside}.items()}
+
+    return Golden("edgewise simulate campus-small --seeds 0", tables)
+
+
 def columns(table: Any) -> dict[str, Any]:
     """The columns of an Arrow table."""
     return {name: table[name].to_pylist() for name in table.column_names}
@@ -231,6 +241,7 @@ FRAMES: dict[str, Any] = {"duration_s": 50}
 
 RUNS: Mapping[str, Golden] = {
     "tiny": dispatch("tiny", "closest", "0:3"),
+    "campus-small": together(),
     "poisson-queries": dispatch(
         "tiny", "power-of-two", "0:2", streams__applications__quick__arrivals="poisson"
     ),

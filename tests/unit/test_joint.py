@@ -120,7 +120,7 @@ def test_each_decision_has_its_policy_and_each_kind_of_work_its_records(tmp_path
     scenario = parse_scenario(mixed(jobs=[{}, {"cores": 2}], nodes=2), "mixed")
     result = ew.simulate(scenario, {"dispatch": "closest", "defer": "horizon"}, (0, 1))
     assert result.work == "streams" and set(result.beside) == {"pipelines", "jobs"}
-    assert result.policies == ("closest+horizon+otfa",)
+    assert result.policies == ("closest",) and result.beside["jobs"].policies == ("horizon",)
     assert result.fixed == {"dispatch": "closest", "place": "otfa", "defer": "horizon"}
     folder = result.save(tmp_path / "run")
     page = (folder / "report.html").read_text()

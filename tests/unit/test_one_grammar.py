@@ -61,9 +61,22 @@ def test_what_is_not_run_is_said(tmp_path: Path) -> None:
         "edgewise simulate leaves out the services of this scenario",
         "edgewise simulate leaves out the timeline of this scenario",
     ]
-    done = CliRunner().invoke(
-        app, ["simulate", "campus-small", "--seeds", "0", "--out", str(tmp_path / "all")]
-    )
+    short = ["--set", "duration_s=3", "--seeds", "0", "--out", str(tmp_path)]
+    for command, left in (
+        (["simulate", "kais-live"], "edgewise simulate leaves out the services of this scenario, which"),
+        (
+            ["compare", "kais-live", "--policies", "closest,farthest"],
+            "edgewise compare leaves out the services",
+        ),
+        (
+            ["simulate", "kais-live", "--policy", "orchestrate=none"],
+            "edgewise simulate leaves out the streams of this scenario, which",
+        ),
+    ):
+        done = CliRunner().invoke(app, [*command, *short])
+        assert done.exit_code == 0, done.output
+        assert f"note: {left}" in done.output
+    done = CliRunner().invoke(app, ["simulate", "campus-small", *short])
     assert done.exit_code == 0 and "leaves out" not in done.output, done.output
 
 

@@ -327,19 +327,8 @@ def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]]) -> Non
         for measure in result.measures:
             known = [row[measure.key] for row in mine if row[measure.key] is not None]
             cells.append(measure.shown(sum(known) / len(known) if known else None))
-        table.add_row(escape(_label(result, policy)), *cells, str(len(mine)))
+        table.add_row(escape(policy), *cells, str(len(mine)))
     out.print(table)
-
-
-def _label(result: api.Result, policy: str) -> str:
-    """A policy's name; in a run with several kinds of work, of those that decide on this one."""
-    if len(result.policies) > 1:
-        return policy
-    named = [
-        result.fixed.get(f"{result.work}.{each}", result.fixed.get(each))
-        for each in runs.DECISIONS[result.work]
-    ]
-    return "+".join(name for name in named if name) or policy
 
 
 def _about(result: api.Result) -> str:
