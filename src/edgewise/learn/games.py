@@ -23,7 +23,7 @@ from edgewise.config import load_scenario
 from edgewise.core.defer import Objective
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, SlotResult, context_mask
-from edgewise.core.place import NetworkView, PipelineArrays, free_of
+from edgewise.core.place import NetworkView, PipelineArrays
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.split import SplitView, SplitWork
 from edgewise.core.split.core import SplitCore
@@ -376,7 +376,7 @@ class PlaceGame(Game):
             ]
             row[: pipeline.work_ops.size, :3] = np.stack(of_task, axis=1)
             row[:, 3 + pipeline.source] = 1.0
-            row[:, 3 + self.choices :] = free_of(nodes, list(world.core.running.values()))[0] / largest
+            row[:, 3 + self.choices :] = world.core.free_memory_bytes() / largest
         return seen
 
     def mask(self) -> Bools:

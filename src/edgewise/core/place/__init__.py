@@ -13,14 +13,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core import ledger, link_ledger
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
+from edgewise.core.link_ledger import unrounded
 from edgewise.errors import CapacityError
 from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import task_holds
 
-TOLERANCE = 1e-6  # relative; linear programs meet their constraints to about 1e-7
+TOLERANCE = link_ledger.TOLERANCE
 UNBOUNDED_FPS = 1e9  # of a pipeline without work and data
 
 
@@ -138,17 +140,20 @@ def free_of(network: Network, placements: Sequence[Placement]) -> tuple[Floats, 
     """(N,) memory and (L,) bandwidth that the placements leave; negative when over capacity."""
     memory = network.memory_bytes.astype(np.float64)
     link = network.bandwidth_bps.astype(np.float64)
-    if not placements:
-        return memory, link
-    node = np.concatenate([p.node for p in placements])
-    held = np.concatenate([p.pipeline.memory_bytes for p in placements])
-    memory -= np.bincount(node, held, len(memory))
-    links = np.concatenate([p.links for p in placements])
-    rate = np.concatenate([np.repeat(p.bandwidth_bps, np.diff(p.start)) for p in placements])
-    link -= np.bincount(links, rate, len(link))
-    memory[np.abs(memory) < TOLERANCE * network.memory_bytes] = 0.0  # rounding is not free space
-    link[np.abs(link) < TOLERANCE * network.bandwidth_bps] = 0.0
-    return memory, link
+    if placements:
+        node = np.concatenate([p.node for p in placements])
+        held = np.concatenate([p.pipeline.memory_bytes for p in placements])
+        memory -= np.bincount(node, held, len(memory))
+        links = np.concatenate([p.links for p in placements])
+        hops = np.concatenate([p.start[1:] - p.start[:-1] for p in placements])
+        rate = np.concatenate([p.bandwidth_bps for p in placements])
+        link -= np.bincount(links, np.repeat(rate, hops), len(link))
+    return free_memory(memory, network), unrounded(link, TOLERANCE * network.bandwidth_bps)
+
+
+def free_memory(left: Floats, network: Network) -> Floats:
+    """(N,) memory that is left, where what may be rounding counts as nothing."""
+    return unrounded(left, ledger.TOLERANCE * np.maximum(network.memory_bytes, 1.0))
 
 
 def validate(network: Network, placements: Sequence[Placement]) -> None:
@@ -177,26 +182,21 @@ def validate(network: Network, placements: Sequence[Placement]) -> None:
             f"{network.bandwidth_bps[i]:g}; lower their bandwidth"
         )
     for p in placements:
-        edge = _misrouted(network.ends, p.tail_node, p.head_node, p.start, p.links)
+        tail, head, source = p.pipeline.tail, p.pipeline.head, p.pipeline.source
+        edge = _misrouted(network.ends, source, tail, head, p.node, p.start, p.links)
         if edge >= 0:
             raise ValueError(
                 f"pipeline {p.pipeline.id}: the path of edge {edge} does not join the nodes of its tasks"
             )
-        if not (p.bandwidth_bps >= 0).all():
+        if p.bandwidth_bps.size and not p.bandwidth_bps.min() >= 0:
             raise ValueError(f"pipeline {p.pipeline.id}: a flow has a negative bandwidth")
 
 
-@kernel
-def _misrouted(
-    ends: Ints,
-    tail: Ints,
-    head: Ints,
-    start: Ints,
-    links: Ints,
-) -> int:
-    """First edge whose path is not a walk from its tail to its head, or -1."""
+@kernel(allocates=False)
+def _misrouted(ends: Ints, source: int, tail: Ints, head: Ints, node: Ints, start: Ints, links: Ints) -> int:
+    """First edge whose path is not a walk from its tail's node to its head's, or -1."""
     for e in range(tail.size):
-        at = tail[e]
+        at = source if tail[e] < 0 else node[tail[e]]
         for i in range(start[e], start[e + 1]):
             one, other = ends[links[i], 0], ends[links[i], 1]
             if at == one:
@@ -205,7 +205,7 @@ def _misrouted(
                 at = one
             else:
                 return e
-        if at != head[e]:
+        if at != node[head[e]]:
             return e
     return -1
 

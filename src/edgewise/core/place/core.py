@@ -6,28 +6,36 @@ carry out its commands. Forbidden here: clocks, I/O, threads.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Floats
+from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.link_ledger import LinkLedger, Rates
 from edgewise.core.place import (
     NetworkView,
     PipelineArrays,
     Placement,
     PlacementPolicy,
-    free_of,
+    free_memory,
     throughput,
     validate,
 )
 from edgewise.core.shadow import Shadow
 from edgewise.errors import PolicyError
+from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.network import Network
+from edgewise.model.topology import Node
+from edgewise.model.work import INFERENCE, Hold
 
+DECISION = "place"
+MEMORY = KINDS.index("memory_bytes")
 ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
 
 
@@ -98,7 +106,14 @@ class StopPipeline(NamedTuple):
 
 
 PlaceEvent = (
-    PipelineSubmitted | PipelineEnded | BandwidthChanged | MemoryChanged | TaskMeasured | PlacementDue
+    PipelineSubmitted
+    | PipelineEnded
+    | BandwidthChanged
+    | MemoryChanged
+    | TaskMeasured
+    | PlacementDue
+    | CapacityChanged
+    | Evicted
 )
 PlaceCommand = StartPipeline | MovePipeline | ReroutePipeline | StopPipeline
 
@@ -112,22 +127,34 @@ class PlaceCore:
         seed: of the policy's own draws.
         guard: asks the policy; what runs goes on as it is when there is no answer that can be carried out.
             None: what is wrong with the policy is raised.
+        ledger: of all that takes of nodes; what others leave there of memory is what pipelines have, whatever
+            `network` says. None: nobody else takes any.
     Attributes:
         network: as it is now; a link that is down has bandwidth 0.
+        links: the rates that flows have.
         pipelines: all that wait or run, by id, in the order in which they came, with their work as measured.
-        running: the placements in force, oldest first.
+        running: the placements as they were last commanded, oldest first.
         shadow: watches what is decided, if there is one.
     """
 
     def __init__(
-        self, network: Network, policy: PlacementPolicy, seed: int = 0, guard: Guard | None = None
+        self,
+        network: Network,
+        policy: PlacementPolicy,
+        seed: int = 0,
+        guard: Guard | None = None,
+        ledger: NodeLedger | None = None,
     ) -> None:
         self.network, self.policy, self._guard, self._key = network, policy, guard, Key(seed)
+        self.ledger = _ledger_of(network) if ledger is None else ledger
+        self.links = LinkLedger(network.bandwidth_bps)
         self.pipelines: dict[int, PipelineArrays] = {}
         self.running: dict[int, Placement] = {}
         self.shadow: Shadow[Mapping[int, Placement]] | None = None
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
-        policy.reset(network, self._key)
+        self._rows = np.array([self.ledger.row(name) for name in network.names])
+        self._see_memory()
+        policy.reset(self.network, self._key)
 
     def watch_with(self, policy: PlacementPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
@@ -161,51 +188,90 @@ class PlaceCore:
                 self.pipelines[pipeline.id] = pipeline
             case PipelineEnded(number):
                 self.pipelines.pop(number, None)
-                self.running.pop(number, None)
-                self._planned.pop(number, None)
+                self._end(number)
             case BandwidthChanged(link, bandwidth_bps):
                 changed = _changed(self.network.bandwidth_bps, link, bandwidth_bps)
                 self.network = replace(self.network, bandwidth_bps=changed)
+                self.links.change(link, bandwidth_bps)
             case MemoryChanged(node, memory_bytes):
-                changed = _changed(self.network.memory_bytes, node, memory_bytes)
-                self.network = replace(self.network, memory_bytes=changed)
-                return self._evict()
+                self._resize(node, memory_bytes)
+                return self._make_room()
+            case CapacityChanged() | Evicted():
+                return self._make_room()
             case TaskMeasured():
                 self._note(event)
         return []
 
     def view(self, now_s: float) -> NetworkView:
         """What a policy sees now."""
-        running, memory, link = self._in_force()
         waiting = tuple(pipeline for number, pipeline in self.pipelines.items() if number not in self.running)
-        return NetworkView(now_s, self.network, memory, link, waiting, tuple(running))
+        free = self.free_memory_bytes(), self.links.free_bps()
+        return NetworkView(now_s, self.network, *free, waiting, tuple(self._in_force()))
+
+    def free_memory_bytes(self) -> Floats:
+        """(N,) what is left on each node, where that of work that tasks push out is free."""
+        return free_memory(self.ledger.left_over(INFERENCE)[self._rows, MEMORY], self.network)
 
     def validate(self) -> None:
-        """Check that what runs is known, and that it fits on nodes and links; see `core.place.validate`."""
-        assert self.running.keys() == self._planned.keys() <= self.pipelines.keys()
-        validate(self.network, self._in_force()[0])
+        """Check that what runs is known, is what the ledgers hold, and fits; see `core.place.validate`.
 
-    def _in_force(self) -> tuple[list[Placement], Floats, Floats]:
-        """What runs, at rates that its links still carry: where they do not, flows share a link by rate.
-
-        Also what that leaves, as `free_of`.
+        Raises:
+            AssertionError, CapacityError, ValueError: it is not.
         """
-        running = list(self._planned.values())
-        memory, left_bps = free_of(self.network, running)
-        short = left_bps < 0
-        if short.any():
-            bandwidth = self.network.bandwidth_bps
-            share = np.divide(bandwidth, bandwidth - left_bps, out=np.ones_like(left_bps), where=short)
-            running = [replace(p, bandwidth_bps=p.bandwidth_bps * _least(share, p)) for p in running]
-            memory, left_bps = free_of(self.network, running)
-        return running, memory, left_bps
+        assert self.running.keys() == self._planned.keys() == self.links.held.keys() <= self.pipelines.keys()
+        self.ledger.validate()
+        self.links.validate()
+        held = {each.owner: each for each in self.ledger.reservations if each.decision == DECISION}
+        assert held == {each.owner: each for placed in self._planned.values() for each in self._holds(placed)}
+        validate(self.network, self._in_force())
+
+    def _in_force(self) -> list[Placement]:
+        """What runs, at rates that its links still carry."""
+        held = self.links.held
+        rates = ((p, held[number].bps) for number, p in self._planned.items())
+        return [p if bps is p.bandwidth_bps else replace(p, bandwidth_bps=bps) for p, bps in rates]
+
+    def _holds(self, placed: Placement) -> Iterator[Reservation]:
+        """What a pipeline holds of each node."""
+        for node, held in enumerate(np.bincount(placed.node, placed.pipeline.memory_bytes).tolist()):
+            if held > 0.0:
+                name, hold = self.network.names[node], Hold(Resources(memory_bytes=held))
+                yield Reservation(f"pipeline {placed.pipeline.id} on {name}", name, *hold, DECISION)
+
+    def _take(self, decided: Mapping[int, Placement]) -> None:
+        """Hold what is decided in place of what was."""
+        before = {number: self._planned[number] for number in decided.keys() & self._planned.keys()}
+        moved = [
+            p for n, p in decided.items() if n not in before or before[n].node.tolist() != p.node.tolist()
+        ]
+        for placed in moved:
+            self._give_back(placed.pipeline.id)
+        for placed in moved:
+            for each in self._holds(placed):
+                self.ledger.reserve(each)
+        self.links.reserve(
+            {n: Rates(p.start, p.links, p.bandwidth_bps, p.bandwidth_bps) for n, p in decided.items()}
+        )
+        self._planned |= decided
+
+    def _give_back(self, number: int) -> None:
+        """Release what a pipeline holds of nodes, if it runs."""
+        if number in self._planned:
+            for each in self._holds(self._planned[number]):
+                self.ledger.release(each.owner)
+
+    def _end(self, number: int) -> None:
+        self._give_back(number)
+        self.links.release(number)
+        self.running.pop(number, None)
+        self._planned.pop(number, None)
 
     def _decide(self, view: NetworkView) -> list[PlaceCommand]:
         if self._guard is None:
             decided = _checked(self.policy, view)
         else:
             decided = self._guard.ask(lambda: _checked(self.policy, view), dict[int, Placement])
-        self._planned |= decided
+        self._take(decided)
         before, self.running = self.running, _by_id(view.running) | decided
         if (shadow := self.shadow) is not None:
             known = _by_id(view.running)
@@ -224,15 +290,54 @@ class PlaceCore:
         if pipeline.id in self._planned:
             self._planned[pipeline.id] = replace(self._planned[pipeline.id], pipeline=pipeline)
 
-    def _evict(self) -> list[PlaceCommand]:
+    def _resize(self, node: int, memory_bytes: float) -> None:
+        """A node has so much memory beside what others hold."""
+        name, total = self.network.names[node], memory_bytes + float(self._others_bytes()[node])
+        self.ledger.change_nodes(
+            replace(each, resources=replace(each.resources, memory_bytes=total))
+            if each.name == name
+            else each
+            for each in self.ledger.there
+        )
+
+    def _others_bytes(self) -> Floats:
+        """(N,) memory of work that is no task and does not go for one."""
+        held = dict.fromkeys(self.network.names, 0.0)
+        for each in self.ledger.reservations:
+            stays = each.priority >= INFERENCE or not each.preemptible
+            if each.decision != DECISION and stays and each.node in held:
+                held[each.node] += each.resources.memory_bytes
+        return np.array(list(held.values()))
+
+    def _see_memory(self) -> None:
+        total: Floats = self.ledger.nodes.total[0, self._rows, MEMORY]
+        self.network = replace(self.network, memory_bytes=np.maximum(total - self._others_bytes(), 0.0))
+
+    def _make_room(self) -> list[PlaceCommand]:
         """Of pipelines with tasks on a node that lacks memory, those that started last wait again."""
+        self._see_memory()
         stopped: list[PlaceCommand] = []
-        for number, placed in reversed(list(self.running.items())):
-            memory, _ = free_of(self.network, list(self.running.values()))
-            if (memory[placed.node] < 0).any():
-                del self.running[number], self._planned[number]
-                stopped.append(StopPipeline(number))
+        while (number := self._last_without_room()) is not None:
+            self._end(number)
+            stopped.append(StopPipeline(number))
         return stopped
+
+    def _last_without_room(self) -> int | None:
+        short = {
+            each.node
+            for placed in self._planned.values()
+            for each in self._holds(placed)
+            if self.ledger.of(each.owner) != each
+        }
+        names = self.network.names
+        last_first = reversed(self._planned.items())
+        return next((n for n, p in last_first if any(names[node] in short for node in p.node.tolist())), None)
+
+
+def _ledger_of(network: Network) -> NodeLedger:
+    """The network's memory, which nobody else takes of."""
+    rows = zip(network.names, network.memory_bytes.tolist(), strict=True)
+    return NodeLedger(Node(name, "", Resources(memory_bytes=memory_bytes)) for name, memory_bytes in rows)
 
 
 def _checked(policy: PlacementPolicy, view: NetworkView) -> dict[int, Placement]:
@@ -258,11 +363,6 @@ def _changed(values: Floats, at: int, value: float) -> Floats:
     made = values.copy()
     made[at] = value
     return made
-
-
-def _least(share: Floats, placed: Placement) -> Floats:
-    """(E,) the least share along each edge's path."""
-    return np.array([share[placed.path(e)].min(initial=1.0) for e in range(len(placed.bandwidth_bps))])
 
 
 def _command(before: Placement | None, now: Placement) -> PlaceCommand | None:

@@ -22,7 +22,7 @@ from edgewise.model.network import Network
 from edgewise.policies.place.baselines import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable
-from edgewise.policies.place.search import PlacementPlan, SearchInput, improve, measure_first, seed_pipeline
+from edgewise.policies.place.search import PlacementPlan, SearchInput, enter, improve
 from edgewise.policies.registry import policy
 
 SEEDING, LEAST_HOSTS = 5.0, 4
@@ -79,14 +79,14 @@ class Joint:
         )
         hosts = self._hosts(view, plan)
         rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
-        measure_first(plan, limits, rows, len(view.running))
+        enter(plan, limits, rows, 0, len(view.running), hosts, hosts)
         tried = hosts[: self._few(plan, len(view.running))]
         for j in range(len(view.running), len(pipelines)):
             given = allocate(pipelines[j], self.table, plan.free, view.free_bps)
             if given is None:
                 given = np.full(len(pipelines[j].work_ops), -1)
             rows = self._rows(given[given >= 0])
-            seed_pipeline(plan, limits, rows, j, tried, given)
+            enter(plan, limits, rows, j, j + 1, tried, given)
         improve(plan, limits, rows, len(pipelines), hosts, np.uint64(self.key.seed), self.calls, self.effort)
         return self._decided(plan, pipelines)
 

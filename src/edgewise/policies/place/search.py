@@ -137,13 +137,6 @@ def _add(used: NDArray[np.int32], amount: Floats, count: int, resource: int, mor
     return count + 1
 
 
-@kernel(allocates=False)
-def measure_first(plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipelines: int) -> None:
-    """`measure` so many, which run; a flow without a path leaves its pipeline without use."""
-    for pipeline in range(pipelines):
-        measure(plan, limits, rows, pipeline)
-
-
 @inner
 def fill(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> None:
     """Set the throughput of the first `pipelines` pipelines: a floor for each, then the cheapest first.
@@ -207,13 +200,25 @@ def value(plan: PlacementPlan, limits: SearchInput, pipelines: int) -> float:
 
 
 @kernel(allocates=False)
-def seed_pipeline(
+def enter(
+    plan: PlacementPlan, limits: SearchInput, rows: PathRows, first: int, last: int, hosts: Ints, given: Ints
+) -> None:
+    """Take in pipelines `first` to `last` - 1: those that are placed as they stand, new ones by `_seed`."""
+    for pipeline in range(first, last):
+        if plan.node[plan.task_begin[pipeline]] >= 0:
+            measure(plan, limits, rows, pipeline)
+        else:
+            _seed(plan, limits, rows, pipeline, hosts, given)
+
+
+@inner
+def _seed(
     plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int, hosts: Ints, given: Ints
-) -> bool:
+) -> None:
     """Place a new pipeline: the best of `given` nodes (-1: none) and of all cuts between source and one host.
 
     A cut leaves the first tasks in topological order at the source, as far as its memory goes, and puts the
-    others on the host. False when nothing fits; the plan is then as before.
+    others on the host. When nothing fits the plan is as before.
     """
     a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
     best, best_host, best_cut = -1.0, -1, 0
@@ -232,10 +237,9 @@ def seed_pipeline(
         for t in range(a, b):
             plan.node[t] = -1
         plan.uses[pipeline], plan.cap[pipeline], plan.price[pipeline] = 0, 0.0, 0.0
-        return False
+        return
     _put(plan, pipeline, best_cut, best_host, given)
     measure(plan, limits, rows, pipeline)
-    return True
 
 
 @inner

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.place import free_of
 from edgewise.errors import RunError
 from edgewise.model.network import Network
 from edgewise.runtime.faults import FAULTS, FaultStore
@@ -283,7 +282,7 @@ class Monitor:
 
     def _nodes(self, pipelines: list[tuple[int, RunningPipeline]], busy: Floats) -> list[NodeStatus]:
         network = self._session.core.network
-        free, _ = free_of(network, [pipeline.placed for _, pipeline in pipelines])
+        free = self._session.core.free_memory_bytes()
         count = np.zeros(len(network.names), dtype=np.int64)
         for _, pipeline in pipelines:
             np.add.at(count, pipeline.placed.node, 1)
