@@ -205,20 +205,19 @@ def enter(
 ) -> None:
     """Take in pipelines `first` to `last` - 1: those that are placed as they stand, new ones by `_seed`."""
     for pipeline in range(first, last):
-        if plan.node[plan.task_begin[pipeline]] >= 0:
+        there = plan.node[plan.task_begin[pipeline]] >= 0
+        if there or _seed(plan, limits, rows, pipeline, hosts, given):
             measure(plan, limits, rows, pipeline)
-        else:
-            _seed(plan, limits, rows, pipeline, hosts, given)
 
 
 @inner
 def _seed(
     plan: PlacementPlan, limits: SearchInput, rows: PathRows, pipeline: int, hosts: Ints, given: Ints
-) -> None:
+) -> bool:
     """Place a new pipeline: the best of `given` nodes (-1: none) and of all cuts between source and one host.
 
     A cut leaves the first tasks in topological order at the source, as far as its memory goes, and puts the
-    others on the host. When nothing fits the plan is as before.
+    others on the host. False when nothing fits; the plan is then as before.
     """
     a, b = plan.task_begin[pipeline], plan.task_begin[pipeline + 1]
     best, best_host, best_cut = -1.0, -1, 0
@@ -237,9 +236,8 @@ def _seed(
         for t in range(a, b):
             plan.node[t] = -1
         plan.uses[pipeline], plan.cap[pipeline], plan.price[pipeline] = 0, 0.0, 0.0
-        return
-    _put(plan, pipeline, best_cut, best_host, given)
-    measure(plan, limits, rows, pipeline)
+        return False
+    return _put(plan, pipeline, best_cut, best_host, given)
 
 
 @inner
@@ -280,32 +278,34 @@ def improve(
     use of pipelines, which bounds its time whatever the size of the network. `kept_rate` is then their
     throughput.
     """
-    best = value(plan, limits, pipelines)
-    _remember(plan, limits, pipelines)
     entries = 4 * pipelines  # looked at for one value
     for j in range(pipelines):
         entries += plan.uses[j]
-    kept, spent, step = 0, 0, 0
-    while spent < budget:
-        spent += entries
-        step += 1
-        pipeline = int(uniform_of(seed, POLICY, call, 4 * step) * pipelines)
-        if plan.cap[pipeline] == 0.0:
-            continue
-        if not _change(plan, rows, pipeline, hosts, seed, call, 4 * step):
-            spent -= entries - 16
-            continue
-        if uniform_of(seed, POLICY, call, (1 << 40) + step) < SPREAD:
-            spent += _spread(plan, limits, rows, pipeline)
-        worth = value(plan, limits, pipelines) if measure(plan, limits, rows, pipeline) else -1.0
-        if worth > best * (1.0 + GAIN):
+    best, kept, spent, step, pipeline, fits = -1.0, -1, 0, 0, 0, True
+    while True:
+        worth = value(plan, limits, pipelines) if fits else -1.0
+        if worth > best * (1.0 + GAIN):  # at first what is there
             best = worth
             kept += 1
             _remember(plan, limits, pipelines)
         else:
             _undo(plan, pipeline)
             measure(plan, limits, rows, pipeline)
-    return kept
+        changed = False
+        while not changed:
+            if spent >= budget:
+                return kept
+            spent += entries
+            step += 1
+            pipeline = int(uniform_of(seed, POLICY, call, 4 * step) * pipelines)
+            if plan.cap[pipeline] == 0.0:
+                continue
+            changed = _change(plan, rows, pipeline, hosts, seed, call, 4 * step)
+            if not changed:
+                spent -= entries - 16
+        if uniform_of(seed, POLICY, call, (1 << 40) + step) < SPREAD:
+            spent += _spread(plan, limits, rows, pipeline)
+        fits = measure(plan, limits, rows, pipeline)
 
 
 @inner
