@@ -22,7 +22,8 @@ from edgewise.model.network import Network
 from edgewise.policies.place.baselines import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable
-from edgewise.policies.place.search import PlacementPlan, SearchInput, enter, improve
+from edgewise.policies.place.plan import PlacementPlan, SearchInput, make_plan
+from edgewise.policies.place.search import enter, improve
 from edgewise.policies.registry import policy
 
 SEEDING, LEAST_HOSTS = 5.0, 4
@@ -135,46 +136,3 @@ class Joint:
         x = np.repeat(rate[placed], [e.stop - e.start for e in edge])
         bandwidth = np.where(np.diff(start) > 0, x * flows.volume, np.inf)
         return placements_of(flows, start, links, bandwidth)
-
-
-def make_plan(view: NetworkView, pipelines: Sequence[PipelineArrays], paths: Sequence[Ints]) -> PlacementPlan:
-    """The plan of all pipelines, running ones first; waiting ones are not yet placed."""
-    task_begin = np.cumsum([0, *(len(pipeline.work_ops) for pipeline in pipelines)])
-    edge_begin = np.cumsum([0, *(len(pipeline.head) for pipeline in pipelines)])
-    node = np.full(task_begin[-1], -1)
-    path = np.zeros(edge_begin[-1], dtype=np.int64)
-    for j, (placed, chosen) in enumerate(zip(view.running, paths, strict=True)):
-        node[task_begin[j] : task_begin[j + 1]] = placed.node
-        path[edge_begin[j] : edge_begin[j + 1]] = chosen
-    shift = np.repeat(task_begin[:-1], np.diff(edge_begin))
-    tail = np.concatenate([pipeline.tail for pipeline in pipelines])
-    volume = np.concatenate([pipeline.volume_bits for pipeline in pipelines])
-    count, resources = len(pipelines), len(view.free_bps) + len(view.free_memory_bytes)
-    return PlacementPlan(
-        task_begin=task_begin,
-        edge_begin=edge_begin,
-        source=np.array([pipeline.source for pipeline in pipelines]),
-        work=np.concatenate([pipeline.work_ops for pipeline in pipelines]),
-        memory=np.concatenate([pipeline.memory_bytes for pipeline in pipelines]),
-        tail=np.where(tail < 0, -1, tail + shift),
-        head=np.concatenate([pipeline.head for pipeline in pipelines]) + shift,
-        volume=volume,
-        node=node,
-        path=path,
-        home=node.copy(),
-        used=np.zeros((count, resources), dtype=np.int32),
-        amount=np.zeros((count, resources)),
-        uses=np.zeros(count, dtype=np.int64),
-        cap=np.zeros(count),
-        price=np.zeros(count),
-        free=view.free_memory_bytes.copy(),
-        by_volume=np.lexsort((-volume, np.repeat(np.arange(count), np.diff(edge_begin)))),
-        rate=np.zeros(count),
-        order=np.arange(count),
-        left=np.zeros(resources),
-        total=np.zeros(resources),
-        kept_rate=np.zeros(count),
-        kept_left=np.zeros(resources),
-        kept_node=node.copy(),
-        kept_path=path.copy(),
-    )

@@ -1,13 +1,6 @@
-"""Kernels of the joint scheduler: pipelines use links (and nodes), a fast filling, and local search.
-
-A placed pipeline J that runs at x frames per second takes a_{J,r} x of each resource r: on a link volume of
-its flows there, on a node (when tasks share it) the work of its tasks there. Bandwidth follows from x as
-b_f = V_f x_J, so nothing is reserved that the pipeline cannot use.
-"""
+"""Kernels of the joint scheduler: pipelines use links (and nodes), a fast filling, and local search."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,84 +9,13 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.policies.place.paths import PathRows
+from edgewise.policies.place.plan import PlacementPlan, SearchInput
 
 HUGE = 1e9
 GAIN = 1e-6  # least relative improvement that counts
 REROUTE, BLOCK = 0.3, 0.65  # 30 % of the moves change a path, 35 % move a block, the others one task
 SPREAD, LEAST_SHARE = 0.5, 0.1
 POLICY = int(Purpose.POLICY)
-
-
-class PlacementPlan(NamedTuple):
-    """Jobs, their present decision, and what they use; kernels change the decision in place.
-
-    Attributes:
-        task_begin, edge_begin: (J + 1,) first task and edge of each pipeline.
-        source: (J,) node of the input.
-        work, memory: (T,) of all tasks.
-        tail, head: (E,) indices over all tasks; tail -1 is the source.
-        volume: (E,) bits.
-        node: (T,) node of each task.
-        path: (E,) candidate path of each edge.
-        home: (T,) nodes of a running pipeline now; -1 for a new pipeline.
-        used, amount, uses: (J, R), (J, R), (J,) the resources that a pipeline uses, a_{J,r} of each, and how
-            many; links come first, then nodes.
-        cap: (J,) frames per second that the nodes allow; 0: the pipeline is not placed and uses nothing.
-        price: (J,) share of all its resources that a frame takes.
-        free: (N,) memory left.
-        by_volume: (E,) edges, the largest of each pipeline first.
-        rate: (J,) throughput as last filled.
-        order: (J,) pipelines, those of least price first; the first n are always 0 to n - 1 in some order.
-        left, total: (R,) for `fill`.
-        kept_node, kept_path, kept_rate: as they were before a move; kept_left: (R,) what that left.
-    """
-
-    task_begin: Ints
-    edge_begin: Ints
-    source: Ints
-    work: Floats
-    memory: Floats
-    tail: Ints
-    head: Ints
-    volume: Floats
-    node: Ints
-    path: Ints
-    home: Ints
-    used: NDArray[np.int32]
-    amount: Floats
-    uses: Ints
-    cap: Floats
-    price: Floats
-    free: Floats
-    by_volume: Ints
-    rate: Floats
-    order: Ints
-    left: Floats
-    total: Floats
-    kept_rate: Floats
-    kept_left: Floats
-    kept_node: Ints
-    kept_path: Ints
-
-
-class SearchInput(NamedTuple):
-    """What there is, and how the search values it.
-
-    Attributes:
-        capacity: (R,) bandwidth of links, then speed of nodes.
-        speed: (N,) of nodes.
-        links: how many of the resources are links.
-        share_cpu: tasks share their node.
-        floor: part of its equal share that every pipeline is given before the rest goes where it does most.
-        penalty: part of a pipeline's throughput that moving it costs.
-    """
-
-    capacity: Floats
-    speed: Floats
-    links: int
-    share_cpu: bool
-    floor: float
-    penalty: float
 
 
 @inner
