@@ -20,7 +20,7 @@ NOWHERE, NOTHING = np.zeros(0, dtype=np.int64), np.zeros(0)
 LINK = np.dtype([("capacity_bps", "f8"), ("reserved_bps", "f8"), ("share", "f8")])
 
 
-class Rates(NamedTuple):
+class FlowRates(NamedTuple):
     """What the flows of one owner hold.
 
     Attributes:
@@ -68,9 +68,9 @@ def grant(links: Records, world: int, start: Ints, path: Ints, wanted: Floats, g
 
 
 class LinkLedger:
-    """Rates reserved on a fixed set of links, by owner, oldest first.
+    """FlowRates reserved on a fixed set of links, by owner, oldest first.
 
-    An owner that asks for other rates keeps its place. Rates are granted when somebody looks.
+    An owner that asks for other rates keeps its place. FlowRates are granted when somebody looks.
 
     Args:
         capacity_bps: (L,) of each link.
@@ -79,11 +79,11 @@ class LinkLedger:
     def __init__(self, capacity_bps: Floats) -> None:
         self._links = records((1, len(capacity_bps)), LINK)
         self._links.capacity_bps[0] = capacity_bps
-        self._held: dict[int, Rates] = {}
+        self._held: dict[int, FlowRates] = {}
         self._granted = True
 
     @property
-    def held(self) -> Mapping[int, Rates]:
+    def held(self) -> Mapping[int, FlowRates]:
         """What each owner has."""
         self._grant()
         return self._held
@@ -99,7 +99,7 @@ class LinkLedger:
         self._links.capacity_bps[0, link] = capacity_bps
         self._granted = False
 
-    def reserve(self, wanted: Mapping[int, Rates]) -> None:
+    def reserve(self, wanted: Mapping[int, FlowRates]) -> None:
         """Owners want these rates from now on, in place of what they had."""
         self._held |= wanted
         self._granted = False

@@ -17,7 +17,7 @@ from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.link_ledger import LinkLedger, Rates
+from edgewise.core.link_ledger import LinkLedger, FlowRates
 from edgewise.core.place import (
     NetworkView,
     PipelineArrays,
@@ -250,7 +250,7 @@ class PlaceCore:
             for each in self._holds(placed):
                 self.ledger.reserve(each)
         self.links.reserve(
-            {n: Rates(p.start, p.links, p.bandwidth_bps, p.bandwidth_bps) for n, p in decided.items()}
+            {n: FlowRates(p.start, p.links, p.bandwidth_bps, p.bandwidth_bps) for n, p in decided.items()}
         )
         self._planned |= decided
 
