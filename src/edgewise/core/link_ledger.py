@@ -68,9 +68,9 @@ def grant(links: Records, world: int, start: Ints, path: Ints, wanted: Floats, g
 
 
 class LinkLedger:
-    """FlowRates reserved on a fixed set of links, by owner, oldest first.
+    """Rates reserved on a fixed set of links, by owner, oldest first.
 
-    An owner that asks for other rates keeps its place. FlowRates are granted when somebody looks.
+    An owner that asks for other rates keeps its place. Rates are granted when somebody looks.
 
     Args:
         capacity_bps: (L,) of each link.

@@ -17,7 +17,7 @@ from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.link_ledger import LinkLedger, FlowRates
+from edgewise.core.link_ledger import FlowRates, LinkLedger
 from edgewise.core.place import (
     NetworkView,
     PipelineArrays,
