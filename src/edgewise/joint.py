@@ -133,7 +133,7 @@ class JointRun:
         scenario, found, policy = self.scenario, splitting(self.scenario), self._policy("graphs", "split")
         if found.overload:
             raise ScenarioError(f"nothing can be simulated: {found.overload}")
-        telemetry = scenario.spec.telemetry if "telemetry" in scenario.spec.model_fields_set else None
+        telemetry = scenario.spec.telemetry if scenario.spec.telemetry.servers else None
         core = SplitCore(found.program, policy, self.seed, follows=telemetry is not None)
         rate_qps = sum(each.rate_qps for each in scenario.graphs)
         queries = max(1, round(rate_qps * scenario.duration_s))
