@@ -83,6 +83,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'edgewise' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 @offer("dispatch", "lookahead")
 def _lookahead() -> type:
     from edgewise.sim.streams.lookahead import Lookahead  # above the layer of policies: it simulates

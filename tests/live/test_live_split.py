@@ -165,7 +165,8 @@ def test_a_second_policy_watches_a_running_split_model(tmp_path):
             said = await asyncio.to_thread(shadow, "shadow", "show", "split", "--state", str(state))
             assert re.search(r"decisions +4\b", said) and re.search(r"alike +0\b", said) and VARIANT in said
             assert re.search(r"items: other +[1-9]", said), said
-            assert "whole-random" in await asyncio.to_thread(shadow, "policy", "show", "--state", str(state))
+            said = await asyncio.to_thread(shadow, "status", "--state", str(state))
+            assert re.search(r"split +nona +whole-random +0 of 4", said), said
             os.kill(pid(state, "gateway"), signal.SIGKILL)
             await send(client, query)
             said = await asyncio.to_thread(shadow, "shadow", "show", "--state", str(state))

@@ -223,13 +223,17 @@ def status(folder: Folder = DEFAULT) -> None:
 
 def show_policies(rows: Sequence[Mapping[str, Any]]) -> None:
     """Say who decides and who watches, and why a policy does not decide, where it does not."""
-    shown = ((row["decision"], row["policy"], row["shadow"] or "") for row in rows)
-    show_table(("decision", "policy", "in shadow"), shown)
+    shown = ((row["decision"], row["policy"], row["shadow"] or "", _alike(row)) for row in rows)
+    show_table(("decision", "policy", "in shadow", "decided alike"), shown)
     for row in rows:
         if row["fault"]:
             why = f"policy of {row['decision']} failed: {row['fault']}"
             out.print(why, markup=False, style="red", soft_wrap=True)
         show_faults(row)
+
+
+def _alike(row: Mapping[str, Any]) -> str:
+    return f"{row['alike']} of {row['decisions']}" if row.get("decisions") is not None else ""
 
 
 def show_faults(row: Mapping[str, Any]) -> None:

@@ -229,7 +229,7 @@ class Controller:
             case "GET", ["metrics"]:
                 return page(faults_in(self.faults))
             case "GET", ["v1", "status"]:
-                return http.as_json(self._status())
+                return http.as_json(await self._status())
             case "GET", ["v1", "streams"]:
                 return http.as_json(await self._streams())
             case "GET", ["v1", "workers" | "gateways" as kind]:
@@ -243,13 +243,7 @@ class Controller:
                 return http.as_json(self._policies([decision])[0] | {"available": available})
             case "GET", ["v1", "shadows", decision]:
                 self.switching.available(decision, SHADOWS)
-                here = {"defer": self.jobs.watched, "orchestrate": self.replicas.watched}.get(decision)
-                if here is not None:
-                    return http.as_json([{"gateway": "controller", "answer": here()}])
-                found = await self._gateways("GET", f"/v1/admin/shadows/{decision}")
-                if decision == "split":  # each variant has its own
-                    found = [row | {"answer": each} for row in found for each in row["answer"]]
-                return http.as_json(found)
+                return http.as_json(await self._shadows(decision))
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)
             case _, ["v1", "operations", *rest]:
@@ -259,10 +253,24 @@ class Controller:
                 return http.as_json({"ending": True})
         return unanswered(request, "controller")
 
-    def _status(self) -> dict[str, Any]:
-        running = self.store.processes()
+    async def _shadows(self, decision: str) -> list[dict[str, Any]]:
+        """What a second policy would have decided, wherever that is made."""
+        here = {"defer": self.jobs.watched, "orchestrate": self.replicas.watched}.get(decision)
+        if here is not None:
+            return [{"gateway": "controller", "answer": here()}]
+        found = await self._gateways("GET", f"/v1/admin/shadows/{decision}")
+        if decision == "split":  # each variant has its own
+            return [row | {"answer": each} for row in found for each in row["answer"]]
+        return found
+
+    async def _status(self) -> dict[str, Any]:
+        running, rows = self.store.processes(), self._policies()
+        for row in rows:
+            seen = [each["answer"] for each in await self._shadows(row["decision"])] if row["shadow"] else []
+            for count in ("decisions", "alike"):
+                row[count] = sum(each.get(count, 0) for each in seen) if seen else None
         return {
-            "policies": self._policies(),
+            "policies": rows,
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
             "orchestration": self.replicas.report(),
