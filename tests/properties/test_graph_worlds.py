@@ -3,9 +3,10 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from edgewise.arrays import records
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.stations.engine import OUTCOMES, GraphEngine
-from edgewise.sim.stations.heap import EVENT, drop_first_event, merge, push_event, records, without_root
+from edgewise.sim.stations.heap import EVENT, drop_first_event, merge, push_event, without_root
 from edgewise.sim.stations.network import Station, StationNetwork
 from edgewise.sim.stations.state import CLOCK, ITEM
 
@@ -109,7 +110,7 @@ def test_rough_worlds_account_for_every_query_and_item(seed):
 
 @given(st.lists(st.integers(0, 5), max_size=60))
 def test_event_heap_is_stable(times):
-    clock, events = records(CLOCK, 1), records(EVENT, len(times) + 1)
+    clock, events = records((1,), CLOCK), records((len(times) + 1,), EVENT)
     for who, at_s in enumerate(times):
         push_event(clock, events, float(at_s), np.int64(0), np.int64(who), np.int64(0))
     out = []
@@ -121,7 +122,7 @@ def test_event_heap_is_stable(times):
 
 @given(st.lists(st.integers(0, 5), max_size=60))
 def test_item_heap_is_stable(keys):
-    items = records(ITEM, len(keys) + 1)
+    items = records((len(keys) + 1,), ITEM)
     root = np.int64(-1)
     for i, key in enumerate(keys):
         items[i].key, items[i].order, items[i].left, items[i].right = key, i, -1, -1

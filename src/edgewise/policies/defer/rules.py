@@ -55,28 +55,13 @@ def _choose(
     out: Bools,
 ) -> None:
     for world in range(scores.shape[0]):
-        _choose_world(
-            scores[world], startable[world], demand[world], duration[world], room[world], skip, out[world]
-        )
-
-
-@kernel
-def _choose_world(
-    scores: Floats,
-    startable: Bools,
-    demand: Floats,
-    duration: Ints,
-    room: Floats,
-    skip: bool,
-    out: Bools,
-) -> None:
-    jobs = np.flatnonzero(startable)
-    for rank in np.argsort(-scores[jobs], kind="mergesort"):
-        job = jobs[rank]
-        if _fits(room, demand[job], duration[job]):
-            out[job] = True
-        elif not skip:
-            break
+        jobs = np.flatnonzero(startable[world])
+        for rank in np.argsort(-scores[world][jobs], kind="mergesort"):
+            job = jobs[rank]
+            if _fits(room[world], demand[world, job], duration[world, job]):
+                out[world, job] = True
+            elif not skip:
+                break
 
 
 @kernel

@@ -85,12 +85,6 @@ def write_control(group: Path, name: str, text: str) -> bool:
     return True
 
 
-def groups_limit() -> bool:
-    """Whether a group made here limits processors and memory."""
-    passed = _passed_on(_parent())
-    return {"cpu", "memory"} <= passed
-
-
 def _parent() -> Path:
     """Where groups are made."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Ints, Records, records
 from edgewise.errors import ScenarioError
 from edgewise.sim.stations import state as k
-from edgewise.sim.stations.heap import EVENT, Records, records
+from edgewise.sim.stations.heap import EVENT
 from edgewise.sim.stations.network import GraphClass, StationNetwork, station_records
 
 
@@ -44,7 +44,7 @@ def enlarged(world: k.StationWorld) -> k.StationWorld:
 
 def copied(world: k.StationWorld) -> k.StationWorld:
     """An independent copy."""
-    return k.StationWorld(*(part.copy() for part in world))
+    return k.StationWorld._make(part.copy() for part in world)
 
 
 def query_records(
@@ -56,7 +56,7 @@ def query_records(
 ) -> Records:
     """(Q,) QUERY records, not yet placed."""
     times = np.atleast_1d(np.asarray(sent_s, dtype=np.float64))
-    out = records(k.QUERY, times.size)
+    out = records((times.size,), k.QUERY)
     out.sent_s, out.graph, out.source = times, graph, source
     out.deadline_s, out.scale, out.done_s, out.row = deadline_s, scale, np.nan, -1
     return out
@@ -105,13 +105,13 @@ def new_world(
 ) -> k.StationWorld:
     """A world at time 0."""
     stations, slots = station_records(network)
-    clock = records(k.CLOCK, 1)
+    clock = records((1,), k.CLOCK)
     clock.pending, clock.logging, clock.seed = -1, log, seed & 0xFFFFFFFFFFFFFFFF
-    items, flights = records(k.ITEM, 2 * plan.slack), records(k.FLIGHT, 64)
+    items, flights = records((2 * plan.slack,), k.ITEM), records((64,), k.FLIGHT)
     free_list(items, 0, -1)
     free_list(flights, 0, -1)
     table = np.zeros((flights.size, tasks), dtype=np.int64)
     return k.StationWorld(
-        clock, records(EVENT, 2 * plan.slack), items, flights, table, table.copy(), queries, mapped,
-        stations, slots, records(k.CHANGE, 0), records(k.LOG, 2 * plan.slack if log else 0),
+        clock, records((2 * plan.slack,), EVENT), items, flights, table, table.copy(), queries, mapped,
+        stations, slots, records((0,), k.CHANGE), records((2 * plan.slack if log else 0,), k.LOG),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Records, records
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim.stations import state as k
@@ -28,7 +28,6 @@ from edgewise.sim.stations.arrays import (
     placement_rows,
     query_records,
 )
-from edgewise.sim.stations.heap import Records, records
 from edgewise.sim.stations.loop import advance, advance_deciding
 from edgewise.sim.stations.network import GraphClass, StationNetwork, compile_plan
 
@@ -181,7 +180,7 @@ class GraphEngine:
             (k.TO_RATE, rate is not None), (k.TO_UP, up is True), (k.TO_DOWN, up is False),
             (k.TO_DRAINING, drain), (k.TO_APPEAR, appear),
         ]  # fmt: skip
-        more = records(k.CHANGE, sum(wanted for _, wanted in kinds))
+        more = records((sum(wanted for _, wanted in kinds),), k.CHANGE)
         more.kind = [kind for kind, wanted in kinds if wanted]
         more.at_s, more.value, more.station = at_s, rate or 0.0, self.network.index(station)
         changes, done = self.world.changes, int(self.world.clock[0].change)
@@ -211,7 +210,7 @@ class GraphEngine:
     @property
     def log(self) -> Records:
         """LOG records of every service that has ended, if the engine keeps them."""
-        return self.world.log[: int(self.world.clock[0].logged)]
+        return self.world.log[: int(self.world.clock[0].logged)].view(np.recarray)
 
     def tallies(self) -> dict[str, Floats]:
         """(S,) for each station up to now: served, failed, busy_s (server-seconds), mean_number inside."""

@@ -6,22 +6,14 @@ place. Forbidden here: any idea of what an event or an item means.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from edgewise.arrays import Records
 from edgewise.core.compiled import kernel
-
-Records = Any  # a numpy record array; its fields are those of the dtype named in each docstring
 
 EVENT = np.dtype(
     [("at_s", "f8"), ("order", "i8"), ("kind", "i8"), ("who", "i8"), ("stamp", "i8")], align=True
 )
-
-
-def records(dtype: np.dtype[Any], size: int) -> Records:
-    """(size,) records of zeros whose fields are attributes, in plain Python as in kernels."""
-    return np.zeros(size, dtype=np.dtype((np.record, dtype))).view(np.recarray)
 
 
 @kernel

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from edgewise.arrays import Records
 from edgewise.core.compiled import kernel
 from edgewise.sim.stations.changes import apply_change, set_mode
-from edgewise.sim.stations.heap import Records, drop_first_event, push_event
+from edgewise.sim.stations.heap import drop_first_event, push_event
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.items import (
     account,

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Ints, Records, records
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim.stations import state as k
-from edgewise.sim.stations.heap import Records, records
 
 DISCIPLINES = {"fifo": k.FIFO, "edf": k.EDF, "ps": k.PS, "oldest": k.OLDEST}
 LAWS = {"fixed": k.FIXED, "exponential": k.EXPONENTIAL, "normal": k.NORMAL, "lognormal": k.LOGNORMAL}
@@ -165,7 +164,7 @@ def station_records(network: StationNetwork) -> tuple[Records, Records]:
     """Compile stations into (S,) STATION and their servers into SLOT records."""
     stations = network.stations
     places = network.place_names
-    out = records(k.STATION, len(stations))
+    out = records((len(stations),), k.STATION)
     for row, s in zip(out, stations, strict=True):
         for name in ("rate", "batch_timeout_s", "batch_slope", "deviation", "delay_s", "delay_deviation_s",
                      "start_delay_s", "servers", "batch", "renege", "drop_waiting"):  # fmt: skip
@@ -179,7 +178,7 @@ def station_records(network: StationNetwork) -> tuple[Records, Records]:
             row[name] = -1
         row.gather_s = -1.0
     servers = np.array([0 if s.discipline == "ps" else s.servers for s in stations], dtype=np.int64)
-    slots = records(k.SLOT, max(int(servers.sum()), 1))
+    slots = records((max(int(servers.sum()), 1),), k.SLOT)
     slots.leader = -1
     out.slot = np.concatenate([[0], np.cumsum(servers)[:-1]])
     for at, row in enumerate(out):
@@ -245,8 +244,8 @@ def compile_plan(network: StationNetwork, classes: Sequence[GraphClass]) -> k.Gr
     """Compile routes and graph classes into the arrays that kernels read."""
     routes = _Routes(network)
     table = _pair_routes(network, routes)
-    graphs = records(k.GRAPH, len(classes))
-    tasks = records(k.TASK, sum(len(c.graph.tasks) for c in classes))
+    graphs = records((len(classes),), k.GRAPH)
+    tasks = records((sum(len(c.graph.tasks) for c in classes),), k.TASK)
     edges: list[tuple[float, int, int, int]] = []
     at, widest = 0, 1
     for g, c in enumerate(classes):
@@ -260,7 +259,7 @@ def compile_plan(network: StationNetwork, classes: Sequence[GraphClass]) -> k.Gr
         graphs[g].entry, graphs[g].entries = len(edges), len(out[-1])
         edges += out[-1]
         widest = max(widest, len(inputs), *(len(o) for o in out))
-    table_edges = records(k.EDGE, len(edges))
+    table_edges = records((len(edges),), k.EDGE)
     for row, edge in zip(table_edges, edges, strict=True):
         row.amount, row.source, row.target, row.route = edge
     lengths = [len(hops) for hops in routes.known]

@@ -7,8 +7,9 @@ work. One announced completion per station, stale as soon as anything changes.
 
 from __future__ import annotations
 
+from edgewise.arrays import Records
 from edgewise.core.compiled import kernel
-from edgewise.sim.stations.heap import Records, merge, push_event, without_root
+from edgewise.sim.stations.heap import merge, push_event, without_root
 from edgewise.sim.stations.items import account, noise, speed, wake
 from edgewise.sim.stations.state import SHARED, StationWorld
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Ints
-from edgewise.sim.stations.heap import Records
+from edgewise.arrays import Ints, Records
 
 
 def _codes(count: int, first: int = 0) -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
+from edgewise.arrays import Records
 from edgewise.core.compiled import kernel
-from edgewise.sim.stations.heap import Records, merge, push_event, without_root
+from edgewise.sim.stations.heap import merge, push_event, without_root
 from edgewise.sim.stations.items import account, discard, end, noise, propagation, wake, write_log
 from edgewise.sim.stations.sharing import join, schedule
 from edgewise.sim.stations.state import (

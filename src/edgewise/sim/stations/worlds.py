@@ -81,7 +81,8 @@ class Worlds:
         self._first = engines[0]
         self.plan = engines[0].plan
         for b, engine in enumerate(engines):
-            if not all(np.array_equal(x, y) for x, y in zip(self.plan, engine.plan, strict=True)):
+            plans = self.plan._asdict(), engine.plan._asdict()
+            if not all(np.array_equal(plans[0][name], plans[1][name]) for name in plans[0]):
                 raise ScenarioError(
                     f"world {b} has another network or other graphs than world 0; use one batch each"
                 )
