@@ -6,6 +6,7 @@
 # make bed      a real Kubernetes on this machine; make bed-down ends it
 # make test-bed its tests, where root and Go are; make test-beds does it once a change of its folder
 # make test-beds  the test beds and the conformance suite of pickers, see beds/README.md
+# make test-ray a sweep on a real Ray cluster of this machine, in an environment of its own (1.1 GB)
 # make bench    speed, side by side with the peers; writes docs/results/bench
 # make docs     build the documentation into site/
 # make clean    remove everything that is made here, .venv included
@@ -31,7 +32,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-learn test-quick test-bed test-beds bed bed-down check bench docs clean
+.PHONY: help demo test test-learn test-quick test-bed test-beds test-ray bed bed-down check bench docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -59,6 +60,9 @@ test-beds: .venv-beds/.made
 	  echo "beds/kubernetes: unchanged since its tests passed, they are skipped; make test-bed runs them"; \
 	else $(MAKE) --no-print-directory test-bed; fi
 
+test-ray: .venv-ray/.made
+	.venv-ray/bin/python -m pytest beds/test_ray.py
+
 test-bed: .venv-beds/.made
 	$(BEDS)/python -m pytest beds/kubernetes
 
@@ -82,7 +86,7 @@ docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-learn .venv-beds .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-learn .venv-beds .venv-ray .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and brought up to date when the requirements change.
@@ -112,6 +116,11 @@ $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
 .venv-beds/.made: $(REQUIREMENTS) picker-conformance/pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D)
 	$(@D)/bin/python -m pip install --quiet -c constraints.txt -e '.[beds]' -e ./picker-conformance
+	@touch $@
+
+.venv-ray/.made: $(REQUIREMENTS) | $(VENV)/.made
+	$(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D)
+	$(@D)/bin/python -m pip install --quiet -c constraints.txt -e '.[ray]' pytest
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.made $(REQUIREMENTS)

@@ -36,13 +36,15 @@ def each(
     if not on and jobs == 1:  # without joblib, whose import takes a while
         yield from ((number, function(*task)) for number, task in enumerate(tasks))
         return
-    from joblib import Parallel, delayed
+    numbered = [(version("edgewise"), function, number, *task) for number, task in enumerate(tasks)]
+    with _cluster(on) as pool:
+        yield from pool(jobs, numbered)
 
-    call = delayed(_numbered)
-    how = {"n_jobs": -1} if on else {"n_jobs": jobs, "initializer": _leave_interrupts_to_the_first}
-    with _cluster(on):
-        pool = Parallel(return_as="generator_unordered", batch_size=1, **how)
-        yield from pool(call(version("edgewise"), function, k, *task) for k, task in enumerate(tasks))
+
+def every(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], jobs: int) -> list[Any]:
+    """The results of `each`, in the order of the tasks."""
+    found = dict(each(function, tasks, jobs))
+    return [found[number] for number in range(len(tasks))]
 
 
 def _numbered(sent_by: str, function: Callable[..., Any], number: int, *task: Any) -> tuple[int, Any]:
@@ -61,11 +63,46 @@ def _leave_interrupts_to_the_first() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+Pool = Callable[[int, Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
+"""Calls `_numbered` with each task, by so many processes where it may choose."""
+
+
+def _here(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+    from joblib import Parallel, delayed
+
+    how = {"n_jobs": jobs, "initializer": _leave_interrupts_to_the_first}
+    pool = Parallel(return_as="generator_unordered", batch_size=1, **how)
+    yield from pool(delayed(_numbered)(*task) for task in tasks)
+
+
+def _on_dask(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+    from joblib import Parallel, delayed, parallel_config
+
+    with parallel_config(backend="dask", n_jobs=-1):
+        pool = Parallel(return_as="generator_unordered", batch_size=1)
+        yield from pool(delayed(_numbered)(*task) for task in tasks)
+
+
+def _on_ray(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+    """By Ray's own pool: joblib's backend for it gives results only when all have ended."""
+    pool = import_module("ray.util.multiprocessing").Pool()
+    yield from pool.imap_unordered(_unpacked, tasks, chunksize=1)
+
+
+def _unpacked(task: tuple[Any, ...]) -> tuple[int, Any]:
+    return _numbered(*task)
+
+
 @contextmanager
-def _cluster(on: str) -> Iterator[None]:
-    """Have joblib send work to a cluster; without an address to processes of this machine."""
+def _cluster(on: str) -> Iterator[Pool]:
+    """What runs tasks: processes of this machine or, with an address, a cluster that is connected so long.
+
+    Raises:
+        EdgewiseError: the address is none, or the cluster's library is missing.
+        RunError: the cluster does not answer.
+    """
     if not on:
-        yield
+        yield _here
         return
     kind, _, address = on.partition("://")
     if kind not in CLUSTERS or not address:
@@ -74,22 +111,15 @@ def _cluster(on: str) -> Iterator[None]:
         library = import_module(CLUSTERS[kind])
     except ImportError as error:
         raise EdgewiseError(f"--on {on} cannot import {error.name}: pip install 'edgewise[{kind}]'") from None
-    from joblib import parallel_config
-
     try:
-        end = _ray(library, on) if kind == "ray" else library.Client(f"tcp://{address}", timeout=5).close
+        if kind == "ray":
+            library.init(address=on)
+            end = library.shutdown
+        else:
+            end = library.Client(f"tcp://{address}", timeout=5).close
     except (OSError, ValueError) as error:
         raise RunError(f"--on {on}: does not answer: {error}; check the address") from error
     try:
-        with parallel_config(backend=kind):
-            yield
+        yield _on_ray if kind == "ray" else _on_dask
     finally:
         end()
-
-
-def _ray(ray: Any, address: str) -> Callable[[], None]:
-    """Connect to a Ray cluster; returns what ends that."""
-    ray.init(address=address, log_to_driver=False)
-    import_module("ray.util.joblib").register_ray()
-    end: Callable[[], None] = ray.shutdown
-    return end

@@ -1,7 +1,5 @@
 """The reproduction of ASET, whole, on a small world."""
 
-from concurrent.futures import Future
-
 import numpy as np
 import pytest
 
@@ -11,27 +9,11 @@ from edgewise.reproduce.cases import aset
 from edgewise.reproduce.run import carry_out
 
 
-class Here(aset.Runs):
-    """Runs in this process."""
-
-    def __init__(self, seeds):
-        self.seeds = tuple(seeds)
-
-    def submit(self, function, *given):
-        done = Future()
-        done.set_result(function(*given))
-        return done
-
-    def __exit__(self, *error):
-        pass
-
-
 @pytest.fixture
 def small(monkeypatch):
     scenario = load_scenario("three-tier", {"duration_s": 50})
     monkeypatch.setattr(aset, "load_scenario", lambda *what: scenario)
     monkeypatch.setattr(aset.Run, "scenario", lambda run, name: scenario)
-    monkeypatch.setattr(aset, "Runs", Here)
     return scenario
 
 

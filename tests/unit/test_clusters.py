@@ -1,4 +1,4 @@
-"""Sweeps on a real cluster of this machine: Dask's, and Ray's where it is installed."""
+"""Sweeps on a real cluster of this machine: Dask's; Ray's are among the test beds."""
 
 import subprocess
 import sys
@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from edgewise import parallel
+from edgewise.errors import RunError
 from in_process import edgewise
 
 SWEEP = ("sweep", "tiny", "--vary", "streams.arrivals.clients_per_min=30,90,210,300", "--seeds", "0:3")
@@ -15,7 +17,10 @@ SWEEP = ("sweep", "tiny", "--vary", "streams.arrivals.clients_per_min=30,90,210,
 def running(*command, until):
     """A program, from the line on its output that holds `until`, which is given."""
     with subprocess.Popen(
-        [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as program:
         try:
             yield next(line for line in program.stdout if until in line)
@@ -56,3 +61,8 @@ def test_what_is_no_cluster_is_said(tmp_path, address, message, monkeypatch):
     with dask.config.set({"distributed.comm.timeouts.connect": "200ms"}):
         done = edgewise(*SWEEP, "--on", address, cwd=tmp_path)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_worker_of_another_version_is_said():
+    with pytest.raises(RunError, match=r"this is 0\.0\.0; install the same"):
+        parallel._numbered("0.0.0", print, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -41,6 +42,10 @@ def reproduce(
             help="docs/results of a checkout: training runs, which a wheel leaves out.",
         ),
     ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(help="So many processes, where a case takes several; by default a core each.", min=1),
+    ] = min(os.cpu_count() or 1, 8),
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the figures; runs/reproduce-NAME by default.")
     ] = None,
@@ -67,6 +72,7 @@ def reproduce(
             quick=quick,
             seeds=chosen,
             command=shlex.join(["edgewise", *sys.argv[1:]]),
+            jobs=jobs,
             step=lambda text: status.update(f"{name}: {escape(text)}"),
         )
     _print_report(report)

@@ -132,6 +132,7 @@ class Run:
         results: folder of the frozen scenarios.
         training: folder of the training runs; None where only the shipped policies are at hand.
         step: says what goes on, for people who wait.
+        jobs: so many processes, where a case takes several.
         claims: made so far, by id.
         scenarios: name → SHA-256 of those loaded.
     """
@@ -143,6 +144,7 @@ class Run:
     results: Path
     training: Path | None = None
     step: Progress = lambda text: None
+    jobs: int = 1
     claims: dict[str, Claim] = field(default_factory=dict)
     scenarios: dict[str, str] = field(default_factory=dict)
 
@@ -239,6 +241,7 @@ def carry_out(
     seeds: Sequence[int] | None = None,
     command: str = "",
     step: Progress = lambda text: None,
+    jobs: int = 1,
 ) -> Report:
     """Carry out a reproduction and note the look, if it is one.
 
@@ -250,6 +253,7 @@ def carry_out(
         evidence: holds NAME/training, the training runs; None takes those in `results`.
         seeds: None takes the reproduction's test seeds.
         step: told what goes on.
+        jobs: so many processes; the claims are the same for any number.
     Raises:
         EdgewiseError: no such reproduction, training runs that it needs are missing, or what it raises.
     """
@@ -258,7 +262,7 @@ def carry_out(
     chosen = tuple(what.test_seeds(quick) if seeds is None else seeds)
     made_by = code(checkout())  # before the run: what was read is what runs
     started_s = time.perf_counter()
-    run = Run(what, quick, chosen, folder, results, training, step)
+    run = Run(what, quick, chosen, folder, results, training, step, jobs)
     finished = False
     try:
         run.check_setting()

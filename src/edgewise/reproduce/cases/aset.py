@@ -9,18 +9,15 @@ rival is any static policy that ASET may choose.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from edgewise import policies
+from edgewise import parallel, policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.views import DispatchView
@@ -55,7 +52,6 @@ SCARCE = {"scarce": "full-edge-scarce", "scarce-burst": "full-edge-scarce-burst"
 POINT = 0.01
 ANSWERED = "queries answered in time"  # a label
 FEW = 2  # seeds of the policies that only figures show
-PROCESSES = max(1, min(os.cpu_count() or 1, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +101,20 @@ def _time_ticks(policy: Any, switch_s: list[float]) -> None:
     policy.tick = timed
 
 
-class Runs(ProcessPoolExecutor):
+class Runs:
     """Runs of scenarios under policies, several at a time."""
 
-    def __init__(self, seeds: Sequence[int]) -> None:
-        super().__init__(PROCESSES, mp_context=get_context("spawn"))
-        self.seeds = tuple(seeds)
-
-    def __exit__(self, *error: object) -> None:
-        self.shutdown(cancel_futures=True)
+    def __init__(self, seeds: Sequence[int], jobs: int) -> None:
+        self.seeds, self.jobs = tuple(seeds), jobs
 
     def of(
         self, scenario: Scenario, names: Iterable[str], seeds: Sequence[int] | None = None
     ) -> dict[str, list[Figures]]:
         """Per policy the figures of each seed."""
-        chosen = self.seeds if seeds is None else seeds
-        jobs = {name: [self.submit(run_one, scenario, name, seed) for seed in chosen] for name in names}
-        return {name: [job.result() for job in mine] for name, mine in jobs.items()}
+        chosen, listed = self.seeds if seeds is None else seeds, list(names)
+        tasks = [(scenario, name, seed) for name in listed for seed in chosen]
+        found = iter(parallel.every(run_one, tasks, self.jobs))
+        return {name: [next(found) for _ in chosen] for name in listed}
 
     def chief(self, scenario: Scenario, rival: str) -> dict[str, list[Figures]]:
         """The rival and what is compared with it on every seed; others on a few, for figures."""
@@ -205,13 +198,13 @@ _CLAIMS = {
 )
 def aset(run: Run) -> None:
     """A1 to A8, the bound, and what goes past the paper."""
-    with Runs(run.seeds) as runs:
-        _full_edge(run, runs)
-        if not run.quick:
-            _elsewhere(run, runs)
-            _rates(run, runs)
-            _scarce(run, runs)
-            _robustness(run, runs)
+    runs = Runs(run.seeds, run.jobs)
+    _full_edge(run, runs)
+    if not run.quick:
+        _elsewhere(run, runs)
+        _rates(run, runs)
+        _scarce(run, runs)
+        _robustness(run, runs)
     _plateau(run)
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from edgewise import policies
+from edgewise import parallel, policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
@@ -40,7 +38,6 @@ AT_ONCE = "otfs-at-once"  # OTFS that starts pipelines for which no bandwidth is
 POLICIES = ("lr", "br", "tp", "otfs", AT_ONCE, "otfa", "joint")
 NODES, PIPELINES, MEGABITS = (10, 20, 30, 50, 70), (10, 50, 100), (1, 2, 5, 10, 20)
 NODES_FAST = (10, 30, 70)  # at 10 Mbit/s
-PROCESSES = 2
 SMALL_NODES, SMALL_PIPELINES, SMALL_GRAPHS = 5, 2, (3, 5)
 
 
@@ -146,16 +143,13 @@ def outcomes_of(point: FigurePoint, seed: int, policies: Sequence[str]) -> dict[
 def at_points(points: Sequence[FigurePoint], seeds: Sequence[int], run: Run) -> dict[FigurePoint, Outcomes]:
     """Outcomes of every policy at every point, in the order of the seeds."""
     found: dict[FigurePoint, Outcomes] = {}
-    with ProcessPoolExecutor(PROCESSES) as pool:
-        for point in points:
-            run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
-            rows = list(pool.map(outcomes_of, repeat(point), seeds, repeat(POLICIES)))
-            found[point] = {
-                field: {
-                    policy: np.array([getattr(row[policy], field) for row in rows]) for policy in POLICIES
-                }
-                for field in PlacementResult._fields
-            }
+    for point in points:
+        run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
+        rows = parallel.every(outcomes_of, [(point, seed, POLICIES) for seed in seeds], run.jobs)
+        found[point] = {
+            field: {policy: np.array([getattr(row[policy], field) for row in rows]) for policy in POLICIES}
+            for field in PlacementResult._fields
+        }
     return found
 
 
@@ -292,8 +286,7 @@ def ents(run: Run) -> None:
 def rival_of(run: Run) -> str:
     """The best of the paper's three baselines at 1 Mbit/s and 30 nodes, on validation seeds."""
     run.step("validation: LR, BR and TP")
-    with ProcessPoolExecutor(PROCESSES) as pool:
-        rows = list(pool.map(outcomes_of, repeat(BASE), VALIDATED, repeat(BASELINES)))
+    rows = parallel.every(outcomes_of, [(BASE, seed, BASELINES) for seed in VALIDATED], run.jobs)
     return run.rival({name: [row[name].fps for row in rows] for name in BASELINES}, VALIDATED)
 
 
@@ -338,8 +331,8 @@ def _waiting_and_growth(run: Run, found: Mapping[FigurePoint, Outcomes]) -> None
 
 def _past_the_paper(run: Run) -> None:
     run.step("small cases against the integer program")
-    with ProcessPoolExecutor(PROCESSES) as pool:
-        cases = [case for case in pool.map(small_case, run.seeds) if case.solved]
+    found = parallel.every(small_case, [(seed,) for seed in run.seeds], run.jobs)
+    cases = [case for case in found if case.solved]
     detail = f"{len(cases)} of {len(run.seeds)} cases solved to optimality"
     if cases:
         run.claim("joint-milp", measured([case.joint for case in cases], detail), at_least(0.95))
