@@ -21,6 +21,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from edgewise import parallel
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
@@ -147,6 +148,10 @@ class Run:
     jobs: int = 1
     claims: dict[str, Claim] = field(default_factory=dict)
     scenarios: dict[str, str] = field(default_factory=dict)
+
+    def every(self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The result of a function for the arguments of each task, in their order, on `jobs` processes."""
+        return parallel.every(function, tasks, self.jobs)
 
     def scenario(self, name: str | Path) -> Scenario:
         """Load a frozen scenario and note its hash.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from edgewise import parallel, policies
+from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.views import DispatchView
@@ -104,8 +104,8 @@ def _time_ticks(policy: Any, switch_s: list[float]) -> None:
 class Runs:
     """Runs of scenarios under policies, several at a time."""
 
-    def __init__(self, seeds: Sequence[int], jobs: int) -> None:
-        self.seeds, self.jobs = tuple(seeds), jobs
+    def __init__(self, run: Run) -> None:
+        self.seeds, self._every = run.seeds, run.every
 
     def of(
         self, scenario: Scenario, names: Iterable[str], seeds: Sequence[int] | None = None
@@ -113,7 +113,7 @@ class Runs:
         """Per policy the figures of each seed."""
         chosen, listed = self.seeds if seeds is None else seeds, list(names)
         tasks = [(scenario, name, seed) for name in listed for seed in chosen]
-        found = iter(parallel.every(run_one, tasks, self.jobs))
+        found = iter(self._every(run_one, tasks))
         return {name: [next(found) for _ in chosen] for name in listed}
 
     def chief(self, scenario: Scenario, rival: str) -> dict[str, list[Figures]]:
@@ -198,7 +198,7 @@ _CLAIMS = {
 )
 def aset(run: Run) -> None:
     """A1 to A8, the bound, and what goes past the paper."""
-    runs = Runs(run.seeds, run.jobs)
+    runs = Runs(run)
     _full_edge(run, runs)
     if not run.quick:
         _elsewhere(run, runs)

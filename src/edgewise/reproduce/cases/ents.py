@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from edgewise import parallel, policies
+from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
@@ -145,7 +145,7 @@ def at_points(points: Sequence[FigurePoint], seeds: Sequence[int], run: Run) -> 
     found: dict[FigurePoint, Outcomes] = {}
     for point in points:
         run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
-        rows = parallel.every(outcomes_of, [(point, seed, POLICIES) for seed in seeds], run.jobs)
+        rows = run.every(outcomes_of, [(point, seed, POLICIES) for seed in seeds])
         found[point] = {
             field: {policy: np.array([getattr(row[policy], field) for row in rows]) for policy in POLICIES}
             for field in PlacementResult._fields
@@ -286,7 +286,7 @@ def ents(run: Run) -> None:
 def rival_of(run: Run) -> str:
     """The best of the paper's three baselines at 1 Mbit/s and 30 nodes, on validation seeds."""
     run.step("validation: LR, BR and TP")
-    rows = parallel.every(outcomes_of, [(BASE, seed, BASELINES) for seed in VALIDATED], run.jobs)
+    rows = run.every(outcomes_of, [(BASE, seed, BASELINES) for seed in VALIDATED])
     return run.rival({name: [row[name].fps for row in rows] for name in BASELINES}, VALIDATED)
 
 
@@ -331,7 +331,7 @@ def _waiting_and_growth(run: Run, found: Mapping[FigurePoint, Outcomes]) -> None
 
 def _past_the_paper(run: Run) -> None:
     run.step("small cases against the integer program")
-    found = parallel.every(small_case, [(seed,) for seed in run.seeds], run.jobs)
+    found = run.every(small_case, [(seed,) for seed in run.seeds])
     cases = [case for case in found if case.solved]
     detail = f"{len(cases)} of {len(run.seeds)} cases solved to optimality"
     if cases:
