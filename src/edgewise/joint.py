@@ -24,7 +24,6 @@ from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.on_nodes import PlaceOnNodes
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
@@ -146,8 +145,8 @@ class JointRun:
 
     def _pipelines(self) -> WorkPart:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)
-        core = PlaceCore(network, self._policy("pipelines", "place"), self.seed)
-        self.plane.cores["place"] = PlaceOnNodes(core, self.plane.ledger)
+        core = PlaceCore(network, self._policy("pipelines", "place"), self.seed, ledger=self.plane.ledger)
+        self.plane.cores["place"] = core
         part = PipelinesPart(PipelineWorld(pipelines, core))
         self._tables["pipelines"] = lambda: pipeline_tables(self.scenario, part.world.outcome())
         return part

@@ -42,7 +42,6 @@ from edgewise.core.place.core import (
     StartPipeline,
     StopPipeline,
 )
-from edgewise.core.place.on_nodes import PlaceOnNodes
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane
 from edgewise.errors import CapacityError
 from edgewise.model.catalog import Resources
@@ -243,7 +242,7 @@ def test_a_task_of_a_pipeline_pushes_out_a_job_and_stops_where_its_node_shrinks(
     network = example_network()
     nodes = tuple(Node(name, "", Resources(4.0, 100.0)) for name in network.names)
     ledger = NodeLedger(nodes)
-    pipelines = PlaceOnNodes(PlaceCore(network, OnFirst()), ledger)
+    pipelines = PlaceCore(network, OnFirst(), ledger=ledger)
     jobs = Heard(Slots(1.0, 2), ledger, policies.load("defer", "fifo"))
     plane = Plane(ledger, {"place": pipelines, "defer": jobs})
     (started,) = submitted(plane, job(0, 4.0, 99.0))
