@@ -35,7 +35,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 OPT = "1"
 # The engine of stations and what it calls to split: its kernels are called from many places, and with all of
 # them inlined it compiled four times as long.
-NOT_INLINED = ("edgewise.sim.stations.", "edgewise.policies.split.", "edgewise.core.split.")
+NOT_INLINED = ("edgewise.sim.stations.", "edgewise.policies.split.")
 
 
 class Processor(NamedTuple):

@@ -201,10 +201,20 @@ def earliest_finish(graphs: Graphs, ledger: Ledger, job: int, link_bps: float, o
 @kernel
 def place_query(rule: SplitRule, ledger: Ledger, job: int, query: int, out: Ints) -> None:
     """Server of every task of one query of class `job`, into `out`; the ledger stays as it is."""
-    work_s, tasks = np.empty(ledger.work_s.size), np.empty(ledger.work_s.size, np.int64)
-    for server in range(tasks.size):
-        work_s[server], tasks[server] = ledger.work_s[server], ledger.tasks[server]
-    given = Ledger(work_s, tasks, ledger.power_ops)  # with this query's tasks
+    place_beside(rule, ledger, beside(ledger), job, query, out)
+
+
+@kernel
+def beside(ledger: Ledger) -> Ledger:
+    """Room for what a query adds."""
+    return Ledger(np.empty(ledger.work_s.size), np.empty(ledger.work_s.size, np.int64), ledger.power_ops)
+
+
+@kernel
+def place_beside(rule: SplitRule, ledger: Ledger, given: Ledger, job: int, query: int, out: Ints) -> None:
+    """`place_query`; `given` receives the ledger with the tasks of this query."""
+    for server in range(given.tasks.size):
+        given.work_s[server], given.tasks[server] = ledger.work_s[server], ledger.tasks[server]
     _place(rule.table, rule.groups, rule.link_bps, rule, given, job, query, out)
 
 

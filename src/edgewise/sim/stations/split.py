@@ -33,7 +33,7 @@ from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.policies.split.layout import Layout, LayoutProgram, layout_of
 from edgewise.policies.split.policy import split_policy
 from edgewise.policies.split.program import ServerChoice, SplitProgram
-from edgewise.policies.split.schedule import SplitRule, place_query
+from edgewise.policies.split.schedule import SplitRule, beside, place_beside
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
@@ -58,6 +58,7 @@ def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, me
     """
     p, held = HeldPlan(*plan), HeldWorld(*world)
     state, news = memory.state, memory.news
+    given = beside(state.ledger)
     while True:
         status = advance_to_query(p, held, until_s, news)
         if status != DECISION:
@@ -68,7 +69,7 @@ def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, me
         pending = held.clock[0].pending
         flight, servers = held.flights[pending], held.placement[pending]
         drifted = count_arrival(state.rates, flight.graph, held.clock[0].now_s)
-        place_query(memory.rule, state.ledger, flight.graph, flight.query, servers)
+        place_beside(memory.rule, state.ledger, given, flight.graph, flight.query, servers)
         for task in range(memory.rule.graphs.tasks[flight.graph]):
             give(state.ledger, servers[task], memory.rule.graphs.work_ops[flight.graph, task])
         if drifted:
