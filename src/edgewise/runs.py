@@ -123,7 +123,8 @@ def names(scenario: Scenario, work: str, decision: str) -> list[str]:
     kind = kind_of(work, decision)
     if work == "graphs" and _laid_out(scenario):
         return [LAID_OUT]
-    return [name for name in policies.names(*kind) if name not in (*shipped(*kind), LAID_OUT)]
+    of_sites = kind[1] == "requests" and not _in_slots(scenario)  # as live
+    return [name for name in policies.names(*kind, of_sites) if name not in (*shipped(*kind), LAID_OUT)]
 
 
 def _laid_out(scenario: Scenario) -> bool:

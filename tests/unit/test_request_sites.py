@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import edgewise as ew
-from edgewise import policies
+from edgewise import policies, runs
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.events import Drop, Send
+from edgewise.errors import PolicyError
 from edgewise.sim.joint.requests import simulate_sites
 from edgewise.sim.requests import News, RequestSites
 from edgewise.sim.slots import replica_state as k
@@ -186,3 +187,13 @@ def test_what_no_replica_could_end_is_refused_at_once():
     sites.advance(end_s(sites))
     drops = [command for *_, command in checked(sites).log if isinstance(command, Drop)]
     assert drops and all(command.late for command in drops)
+
+
+def test_a_policy_that_knows_the_requests_of_all_sites_is_refused_and_not_compared():
+    scenario = load_scenario("kais-live", {"services.gateways": "per_site"})
+    with pytest.raises(PolicyError, match="'gsp-ss' needs to know the requests of all sites; use `gateways"):
+        ew.simulate(scenario, {"services.dispatch": "gsp-ss", "orchestrate": "none"}, [SEED])
+    at_sites, in_slots = (
+        runs.names(each, "services", "dispatch") for each in (scenario, load_scenario("kais-live"))
+    )
+    assert set(in_slots) - set(at_sites) == {"gsp-ss"}

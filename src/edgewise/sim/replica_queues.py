@@ -21,10 +21,10 @@ import numpy as np
 
 from edgewise.arrays import Floats, Records
 from edgewise.core.dispatch.request_rules import CLOUD, in_time, too_late
-from edgewise.core.keyed import Purpose, normal
 from edgewise.core.ledger import has_room
 from edgewise.model.services import Services
 from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.replica_kernels import varied_s
 
 
 class Order(IntEnum):
@@ -105,7 +105,12 @@ class ReplicaQueues:
     """
 
     def __init__(
-        self, services: Services, rows: Records, seed: int, agenda: Agenda, answer: Callable[[int, str], None]
+        self,
+        services: Services,
+        rows: Records,
+        seed: np.uint64,
+        agenda: Agenda,
+        answer: Callable[[int, str], None],
     ) -> None:
         self.services, self.system, self.rows, self.seed = services, services.system, rows, seed
         self._agenda, self._answer, self._names = agenda, answer, itertools.count()
@@ -195,12 +200,8 @@ class ReplicaQueues:
         return held
 
     def _work(self, server: ReplicaServer, i: int, machine: int) -> None:
-        row, deviation = self.rows[i], self.system.service_deviation
-        took_s = float(row.service_s)
-        if deviation > 0.0:
-            variance = math.log(1.0 + deviation**2)
-            draw = float(normal(self.seed, Purpose.SERVICE, i))
-            took_s *= math.exp(math.sqrt(variance) * draw - variance / 2.0)
+        row = self.rows[i]
+        took_s = varied_s(self.system, self.seed, i, float(row.service_s))
         self._free[machine] -= self._holds(server, row)
         server.work[i], row.state = machine, k.WORKED_ON
         self._agenda.push(self._agenda.now_s + took_s, Order.ENDED, self._ended, i, server, server.starts)

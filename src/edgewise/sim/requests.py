@@ -28,15 +28,16 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.core.keyed import Purpose, normal
 from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.core import (
     ReplicaSeen,
     RequestsCounted,
 )
+from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.sim.replica_queues import Agenda, Order, ReplicaQueues, ReplicaServer
 from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.replica_kernels import cloud_noise_s
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
 
@@ -70,6 +71,8 @@ class RequestSites:
         rows: (R,) `REQUEST`, what became of each.
         tally: (F, COLUMNS) counts and bytes of each frame.
         queues: replicas and nodes as they are.
+    Raises:
+        PolicyError: a site cannot decide by it, or it does not fit the services.
     """
 
     def __init__(
@@ -81,13 +84,19 @@ class RequestSites:
         frames: int,
         news: News,
     ) -> None:
-        self.services, self.system, self.seed, self.news = services, services.system, seed, news
+        self.services, self.system, self.news = services, services.system, news
+        self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
         self.frame_s = self.system.frame_slots * self.system.slot_s
-        self.cores = [RequestCore(services, b, make(), seed) for b in range(self.system.sites)]
+        made = [make() for _ in range(self.system.sites)]
+        if not getattr(made[0], "live", True):
+            raise PolicyError(
+                f"policy {made[0].name!r} needs to know the requests of all sites; use `gateways: one`"
+            )
+        self.cores = [RequestCore(services, b, policy, seed) for b, policy in enumerate(made)]
         self.rows = k.request_rows(self.system, requests)[0]
         self.tally = np.zeros((frames, k.COLUMNS))
         self._agenda = Agenda()
-        self.queues = ReplicaQueues(services, self.rows, seed, self._agenda, self._left)
+        self.queues = ReplicaQueues(services, self.rows, self._seed, self._agenda, self._left)
         self._up_free_s, self._lan_free_s = 0.0, np.zeros(self.system.sites)
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
         for i, arrival_s in enumerate(self.rows.arrival_s[: int(requests.count[0])].tolist()):
@@ -139,19 +148,14 @@ class RequestSites:
         delay_s = float(self.system.delay_s[b, station]) - self.queues.back_s(b, station)
         if station == CLOUD:
             sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
-            delay_s = max(0.0, delay_s + self._noise_s())
+            noise_s = cloud_noise_s(self.system, self._seed, int(now_s / self.system.slot_s))
+            delay_s = max(0.0, delay_s + noise_s)
         else:
             sent_s = self._lan_free_s[b] = max(now_s, self._lan_free_s[b]) + bits / self.system.lan_bps
         own = station != CLOUD and self.system.site_of[station - 1] == b
         self._count(k.LOCAL_BYTES if own else k.FORWARDED_BYTES, row.payload_bytes)
         row.state, row.station, self.queues.at[i] = k.SENT, station, server
         self._agenda.push(sent_s + delay_s, Order.REACHED, self.queues.reach, i)
-
-    def _noise_s(self) -> float:
-        if self.system.wan_deviation_s == 0.0:
-            return 0.0
-        slot = int(self.now_s / self.system.slot_s)
-        return self.system.wan_deviation_s * float(normal(self.seed, Purpose.NETWORK, 0, slot))
 
     def _left(self, i: int, how: str) -> None:
         """A request leaves its replica; its site hears of it after the way back."""

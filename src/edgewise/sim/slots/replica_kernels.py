@@ -100,11 +100,20 @@ def show_head(x: ReplicaBatch, world: int, b: int) -> None:
 
 
 @inner
-def cloud_noise_s(system: System, x: ReplicaBatch, world: int, slot: int) -> float:
+def cloud_noise_s(system: System, seed: Any, slot: int) -> float:
     """What this slot's delay to the cloud differs from its mean."""
     if system.wan_deviation_s == 0.0:
         return 0.0
-    return system.wan_deviation_s * normal_of(x.truth.links[world].seed, NETWORK, 0, slot)
+    return system.wan_deviation_s * normal_of(seed, NETWORK, 0, slot)
+
+
+@inner
+def varied_s(system: System, seed: Any, r: int, service_s: float) -> float:
+    """How long request r really takes on a replica."""
+    if system.service_deviation == 0.0:
+        return service_s
+    variance = math.log(1.0 + system.service_deviation**2)
+    return service_s * math.exp(math.sqrt(variance) * normal_of(seed, SERVICE, r, 0) - variance / 2.0)
 
 
 @inner
@@ -118,7 +127,7 @@ def send(system: System, x: ReplicaBatch, world: int, b: int, k: int, slot: int)
     if k == 0:
         sent_s = max(now_s, links.up_free_s) + 8.0 * request.payload_bytes / system.wan_bps
         links.up_free_s = sent_s
-        delay_s = max(0.0, delay_s + cloud_noise_s(system, x, world, slot))
+        delay_s = max(0.0, delay_s + cloud_noise_s(system, links.seed, slot))
     else:
         sent_s = max(now_s, site.lan_free_s) + 8.0 * request.payload_bytes / system.lan_bps
         site.lan_free_s = sent_s
@@ -195,14 +204,9 @@ def begin(system: System, x: ReplicaBatch, world: int, k: int, r: int, m: int, n
     if k == 0:
         replicas.ready += 1
         hold_replica(system, machine, request.service, 1.0)
-    took_s = request.service_s
-    if system.service_deviation > 0.0:
-        variance = math.log(1.0 + system.service_deviation**2)
-        normal = normal_of(x.truth.links[world].seed, SERVICE, r, 0)
-        took_s *= math.exp(math.sqrt(variance) * normal - variance / 2.0)
     place = x.truth.place[world, k, station.running]
     place.run = r
-    place.end_s = now_s + took_s
+    place.end_s = now_s + varied_s(system, x.truth.links[world].seed, r, request.service_s)
     place.machine = m
     station.running += 1
     request.state = WORKED_ON
