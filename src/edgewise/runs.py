@@ -96,9 +96,13 @@ def beside(scenario: Scenario, work: str) -> tuple[str, ...]:
 
     Services do so with a gateway at each site; else they run in the engine of slots, alone.
     """
-    services = scenario.spec.services
-    alone = {"services"} if services is not None and services.gateways == "one" else set[str]()
+    alone = _in_slots(scenario)
     return (work, *(each for each in scenario.spec.holds if each != work and not {each, work} & alone))
+
+
+def _in_slots(scenario: Scenario) -> set[str]:
+    services = scenario.spec.services
+    return {"services"} if services is not None and services.gateways == "one" else set()
 
 
 def defaults(scenario: Scenario, work: str) -> dict[str, Any]:
