@@ -248,7 +248,7 @@ def alternatives(
         raise PolicyError(f"policies: {what} those of one decision, got {', '.join(policies) or 'none'}")
     ((decision, listed),) = policies.items() if isinstance(policies, Mapping) else ((None, policies),)
     given: dict[Any, Policy] = {**(fixed or {}), **({decision: listed[0]} if listed else {})}
-    work, chosen = runs.assigned(scenario, given, what)
+    work, chosen = runs.assigned(scenario, given, what, decision)
     varied = decision or next(iter(chosen))
     others = {name: runs.maker(work, name, each) for name, each in chosen.items() if name != varied}
     held = {name: make for name, (_, make) in others.items()}

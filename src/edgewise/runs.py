@@ -38,17 +38,19 @@ LAID_OUT = "nona-layout"  # splits over several groups of servers, and nothing e
 
 
 def assigned(
-    scenario: Scenario, given: Mapping[Any, Any], what: str = "simulate"
+    scenario: Scenario, given: Mapping[Any, Any], what: str = "simulate", about: str | None = None
 ) -> tuple[str, dict[str, Any]]:
     """The kind of work that a run is about, and who decides in it: the policies given, else defaults.
 
-    It is about the first work of the scenario that the decisions given are about; a policy without a decision
-    (None) is for the first decision of that work. Other work of the scenario runs on the same nodes.
+    It is about the first work of the scenario that `about`, else the decisions given are about; a policy
+    without a decision (None) is for the first decision of that work. Other work of the scenario runs on the
+    same nodes.
 
     Args:
         given: by decision, or by None; where streams and services both are dispatched, the run is about one
             of them, and the other's decision is "streams.dispatch" or "services.dispatch".
         what: runs them, for messages.
+        about: a decision.
     Raises:
         PolicyError: a decision is unknown, given twice, or of work that is not run with the others.
         ScenarioError: the scenario holds no such work.
@@ -57,9 +59,10 @@ def assigned(
     by_name = {decision: _works(decision) for decision in named}
     works = [work for work in DECISIONS if all(work in of for of in by_name.values())]
     if not works:
+        wanted = by_name.values() if about is None else [_works(about)]
         works = [
             work for work in scenario.spec.holds
-            if any(work in of for of in by_name.values())
+            if any(work in of for of in wanted)
             and all(set(of) & set(beside(scenario, work)) for of in by_name.values())
         ]  # fmt: skip
         if not works:

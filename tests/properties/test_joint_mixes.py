@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from edgewise.core.defer.events import EvictJob, LoseJob, ResumeJob, StartJob, SuspendJob
 from edgewise.core.place.core import MovePipeline, StartPipeline, StopPipeline
-from joint_scenarios import held, mixed, run_of
+from joint_scenarios import five_kinds, held, mixed, run_of
 
 END_S = 120
 JOBS = st.lists(
@@ -133,3 +133,20 @@ def test_same_seed_same_bytes_and_work_that_is_not_pushed_out_does_not_hear_of_j
     _, without = run_of(held(data, "streams", "pipelines"))
     assert (found["streams"], found["pipelines"]) == (without["streams"], without["pipelines"])
     assert np.isfinite([row["frames"] for row in found["pipelines"]]).all()
+
+
+@settings(max_examples=12, deadline=None)
+@given(JOBS, OUTAGE, st.sampled_from(("none", "autoscaler", "marginal")), st.integers(0, 3))
+def test_five_kinds_end_once_each_whatever_fails(
+    jobs: list[dict[str, Any]], outage: tuple[int, int] | None, orchestrate: str, seed: int
+) -> None:
+    timeline = [] if outage is None else [(float(outage[0]), False), (float(sum(outage)), True)]
+    run, found = run_of(five_kinds(jobs, timeline), seed, check=True, orchestrate=orchestrate)
+    for work, key in (("graphs", "query"), ("services", "request"), ("jobs", "job"), ("streams", "stream")):
+        numbers = [row[key] for row in found[work]]
+        assert len(numbers) == len(set(numbers))
+    assert all(row["time_s"] > 0.0 for row in found["graphs"])  # the node is back, so all have ended
+    for row in found["services"]:
+        assert (row["outcome"] == "waiting") == (row["end_s"] is None)
+    assert all(row["queries"] == row["ok"] + row["failed"] + row["rejected"] for row in found["streams"])
+    assert [time_s for time_s, _ in run.joint.log] == sorted(time_s for time_s, _ in run.joint.log)

@@ -130,11 +130,10 @@ def test_each_decision_has_its_policy_and_each_kind_of_work_its_records(tmp_path
 
 
 def test_policies_of_a_decision_are_compared_while_all_other_work_goes_on() -> None:
-    found = ew.compare(
-        parse_scenario(mixed(jobs=[{}], nodes=2), "mixed"), {"defer": ["fifo", "horizon"]}, range(2)
-    )
+    scenario, fixed = parse_scenario(mixed(jobs=[{}], nodes=2), "mixed"), {"dispatch": "closest"}
+    found = ew.compare(scenario, {"defer": ["fifo", "horizon"]}, range(2), fixed=fixed)
     assert found.result.work == "jobs" and set(found.result.beside) == {"streams", "pipelines"}
-    assert found.result.fixed == {"dispatch": "least-impedance", "place": "otfa"}
+    assert found.result.fixed == {"dispatch": "closest", "place": "otfa"}
     assert found.result.beside["streams"].policies == ("fifo", "horizon")
 
 

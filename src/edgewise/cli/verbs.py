@@ -127,17 +127,16 @@ def compare(
     numbers, loaded = begun(scenario, seeds, changes, folder)
     decision, listed = listing(chosen)
     fixed = by_decision(policy)
-    work, assigned = runs.assigned(loaded, {**fixed, decision: ""}, "edgewise compare")
+    work, assigned = runs.assigned(loaded, {**fixed, decision: ""}, "edgewise compare", decision)
     varied = decision or next(iter(assigned))
     names = [
         each for name in listed for each in (runs.names(loaded, work, varied) if name == "all" else [name])
     ]
     note(runs.notes(loaded, work, "edgewise compare"))
-    held = {name: each for name, each in assigned.items() if name != varied}
     with progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(names))
         comparison = api.compare(
-            loaded, {varied: names}, numbers, fixed=held, rival=rival, progress=lambda: bar.advance(task),
+            loaded, {varied: names}, numbers, fixed=fixed, rival=rival, progress=lambda: bar.advance(task),
             command=command(), jobs=jobs,
         )  # fmt: skip
     show(comparison.result, comparison, folder or Path("runs") / f"{loaded.name}-compare", as_json)
