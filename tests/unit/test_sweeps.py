@@ -364,3 +364,19 @@ def test_sweeps_are_reached_from_python(tmp_path):
     found = sweeps.sweep(points, [sweeps.parse_target("streams.ok=10%")])
     assert found.found[0].kind == "all" and found.table.num_rows == 4
     assert found.save(tmp_path / "mine") == Path(tmp_path / "mine")
+
+
+def test_targets_of_all_work_that_runs_on_the_same_nodes_are_judged(tmp_path):
+    """Jobs take what streams leave; under fifo a job that needs more than that holds up all others."""
+    text = Path(sweeps.__file__).parents[1].joinpath("data", "scenarios", "tiny.yaml").read_text()
+    job = (
+        "{name: J, cores: 2, memory_bytes: 100MB, duration_s: 4, submitted_s: 0, earliest_s: 0, latest_s: 8}"
+    )
+    listed = ", ".join(job.replace("J", f"job-{k}") for k in range(4))
+    (tmp_path / "mixed.yaml").write_text(f"{text}\njobs: {{slot_s: 1, room: nodes, submitted: [{listed}]}}\n")
+    asked = ["--vary", "jobs.submitted.job-0.cores=1,2,8", "--seeds", "0:2", "--target", "streams.ok>=1%"]
+    done = edgewise("sweep", "mixed.yaml", *asked, "--target", "jobs.lost<=0", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [point["jobs.lost"]["mean"] for point in found["points"]] == [0.0, 0.0, 4.0]
+    assert (found["found"][0]["kind"], found["found"][0]["value"]) == ("up to", 2)
