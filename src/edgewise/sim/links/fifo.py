@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.compiled import inner
-from edgewise.sim.links.net import Net, Records, admit, arrive, come
-from edgewise.sim.links.sort import sort
+from edgewise.sim.links.net import Net, Records, admit, append, arrive, come
+from edgewise.sim.links.sort import take_sorted
 
 
 @inner
 def pass_level(net: Net, row: int, until_s: float) -> None:
     """Carry on all that begins to pass a link of this level before `until_s`."""
-    sort(net, net.messages, row, net.links.size)
-    line, count, kept = net.lists[row], net.many[row], 0
+    count = net.many[row]
+    take_sorted(net, net.messages, row, net.links.size)
     for k in range(count):
-        slot = line[k]
+        slot, at_s = net.slots[k], net.keys[k]
         m = net.messages[slot]
-        if not m.begun and m.at_s < until_s:
-            join_line(net, m)
-        if m.lost:
-            arrive(net, slot)
-        elif m.begun and m.start_s < until_s:
-            go_on(net, slot)
-        else:
-            line[kept] = slot
-            kept += 1
-    net.many[row] = kept
+        if at_s < until_s:
+            if not m.begun:
+                join_line(net, m)
+            if m.lost:
+                arrive(net, slot)
+                continue
+            if m.start_s < until_s:
+                go_on(net, slot)
+                continue
+        append(net, row, slot, m.place, at_s)
 
 
 @inner
@@ -52,8 +52,8 @@ def join_line(net: Net, m: Any) -> None:
 @inner
 def set_start(link: Any, m: Any) -> None:
     """When a message in line begins to pass, as the rate is now."""
-    m.start_s = max(link.free_s, m.at_s)
-    link.free_s = m.start_s + m.bits / link.rate_bps
+    m.start_s, m.own_s = max(link.free_s, m.at_s), m.bits / link.rate_bps
+    link.free_s = m.start_s + m.own_s
     if link.rate_bps == 0.0:
         m.start_s = link.free_s = np.inf
 
@@ -63,12 +63,11 @@ def go_on(net: Net, slot: int) -> None:
     """A message passes its link, and comes to the next one."""
     m = net.messages[slot]
     link = net.links[m.place]
-    own_s = m.bits / link.rate_bps
-    link.passing_s = m.start_s + own_s
+    link.passing_s = m.start_s + m.own_s
     m.wait_s += m.start_s - m.at_s
-    if own_s > m.most_s:
-        m.wait_s += own_s - m.most_s
-        m.most_s, m.slowest = own_s, min(m.slowest, m.hop)
+    if m.own_s > m.most_s:
+        m.wait_s += m.own_s - m.most_s
+        m.most_s, m.slowest = m.own_s, min(m.slowest, m.hop)
     m.hop += 1
     if m.hop < net.routes[m.route].length:
         come(net, slot)
@@ -103,6 +102,9 @@ def pass_loop(net: Net, row: int, until_s: float) -> None:
         if net.many[row] > size:  # to another link of the loop: it was appended
             size = push(net.messages, line, size, line[size])
     net.many[row] = size
+    for k in range(size):
+        m = net.messages[line[k]]
+        net.where[row, k], net.when[row, k] = m.place, m.at_s
 
 
 @inner
@@ -156,8 +158,10 @@ def retime(net: Net, j: int, now_s: float, rate_bps: float) -> None:
         link.left_bits = max(link.passing_s - now_s, 0.0) * link.rate_bps
     link.rate_bps = rate_bps
     link.passing_s = link.free_s = now_s + (link.left_bits / rate_bps if rate_bps > 0.0 else 0.0)
-    sort(net, net.messages, link.level, net.links.size)
-    for k in range(net.many[link.level]):
-        m = net.messages[net.lists[link.level, k]]
+    count = net.many[link.level]
+    take_sorted(net, net.messages, link.level, net.links.size)
+    for k in range(count):
+        m = net.messages[net.slots[k]]
         if m.place == j and m.begun:
             set_start(link, m)
+        append(net, link.level, net.slots[k], m.place, net.keys[k])

@@ -43,9 +43,9 @@ ROUTE = _records(length="i8", private_bps="f8", bps="f8", slowest="i8")
 # the link, and passes from start_s on. base_s: when it left; there_s: delay on the way; tx_s: transmission by
 # its slowest link as of then; most_s: as it has become. left: links not done with it; the next free one.
 MESSAGE = _records(
-    who="i8", number="i8", epoch="i8", route="i8", hop="i8", slowest="i8", place="i8", sink="i8", begun="i8",
-    lost="i8", left="i8", at_s="f8", start_s="f8", base_s="f8", there_s="f8", tx_s="f8", due_s="f8",
-    wait_s="f8", most_s="f8", bits="f8", sent_s="f8", back_s="f8",
+    who="i4", number="i4", epoch="i4", route="i4", place="i4", left="i4", hop="i2", slowest="i2", sink="i1",
+    begun="i1", lost="i1", at_s="f8", start_s="f8", base_s="f8", there_s="f8", tx_s="f8", due_s="f8",
+    wait_s="f8", most_s="f8", own_s="f8", bits="f8", sent_s="f8", back_s="f8",
 )  # fmt: skip
 # A message at one link, where all are served at once: it leaves when the link has given each `key` bits.
 VISIT = _records(
@@ -61,8 +61,9 @@ class Net(NamedTuple):
 
     links: (L,) LINK. routes: (R,) ROUTE. hop: (R, K) links of a route. before: (R, K) share of its delay that
     lies before each. messages, visits: pools of MESSAGE and VISIT. lists: (levels + sinks, room) messages;
-    visits at the levels of PS. many: (levels + sinks,) how many. free: see MESSAGES. starts: (places + 2,),
-    slots and keys: (room,) to sort in. sharing: FIFO or PS. sinks: the first list of those who are there.
+    visits at the levels of PS. where, when: places and times of what is in lists. many: (levels + sinks,) how
+    many. free: see MESSAGES. starts: (places + 2,), slots and keys: (room,) of the list that was sorted last.
+    sharing: FIFO or PS. sinks: the first list of those who are there.
     """
 
     links: Records
@@ -72,6 +73,8 @@ class Net(NamedTuple):
     messages: Records
     visits: Records
     lists: Ints
+    where: Ints
+    when: Floats
     many: Ints
     free: Ints
     starts: Ints
@@ -106,7 +109,8 @@ def new_net(
     net = Net(
         links, table, routes.link, routes.before,
         np.zeros(0, dtype=MESSAGE).view(np.recarray), np.zeros(0, dtype=VISIT).view(np.recarray),
-        np.zeros((rows + sinks, 0), dtype=np.int64), np.zeros(rows + sinks, dtype=np.int64),
+        *(np.zeros((rows + sinks, 0), dtype=kind) for kind in (np.int64, np.int64, np.float64)),
+        np.zeros(rows + sinks, dtype=np.int64),
         np.array([-1, -1, 0]), np.zeros(max(count, places) + 2, dtype=np.int64),
         np.zeros(0, dtype=np.int64), np.zeros(0), sharing, rows,
     )  # fmt: skip
@@ -121,10 +125,14 @@ def with_room(net: Net, more: int) -> Net:
     messages = _longer(net.messages, more, net.free, MESSAGES)
     visits = _longer(net.visits, hops, net.free, VISITS)
     room = max(messages.size, visits.size)
-    lists = np.zeros((net.lists.shape[0], room), dtype=np.int64)
-    lists[:, : net.lists.shape[1]] = net.lists
+    wider = [np.zeros((old.shape[0], room), dtype=old.dtype) for old in (net.lists, net.where, net.when)]
+    for new, old in zip(wider, (net.lists, net.where, net.when), strict=True):
+        new[:, : old.shape[1]] = old
+    lists, where, when = wider
     slots, keys = np.zeros(room, dtype=np.int64), np.zeros(room)
-    return net._replace(messages=messages, visits=visits, lists=lists, slots=slots, keys=keys)
+    return net._replace(
+        messages=messages, visits=visits, lists=lists, where=where, when=when, slots=slots, keys=keys
+    )
 
 
 def _longer(pool: Records, more: int, free: Ints, which: int) -> Records:
@@ -168,10 +176,11 @@ def forget(net: Net, slot: int) -> None:
 
 
 @inner
-def append(net: Net, row: int, slot: int) -> None:
-    """Add to the end of a list."""
-    net.lists[row, net.many[row]] = slot
-    net.many[row] += 1
+def append(net: Net, row: int, slot: int, place: int, at_s: float) -> None:
+    """Add what comes to a place to the end of a list."""
+    at = net.many[row]
+    net.lists[row, at], net.where[row, at], net.when[row, at] = slot, place, at_s
+    net.many[row] = at + 1
 
 
 @inner
@@ -190,7 +199,7 @@ def depart(net: Net, slot: int) -> None:
         net.free[VISITS] = v.left
         v.message, v.who, v.number, v.place = slot, m.who, m.number, net.hop[m.route, k]
         v.at_s = m.base_s + m.there_s * net.before[m.route, k]
-        append(net, net.links[v.place].level, at)
+        append(net, net.links[v.place].level, at, v.place, v.at_s)
 
 
 @inner
@@ -202,7 +211,7 @@ def come(net: Net, slot: int) -> None:
     if m.hop > m.slowest:
         m.at_s += m.tx_s
     m.begun = 0
-    append(net, net.links[m.place].level, slot)
+    append(net, net.links[m.place].level, slot, m.place, m.at_s)
 
 
 @inner
@@ -210,14 +219,13 @@ def arrive(net: Net, slot: int) -> None:
     """A message is there, or is lost."""
     m = net.messages[slot]
     m.at_s = m.due_s + m.wait_s
-    append(net, net.sinks + m.sink, slot)
+    append(net, net.sinks + m.sink, slot, m.place, m.at_s)
 
 
 @inner
 def admit(link: Any, at_s: float, bits: float) -> bool:
     """Whether a message that comes finds room; it is then part of the backlog."""
-    link.backlog_bits = max(link.backlog_bits - link.rate_bps * (at_s - link.backlog_s), 0.0)
-    link.backlog_s = at_s
+    link.backlog_bits, link.backlog_s = backlog_at(link, at_s), at_s
     if link.backlog_bits > link.buffer_bits:
         link.dropped += 1
         return False

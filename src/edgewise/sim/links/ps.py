@@ -11,34 +11,31 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.core.compiled import inner
-from edgewise.sim.links.net import TURN, VISITS, Net, admit, arrive
-from edgewise.sim.links.sort import sort
+from edgewise.sim.links.net import TURN, VISITS, Net, admit, append, arrive
+from edgewise.sim.links.sort import take_sorted
 from edgewise.sim.stations import heap
 
 
 @inner
 def share_level(net: Net, row: int, until_s: float) -> None:
     """Bring every link of a level up to `until_s`."""
-    sort(net, net.visits, row, net.links.size)
-    line, kept = net.lists[row], 0
+    take_sorted(net, net.visits, row, net.links.size)
     for j in range(net.links.size):
         link, at, end = net.links[j], net.starts[j], net.starts[j + 1]
         if link.level != row:
             continue
         while True:
-            coming_s = net.visits[line[at]].at_s if at < end else np.inf
+            coming_s = net.keys[at] if at < end else np.inf
             done_s = finish_s(net, j)
             if done_s <= coming_s and done_s < until_s:
                 leave(net, j, done_s)
             elif coming_s < until_s:
-                join(net, j, line[at])
+                join(net, j, net.slots[at])
                 at += 1
             else:
                 break
         for k in range(at, end):
-            line[kept] = line[k]
-            kept += 1
-    net.many[row] = kept
+            append(net, row, net.slots[k], j, net.keys[k])
 
 
 @inner

@@ -18,7 +18,6 @@ from edgewise.sim.streams.queues import Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import waiting_at
 
 SHARING = {"fifo": FIFO, "ps": PS}
-STEP_S = 0.25  # messages of so long a time are carried on together, so that they stay in the cache
 
 
 class Private:
@@ -101,9 +100,8 @@ class Shared(Private):
         net = new_net(routes, private_bps, (level, loop), SHARING[sharing], 3, len(workers.each))
         self._carried = shared.OnLinks(
             net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
-            np.zeros(count, dtype=np.int64), np.zeros(1, dtype=np.int64), there,
+            np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1), there,
         )  # fmt: skip
-        self._now_s = 0.0
 
     @property
     def net(self) -> Net:
@@ -154,10 +152,9 @@ class Shared(Private):
 
     def advance(self, until_s: float) -> None:
         """See `Private`."""
-        while self._now_s < until_s and (until_s < np.inf or self._carried.many[0]):
-            self._serve(min(self._now_s + STEP_S, until_s))
-        if until_s == np.inf:
-            self._serve(until_s)
+        given = (self.workers, self.ways, self.key, self.tally)
+        while not shared.serve_until(until_s, self.truth, self._carried, *given):
+            self._carried = self._carried._replace(net=with_room(self.net, self.net.messages.size))
 
     def finish(self) -> None:
         """See `Private`; what links that carry nothing still hold is lost."""
@@ -167,13 +164,3 @@ class Shared(Private):
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""
         return shared.waiting(now_s, self._carried, self.workers)
-
-    def _serve(self, until_s: float) -> None:
-        at = 0
-        while at >= 0:
-            at = shared.serve_until(
-                at, until_s, self.truth, self._carried, self.workers, self.ways, self.key, self.tally
-            )
-            if at >= 0:
-                self._carried = self._carried._replace(net=with_room(self.net, self.net.messages.size))
-        self._now_s = until_s

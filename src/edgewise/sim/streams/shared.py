@@ -17,8 +17,8 @@ from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.state import Ways
 from edgewise.core.held import held
 from edgewise.sim.links.advance import pass_levels
-from edgewise.sim.links.net import MESSAGES, Net, depart, forget, new_message
-from edgewise.sim.links.sort import sort
+from edgewise.sim.links.net import MESSAGES, Net, append, depart, forget, new_message
+from edgewise.sim.links.sort import take_sorted
 from edgewise.sim.streams.queues import (
     ENDED,
     FAILED,
@@ -36,6 +36,9 @@ from edgewise.sim.streams.queues import (
     soonest,
 )
 
+SENDING, TURN = range(2)  # of `OnLinks.many`
+TOGETHER = 300  # messages that are carried on together, so that they stay in the cache
+AT_WORKERS = 3000  # so many wait at workers before these go on, each for a while
 COME, HERE, HOME = range(3)  # sinks: payloads that came, those that wait at workers, answers that came
 
 
@@ -43,8 +46,9 @@ class OnLinks(NamedTuple):
     """What of streams goes over shared links.
 
     net: the links. epoch: (N,) how often a stream was moved. worker: (N,) where it sends, -1 nowhere. came_s:
-    (N,) when its last query came. sending: (N,) streams that send, the first `many[0]` of them. there: how
-    many levels lie on the ways there.
+    (N,) when its last query came. sending: (N,) streams that send, the first `many[SENDING]` of them; next_s:
+    (N,) when each does next; `many[TURN]`: whose turn it is in this step. now_s: (1,) up to when all is done.
+    there: how many levels lie on the ways there.
     """
 
     net: Net
@@ -52,57 +56,70 @@ class OnLinks(NamedTuple):
     worker: Ints
     came_s: Floats
     sending: Ints
+    next_s: Floats
     many: Ints
+    now_s: Floats
     there: int
 
 
 @kernel
 def serve_until(
-    at: int, until_s: float, s: Streams, carried: OnLinks, workers: Workers, ways: Ways, seed: np.uint64,
-    tally: Tally,
-) -> int:  # fmt: skip
-    """Let streams send, links carry and workers serve up to `until_s`.
+    until_s: float, s: Streams, carried: OnLinks, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
+) -> bool:
+    """Let streams send, links carry and workers serve up to `until_s`; `now_s` says how far they are.
 
-    Args:
-        at: which of those that send is the first that has not sent yet.
+    Steps are as long as about `TOGETHER` messages take, so that they stay in the cache.
+
     Returns:
-        -1, or where to go on when there is room for more messages.
+        Whether that is done; else there must be room for more messages to go on.
     """
     x, w = held(carried), held(workers)
-    net = x.net
-    at = send_all(at, until_s, s, x, w, ways, seed)
-    if at >= 0:
-        return at
-    pass_levels(net, 0, x.there, until_s)
-    take_in(s, x, tally)
-    serve_all(until_s, s, x, w, ways, seed, tally)
-    pass_levels(net, x.there, net.sinks, until_s)
-    take_home(s, x, tally)
-    return -1
+    net, rate_qps = x.net, 0.0
+    for k in range(x.many[SENDING]):
+        rate_qps += s[x.sending[k]].rate_qps
+    while x.now_s[0] < until_s:
+        step_s = min(TOGETHER / rate_qps, 1.0) if x.many[SENDING] > 0 else np.inf
+        to_s = min(x.now_s[0] + step_s, until_s)
+        if not send_all(to_s, s, x, w, ways, seed):
+            return False
+        pass_levels(net, 0, x.there, to_s)
+        take_in(s, x, tally)
+        if to_s == until_s or net.many[net.sinks + HERE] > AT_WORKERS:
+            serve_all(to_s, s, x, w, ways, seed, tally)
+            pass_levels(net, x.there, net.sinks, to_s)
+            take_home(s, x, tally)
+        x.now_s[0], x.many[TURN] = to_s, 0
+    return True
 
 
 @inner
-def send_all(
-    at: int, until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64
-) -> int:
+def send_all(until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64) -> bool:
     """Let streams send all that leaves before `until_s`; as `serve_until` returns."""
-    while at < x.many[0]:
-        i = x.sending[at]
-        q = s[i]
-        while q.state == WAITING and q.sent_s < until_s:
-            if x.net.free[MESSAGES] < 0:
-                return at
-            way = ways[q.site, workers.each[x.worker[i]].cluster]
-            send(q, way, seed)
-            q.before_s = q.arrival_s
-            post(i, s, x, ways, workers.each[x.worker[i]].cluster)
-            make_query(q, seed)
-        if q.state == ENDED:
-            x.many[0] -= 1
-            x.sending[at] = x.sending[x.many[0]]
-        else:
-            at += 1
-    return -1
+    while x.many[TURN] < x.many[SENDING]:
+        at = x.many[TURN]
+        if x.next_s[at] < until_s:
+            i = x.sending[at]
+            q, cluster = s[i], workers.each[x.worker[i]].cluster
+            while q.state == WAITING and q.sent_s < until_s:
+                if x.net.free[MESSAGES] < 0:
+                    return False
+                send(q, ways[q.site, cluster], seed)
+                q.before_s = q.arrival_s
+                post(i, s, x, ways, cluster)
+                make_query(q, seed)
+            x.next_s[at] = q.sent_s
+            if q.state == ENDED:
+                send_no_more(at, x)
+                continue
+        x.many[TURN] += 1
+    return True
+
+
+@inner
+def send_no_more(at: int, x: OnLinks) -> None:
+    """Take a stream out of those that send."""
+    x.many[SENDING] -= 1
+    x.sending[at], x.next_s[at] = x.sending[x.many[SENDING]], x.next_s[x.many[SENDING]]
 
 
 @inner
@@ -132,9 +149,7 @@ def take_in(s: Streams, x: OnLinks, tally: Tally) -> None:
         m.at_s = max(m.at_s, x.came_s[m.who])
         x.came_s[m.who] = m.at_s
         m.place = x.worker[m.who]
-        here = net.sinks + HERE
-        net.lists[here, net.many[here]] = slot
-        net.many[here] += 1
+        append(net, net.sinks + HERE, slot, m.place, m.at_s)
     net.many[net.sinks + COME] = 0
 
 
@@ -143,16 +158,14 @@ def serve_all(
     until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
 ) -> None:
     """Every worker serves what starts before `until_s`, and keeps the rest."""
-    net, here, kept = x.net, x.net.sinks + HERE, 0
-    sort(net, net.messages, here, workers.each.size)
+    net, here = x.net, x.net.sinks + HERE
+    take_sorted(net, net.messages, here, workers.each.size)
     for k in range(workers.each.size):
         end = net.starts[k + 1]
         if net.starts[k] == end and workers.each[k].held == 0:
             continue
         for at in range(serve_one(k, net.starts[k], end, until_s, s, x, workers, ways, seed, tally), end):
-            net.lists[here, kept] = net.lists[here, at]
-            kept += 1
-    net.many[here] = kept
+            append(net, here, net.slots[at], k, net.keys[at])
 
 
 @inner
@@ -165,7 +178,7 @@ def serve_one(
     while True:
         at = next_here(at, end, s, x, tally)
         if w.held == 0:
-            if at == end or here_s(at, x) >= until_s:
+            if at == end or x.net.keys[at] >= until_s:
                 return at
             at = take(at, w, batch, s, x)
         first = soonest(w, servers)
@@ -173,7 +186,7 @@ def serve_one(
         start_s = max(free_s, batch[0].arrival_s + w.timeout_s)
         while w.held < w.max_batch:
             at = next_here(at, end, s, x, tally)
-            if at == end or here_s(at, x) > start_s or here_s(at, x) >= until_s:
+            if at == end or x.net.keys[at] > start_s or x.net.keys[at] >= until_s:
                 break
             at = take(at, w, batch, s, x)
         if w.held == w.max_batch:
@@ -186,16 +199,10 @@ def serve_one(
 
 
 @inner
-def here_s(at: int, x: OnLinks) -> float:
-    """When the message at this place of the list came."""
-    return float(x.net.messages[x.net.lists[x.net.sinks + HERE, at]].at_s)
-
-
-@inner
 def next_here(at: int, end: int, s: Streams, x: OnLinks, tally: Tally) -> int:
     """The next message whose stream has not been moved since; others are lost."""
     while at < end:
-        slot = x.net.lists[x.net.sinks + HERE, at]
+        slot = x.net.slots[at]
         m = x.net.messages[slot]
         if m.epoch == x.epoch[m.who]:
             break
@@ -208,7 +215,7 @@ def next_here(at: int, end: int, s: Streams, x: OnLinks, tally: Tally) -> int:
 @inner
 def take(at: int, w: Any, batch: Any, s: Streams, x: OnLinks) -> int:
     """Take a message into worker `w`'s batch; it is kept where an answer will need links."""
-    slot = x.net.lists[x.net.sinks + HERE, at]
+    slot = x.net.slots[at]
     m, h = x.net.messages[slot], batch[w.held]
     h.stream, h.number, h.slot = m.who, m.number, slot
     h.sent_s, h.arrival_s, h.back_s = m.sent_s, m.at_s, m.back_s
@@ -281,8 +288,8 @@ def attach(
         i = streams[k]
         if drop_until(s, i, now_s[k], REJECTED, seed, tally):
             carried.worker[i] = worker[k]
-            carried.sending[carried.many[0]] = i
-            carried.many[0] += 1
+            carried.sending[carried.many[SENDING]], carried.next_s[carried.many[SENDING]] = i, s[i].sent_s
+            carried.many[SENDING] += 1
 
 
 @kernel
@@ -290,10 +297,9 @@ def detach(i: int, s: Streams, carried: OnLinks) -> None:
     """Stream `i` sends no more; what it sent and nobody serves yet is lost."""
     carried.epoch[i] += 1
     carried.came_s[i] = s[i].before_s = 0.0
-    for at in range(carried.many[0]):
+    for at in range(carried.many[SENDING]):
         if carried.sending[at] == i:
-            carried.many[0] -= 1
-            carried.sending[at] = carried.sending[carried.many[0]]
+            send_no_more(at, carried)
             return
 
 
