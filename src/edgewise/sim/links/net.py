@@ -109,7 +109,8 @@ def new_net(
     net = Net(
         links, table, routes.link, routes.before,
         np.zeros(0, dtype=MESSAGE).view(np.recarray), np.zeros(0, dtype=VISIT).view(np.recarray),
-        *(np.zeros((rows + sinks, 0), dtype=kind) for kind in (np.int64, np.int64, np.float64)),
+        np.zeros((rows + sinks, 0), dtype=np.int64), np.zeros((rows + sinks, 0), dtype=np.int64),
+        np.zeros((rows + sinks, 0)),
         np.zeros(rows + sinks, dtype=np.int64),
         np.array([-1, -1, 0]), np.zeros(max(count, places) + 2, dtype=np.int64),
         np.zeros(0, dtype=np.int64), np.zeros(0), sharing, rows,
