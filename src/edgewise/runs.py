@@ -64,6 +64,7 @@ def assigned(
             work for work in scenario.spec.holds
             if any(work in of for of in wanted)
             and all(set(of) & set(beside(scenario, work)) for of in by_name.values())
+            and not any(f"{work}.{name}" in named for name in named)  # then it is the other's
         ]  # fmt: skip
         if not works:
             raise PolicyError(

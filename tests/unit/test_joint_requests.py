@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edgewise import runs
 from edgewise.config import load_scenario
 from joint_scenarios import held, ran
 
@@ -49,3 +50,11 @@ def test_requests_of_a_node_that_fails_are_served_elsewhere() -> None:
     assert not any(row["station"] == "west-0" and row["outcome"] == "in_time" for row in down)
     served = [sum(row["outcome"] == "in_time" for row in each) / len(each) for each in (before, down)]
     assert served == pytest.approx([1.0, 1.0], abs=0.05)
+
+
+def test_who_decides_in_a_run_can_be_said_again() -> None:
+    """The command line names what is assigned, and the library is asked with those names."""
+    scenario = load_scenario("kais-live", {"services.gateways": "per_site"})
+    for given in ({"orchestrate": "autoscaler"}, {"streams.dispatch": "closest", "orchestrate": "none"}, {}):
+        work, chosen = runs.assigned(scenario, given)
+        assert runs.assigned(scenario, chosen) == (work, chosen)
