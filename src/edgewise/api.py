@@ -203,7 +203,7 @@ def compare(
     policies: Alternatives,
     seeds: Iterable[int] = range(10),
     *,
-    fixed: Mapping[str, Policy] | None = None,
+    fixed: Mapping[Any, Policy] | None = None,
     rival: str | None = None,
     progress: Progress = lambda: None,
     command: str = "",

@@ -57,14 +57,15 @@ def assigned(
     """
     named = [decision for decision in given if decision is not None]
     by_name = {decision: _works(decision) for decision in named}
-    works = [work for work in DECISIONS if all(work in of for of in by_name.values())]
+    # Where "dispatch" and "streams.dispatch" are both given, the run is not about streams.
+    open_to = [work for work in DECISIONS if not any(f"{work}.{name}" in named for name in named)]
+    works = [work for work in open_to if all(work in of for of in by_name.values())]
     if not works:
         wanted = by_name.values() if about is None else [_works(about)]
         works = [
             work for work in scenario.spec.holds
-            if any(work in of for of in wanted)
+            if work in open_to and any(work in of for of in wanted)
             and all(set(of) & set(beside(scenario, work)) for of in by_name.values())
-            and not any(f"{work}.{name}" in named for name in named)  # then it is the other's
         ]  # fmt: skip
         if not works:
             raise PolicyError(

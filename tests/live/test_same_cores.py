@@ -108,7 +108,7 @@ def told(tmp_path_factory):
     file.write_text(NOTING)
     notes.mkdir()
     changes = {
-        "services.frame_s": 0.5, "services.budget_s": 10, "services.dispatch": f"{file}:Choices",
+        "services.frame_s": 0.5, "live.budgets_s.requests": 10, "services.dispatch": f"{file}:Choices",
         "services.orchestrate": f"{file}:Turns",
     }  # fmt: skip
     scenario = load_scenario("kais-live", changes)

@@ -106,6 +106,8 @@ class FaultStore(Database):
 
     def note_faults(self, rows: Sequence[Fault]) -> None:
         """Keep faults: what took too long one by one, others that are alike in one row."""
+        if not rows:
+            return
         names = ", ".join(Fault._fields)
         with self.at_once():
             for row in rows:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from edgewise.runtime.faults import Fault
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Running, Store
 
@@ -104,6 +105,14 @@ class SteadyStore(Store):
     def retired(self) -> list[tuple[str, int, float | None]]:
         """See `Store.retired`; none where that cannot be read."""
         return self._read(super().retired, [])
+
+    def faults(self, since_s: float = 0.0) -> list[Fault]:
+        """See `FaultStore.faults`; none where that cannot be read."""
+        return self._read(partial(super().faults, since_s), [])
+
+    def note_faults(self, rows: Sequence[Fault]) -> None:
+        """See `FaultStore.note_faults`; what cannot be written is counted in `/metrics` alone."""
+        self._read(partial(super().note_faults, rows), None)
 
     def _read(self, read: Callable[[], T], otherwise: T) -> T:
         try:
