@@ -26,6 +26,18 @@ MISTAKES = [
     ("compare tiny --policies closest,least-impedance --rival nope", "rival: 'nope'"),
     ("compare tiny --out taken", "taken"),
     ("report nope", "nope"),
+    ("sweep tiny --vary nope=1:2", "unknown key 'nope'"),
+    ("sweep tiny --vary streams.arrivals.clients_per_min=20:x", "'20:x' is not a number"),
+    (
+        "sweep tiny --vary streams.arrivals.clients_per_min=20:40 --on nope://x",
+        "write ray://HOST:10001 or dask",
+    ),
+    ("sweep tiny --vary streams.arrivals.clients_per_min=20:40 --out taken", "--out taken"),
+    ("size tiny --vary streams.arrivals.clients_per_min=1:3", "--target: none given"),
+    (
+        "size tiny --vary duration_s=1:3 --target streams.ok=lots",
+        "--target streams.ok=lots: lots is not a number",
+    ),
     ("schema nope", "extra argument"),
     ("catalog nope", "no such file"),
     ("profile nope.onnx", "no such file"),

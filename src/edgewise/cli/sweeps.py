@@ -40,7 +40,7 @@ VaryOption = Annotated[
     list[str],
     typer.Option(
         "--vary",
-        help="PATH=A:B (both ends belong to it), PATH=A:B:STEP, PATH=A:B/N or PATH=a,b,c; any key that --set "
+        help="PATH=A:Z (both ends belong to it), PATH=A:Z:STEP, PATH=A:Z/N or PATH=a,b,c; any key that --set "
         "knows. Repeatable: every combination.",
     ),
 ]

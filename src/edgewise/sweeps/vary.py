@@ -52,17 +52,17 @@ class Vary:
 
 
 def parse_vary(text: str, most: int = 10) -> Vary:
-    """What `PATH=A:B`, `PATH=A:B:STEP`, `PATH=A:B/N` or `PATH=a,b,c` varies; both ends belong to a range.
+    """What `PATH=A:Z`, `PATH=A:Z:STEP`, `PATH=A:Z/N` or `PATH=a,b,c` varies; both ends belong to a range.
 
     Args:
-        most: values of a range A:B where neither a step nor a number is given; whole numbers that are not
+        most: values of a range A:Z where neither a step nor a number is given; whole numbers that are not
             more are all taken.
     Raises:
         EdgewiseError: it is none of these.
     """
     path, found, values = text.partition("=")
     if not found or not path.strip() or not values.strip():
-        raise EdgewiseError(f"--vary {text}: write PATH=A:B, PATH=A:B:STEP, PATH=A:B/N or PATH=a,b,c")
+        raise EdgewiseError(f"--vary {text}: write PATH=A:Z, PATH=A:Z:STEP, PATH=A:Z/N or PATH=a,b,c")
     if (match := _RANGE.fullmatch(values.strip())) is None:
         _, listed = parse_setting(f"{path}=[{values}]")
         if len({str(value) for value in listed}) < len(listed):
