@@ -68,7 +68,7 @@ def streams(
     from edgewise.core.world import World
     from edgewise.sim.sites import simulation_of
 
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     for seed in seeds:
         outcome = simulation_of(scenario, chosen["dispatch"], seed, streams=trace, world=world).run()
         yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults)

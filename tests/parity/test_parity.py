@@ -9,11 +9,14 @@ import pytest
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.dispatch.events import Bind, Measured, Refuse
+from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.world import World
 from edgewise.runtime.gateway.session import Session
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import VirtualClock
 from edgewise.workloads.generate import generate_streams
+
+NARROW = {"sharing": "fifo", "links.0.bandwidth_bps": "2Mbps", "links.1.bandwidth_bps": "3Mbps"}
 
 
 class Listening(Simulation):
@@ -32,7 +35,7 @@ class Listening(Simulation):
 def live_commands(scenario, policy, seed, news):
     """Bindings and refusals of the live session over the scenario's trace, with the same telemetry."""
     clock = VirtualClock()
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     session = Session(world, policies.load("dispatch", policy), seed, clock)
     trace = generate_streams(scenario, seed)
     events = [(s.open_s, 4, s.id, s) for s in trace] + [(s.close_s, 0, s.id, s) for s in trace]
@@ -57,15 +60,17 @@ def live_commands(scenario, policy, seed, news):
 @pytest.mark.parametrize(
     "policy", [name for name in policies.names("dispatch") if not name.startswith("aset-")]
 )
-@pytest.mark.parametrize("name", ["three-tier", "tiny"])
+@pytest.mark.parametrize("name", ["three-tier", "tiny", "narrow"])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_simulated_and_live_commands_are_identical(name, policy, seed):
-    scenario = ew.load_scenario(name)
+    scenario = ew.load_scenario("tiny" if name == "narrow" else name, NARROW if name == "narrow" else {})
     simulation = Listening(scenario, policies.load("dispatch", policy), seed)
     simulated = simulation.run().commands
     live = live_commands(scenario, policy, seed, simulation.news)
     assert live == simulated
     kinds = {type(command) for _, command in simulated}
     assert Bind in kinds
-    if name == "three-tier":
+    if name != "tiny":
         assert Refuse in kinds  # otherwise the test would not compare reasons
+    if name == "narrow":
+        assert REASONS[Violation.LINK] in {c.reason for _, c in simulated if isinstance(c, Refuse)}

@@ -128,7 +128,7 @@ def test_where_nothing_waits_records_are_those_of_unshared_links_to_the_last_dig
 @pytest.mark.parametrize("sharing", ["fifo", "ps"])
 def test_a_narrow_link_makes_queries_late_and_a_reservation_more_of_them(sharing):
     found = []
-    for wan, reserved in (("1Gbps", 0.0), ("30Mbps", 0.0), ("30Mbps", 10e6)):
+    for wan, reserved in (("1Gbps", 0.0), ("30Mbps", 0.0), ("30Mbps", 20e6)):
         simulation = Simulation(three_tier(sharing, wan=wan), policies.load("dispatch", "farthest"), 5)
         simulation.run_until(5.0)
         link = simulation.carrier.names.index("wan:up")

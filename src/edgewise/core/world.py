@@ -14,6 +14,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.catalog import Catalog
+from edgewise.model.routes import routes_of
 from edgewise.model.topology import Topology, WayTable
 
 LAWS = ("normal", "exponential")  # of processing delays
@@ -48,6 +49,8 @@ class World:
         access_delay_s, uplink_bps: (S,).
         distribution: (W,) law of the delay, index into `LAWS`.
         batch_timeout_s: (W,) how long a free worker waits for a batch to fill.
+        link_bps: (L,) capacities of the links that messages share; none where they do not.
+        path: (S, C, K) links of each way there, in order; -1 where it has fewer.
         real, whole: (5, W) and (3, W) the same figures for kernels; LARGEST is D_v at the largest payload.
     """
 
@@ -76,6 +79,8 @@ class World:
     uplink_bps: Floats
     distribution: Ints
     batch_timeout_s: Floats
+    link_bps: Floats = field(default_factory=lambda: _floats(()))
+    path: Ints = field(default=None)  # type: ignore[arg-type]
     real: Floats = field(init=False)
     whole: Ints = field(init=False)
 
@@ -83,6 +88,8 @@ class World:
         largest_s = self.fixed_s + self.per_byte_s * self.largest_bytes
         real = (self.capacity_qps, self.accuracy, self.fixed_s, self.per_byte_s, largest_s)
         object.__setattr__(self, "real", _floats(real))
+        if self.path is None:
+            object.__setattr__(self, "path", _ints(np.zeros((*self.delay_s.shape, 0))))
         object.__setattr__(self, "whole", _ints((self.task, self.cluster, self.node)))
 
     @property
@@ -100,9 +107,11 @@ class World:
         return self.task_names.index(task) if task in self.task_names else -1
 
     @classmethod
-    def build(cls, catalog: Catalog, topology: Topology) -> World:
+    def build(cls, catalog: Catalog, topology: Topology, sharing: str = "none") -> World:
         """Lay out a catalog and a topology as arrays.
 
+        Args:
+            sharing: whether messages share links: "none", "fifo" or "ps".
         Raises:
             ScenarioError: a worker names something that does not exist, or a link is missing.
         """
@@ -120,6 +129,7 @@ class World:
         cluster_index = [i for i, cluster in enumerate(topology.clusters) for _ in cluster.nodes]
         delay, deviation, bandwidth = link_arrays(topology, clusters)
         profiles = [variant.profile for variant in variants]
+        routes = routes_of(topology) if sharing != "none" else None
         return cls(
             worker_names=tuple(worker.name for worker in topology.workers),
             variant_names=tuple(variant.name for variant in variants),
@@ -146,6 +156,12 @@ class World:
             uplink_bps=_floats([site.uplink_bps for site in topology.sites]),
             distribution=_ints([LAWS.index(profile.distribution) for profile in profiles]),
             batch_timeout_s=_floats([variant.batch_timeout_s for variant in variants]),
+            link_bps=_floats(() if routes is None else routes.rate_bps),
+            path=_ints(
+                np.zeros((*delay.shape, 0))
+                if routes is None
+                else routes.link[: delay.size].reshape(*delay.shape, -1)
+            ),
         )
 
 

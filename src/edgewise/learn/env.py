@@ -97,7 +97,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
             raise ValueError(f"state is {state!r}; use 'pooled' or 'history'")
         self.scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
         not_run(self.scenario.spec, SIMULATED, type(self).__name__)
-        self.world = World.build(self.scenario.catalog, self.scenario.topology)
+        self.world = World.build(self.scenario.catalog, self.scenario.topology, self.scenario.sharing)
         self.actions, self.reward, self.seeds, self._state = tuple(actions), reward or Reward(), seeds, state
         shape = (FEATURES, SECONDS) if state == "history" else (POOLED,)
         shape = (self.world.workers, *shape)

@@ -134,8 +134,8 @@ def needed_by(scenario: Scenario, wanted: Iterable[Wanted], told: Callable[[], N
     Raises:
         PolicyError: a policy cannot be used.
     """
-    world, services = World.build(scenario.catalog, scenario.topology), services_of(scenario)
-    asyncio.run(compiled(list(wanted), world, services, told))
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
+    asyncio.run(compiled(list(wanted), world, services_of(scenario), told))
 
 
 def _mark(wanted: Wanted) -> Path:

@@ -64,7 +64,7 @@ def world_of(folder: Path) -> tuple[Scenario, World]:
 @cache
 def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
     scenario = load_scenario(folder / SCENARIO)
-    return scenario, World.build(scenario.catalog, scenario.topology)
+    return scenario, World.build(scenario.catalog, scenario.topology, scenario.sharing)
 
 
 def warm(folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class Simulation:
     ) -> None:
         if streams is None or world is None:
             assert isinstance(scenario, Scenario), "streams and world must be given without a Scenario"
-            world = world or World.build(scenario.catalog, scenario.topology)
+            world = world or World.build(scenario.catalog, scenario.topology, scenario.sharing)
             streams = generate_streams(scenario, seed) if streams is None else streams
         self.scenario, self.seed, self.world, self.trace = scenario, seed, world, list(streams)
         self.core = DispatchCore(world, policy, seed, retry_refused=scenario.retry_refused)
@@ -326,11 +326,14 @@ class Simulation:
         period_s, queue = self.scenario.telemetry_period_s, self.carrier.waiting(now_s)
         counts = w.each.answered.copy(), w.each.delay_sum_s.copy(), w.histogram
         measured = telemetry(now_s, period_s, queue, *counts)
+        measured = replace(measured, links=self.carrier.links_now(now_s))
         w.each.answered = 0
         w.each.delay_sum_s = 0.0
         w.histogram[:] = 0
-        arrival_s = now_s + self.scenario.telemetry_lag_s
-        self._push(arrival_s, NEWS, Measured(arrival_s, measured))
+        self._report(Measured(now_s + self.scenario.telemetry_lag_s, measured))
+
+    def _report(self, measured: Measured) -> None:
+        self._push(measured.time_s, NEWS, measured)
 
     def _stamped(self, columns: dict[str, Any]) -> dict[str, Any]:
         n = len(next(iter(columns.values())))

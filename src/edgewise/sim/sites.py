@@ -7,6 +7,7 @@ a promise about load, not a lock. A stream that moves leaves behind what it has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from edgewise.core.dispatch.events import (
     Command,
     Event,
+    Measured,
     Refuse,
     ReservedElsewhere,
     StreamClosed,
@@ -23,12 +25,12 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.state import Batch
 from edgewise.core.dispatch.streams import DispatchCore
-from edgewise.core.dispatch.views import REASONS
+from edgewise.core.dispatch.views import DECLARED, REASONS
 from edgewise.core.grants import Ask, Grants, Leases
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
 from edgewise.sim.outcome import Outcome, Said
-from edgewise.sim.simulate import CLOSED, OPENED, Simulation
+from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
 
 CODES = {text: code for code, text in REASONS.items()}
 MESSAGES, RENEW = OPENED + 1, OPENED + 2  # last of what happens at one time
@@ -69,6 +71,13 @@ class Answered(NamedTuple):
     asked: Asked
     refused: frozenset[int]
     others_qps: float
+
+
+class Heard(NamedTuple):
+    """News for the gateway of one site."""
+
+    site: int
+    event: Event
 
 
 class SiteSimulation(Simulation):
@@ -124,6 +133,8 @@ class SiteSimulation(Simulation):
             site = self.trace[what.stream_id].site
             self.log.append(Said(now_s, self.cores[site].handle(what)))
             self._settle(now_s, site, what.stream_id)
+        elif isinstance(what, Heard):
+            self._told(*what)
         elif kind == MESSAGES:
             self._deliver(now_s, what)
         else:
@@ -135,6 +146,17 @@ class SiteSimulation(Simulation):
             self._told(site, event)
         if isinstance(event, Tick):
             self._note_active()
+
+    def _report(self, measured: Measured) -> None:
+        """Beside what is reserved, what other gateways' streams declare is not left of a link."""
+        if (links := measured.telemetry.links) is None:
+            super()._report(measured)
+            return
+        declared = np.stack([core.view().link[DECLARED] for core in self.cores])
+        for site, others_bps in enumerate(declared.sum(axis=0) - declared):
+            left = np.stack([np.maximum(links[0] - others_bps, 0.0), links[1]])
+            event = replace(measured, telemetry=replace(measured.telemetry, links=left))
+            self._push(measured.time_s, NEWS, Heard(site, event))
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)

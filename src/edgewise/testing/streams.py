@@ -36,7 +36,8 @@ from edgewise.testing.worlds import small_world, some_streams
 def check(make: Callable[[], DispatchPolicy], budget_s: float) -> None:
     """As `edgewise.testing.check_policy`."""
     own = _own_world(make())
-    worlds = [small_world(), small_world(workers=1), small_world(workers=40)] if own is None else [own]
+    smalls = small_world(), small_world(wan_bps=20e6), small_world(workers=1), small_world(workers=40)
+    worlds = smalls if own is None else (own,)
     for world in worlds:
         _check_decisions(make, world)
         assert _run(make(), world) == _run(make(), world), "same key and events, other decisions"
@@ -86,6 +87,7 @@ def _views(world: World) -> Iterator[tuple[DispatchView, Items]]:
                 delay_mean_s=world.fixed_s * (1 + load),
                 delay_p95_s=world.fixed_s * (1 + 2 * load),
                 measured_s=29.5,
+                link=np.stack([world.link_bps, load * world.link_bps, load * world.link_bps]),
             )
             for array in _arrays(view):
                 array.setflags(write=False)
@@ -94,7 +96,7 @@ def _views(world: World) -> Iterator[tuple[DispatchView, Items]]:
 
 
 def _arrays(view: DispatchView) -> list[NDArray[np.generic]]:
-    fields = ("load_qps", "streams", "up", "queue", "throughput_qps", "delay_mean_s", "delay_p95_s")
+    fields = ("load_qps", "streams", "up", "queue", "throughput_qps", "delay_mean_s", "delay_p95_s", "link")
     return [getattr(view, name) for name in fields]
 
 
@@ -166,7 +168,8 @@ def _run(
             log += core.handle(StreamClosed(at_s, int(what)))  # type: ignore[call-overload]
         else:
             figures = keyed.uniform(3, keyed.Purpose.SERVICE, np.arange(world.workers), int(at_s))
-            core.handle(Measured(at_s, Telemetry(at_s, figures, figures, figures, figures)))
+            links = np.stack([world.link_bps, 1e6 * (world.link_bps < 1e9)])
+            core.handle(Measured(at_s, Telemetry(at_s, figures, figures, figures, figures, links)))
             log += core.handle(Tick(at_s))
     core.validate()
     assert not core.faults, f"the fallback had to decide: {core.faults}"

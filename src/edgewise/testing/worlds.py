@@ -11,14 +11,19 @@ from edgewise.core import keyed
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
+from edgewise.model.topology import Cable, Cluster, Node, Site, Topology, Way, Worker
 from edgewise.model.work import Stream
 
 LAW: dict[str, Any] = {"distribution": "exponential", "deviation": 0.0, "batch_slope": 0.0}
 
 
-def small_world(workers: int = 6, sites: int = 2) -> World:
-    """A world for tests: `workers` workers of two tasks on three clusters, all different."""
+def small_world(workers: int = 6, sites: int = 2, wan_bps: float | None = None) -> World:
+    """A world for tests: `workers` workers of two tasks on three clusters, all different.
+
+    Args:
+        wan_bps: messages share links, a wide one of each site and one of this rate to all clusters but the
+            first; None: they share none.
+    """
     models = tuple(Model(f"model-{k}", "detect" if k % 3 else "classify", 10.0 + 10.0 * k) for k in range(4))
     variants = tuple(
         Variant(
@@ -34,14 +39,25 @@ def small_world(workers: int = 6, sites: int = 2) -> World:
     clusters = tuple(
         Cluster(f"cluster-{c}", c, (Node(f"node-{c}", f"cluster-{c}", Resources(1000.0)),)) for c in range(3)
     )
+    cables = (
+        () if wan_bps is None else (Cable("wan", wan_bps), *(Cable(f"lan-{s}", 1e9) for s in range(sites)))
+    )
     ways = tuple(
-        Way(f"site-{s}", f"cluster-{c}", 0.002 + 0.01 * c + 0.001 * s, 0.001)
+        Way(
+            f"site-{s}",
+            f"cluster-{c}",
+            0.002 + 0.01 * c + 0.001 * s,
+            0.001,
+            min(1e9, wan_bps if wan_bps and c else 1e9),
+            (f"lan-{s}", "wan")[: 1 + (c > 0)] if cables else (),
+        )
         for s in range(sites)
         for c in range(3)
     )
     deployed = tuple(Worker(f"worker-{k}", f"variant-{k}", f"node-{k % 3}") for k in range(workers))
     site_list = tuple(Site(f"site-{s}", 0.001, 1e8) for s in range(sites))
-    return World.build(Catalog(models, variants), Topology(site_list, clusters, ways, deployed))
+    topology = Topology(site_list, clusters, ways, deployed, cables=cables)
+    return World.build(Catalog(models, variants), topology, "fifo" if cables else "none")
 
 
 def queue_scenario(

@@ -22,6 +22,8 @@ class Telemetry:
         queue: queries waiting or in service.
         throughput_qps: responses per second.
         delay_mean_s, delay_p95_s: sojourn at the worker; 0 where nothing was answered.
+        links: (2, L) bit/s that are left of each shared link, and bits that it has still to send; None where
+            nobody measures links.
     """
 
     measured_s: float
@@ -29,6 +31,7 @@ class Telemetry:
     throughput_qps: Floats
     delay_mean_s: Floats
     delay_p95_s: Floats
+    links: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)

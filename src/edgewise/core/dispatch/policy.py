@@ -119,10 +119,10 @@ def candidates(world: World, ledger: Any, found: Weights, told: Any) -> Candidat
     Args:
         ledger: (load_qps, streams, up). told: what telemetry said.
     """
-    network, processing, impedance, share, draw = found.figures
+    network, processing, impedance, share, draw, wait = found.figures
     static = (world.capacity_qps, world.accuracy, world.cluster, world.node)
     weighed = (network, processing, impedance, share, found.violation, found.feasible, draw)
-    return Candidates._make((0.0, *ledger, *static, *weighed, *told, 0.0))
+    return Candidates._make((0.0, *ledger, *static, *weighed, *told, wait, 0.0))
 
 
 class LeastImpedanceFallback(ScorePolicy):
@@ -200,11 +200,13 @@ def _prepared() -> tuple[Any, Any]:
     item = Item(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
     flags = np.zeros(1, dtype=np.bool_)
     weighed = (real, real, real, real, codes, flags, real)
-    arrays = (real, whole, flags, real, real, whole, whole, *weighed, real, real, real, real)
+    arrays = (real, whole, flags, real, real, whole, whole, *weighed, real, real, real, real, real)
     seen, shown = (Candidates._make((0.0, *these, 0.0)) for these in (arrays, map(read_only, arrays)))
     score = typeof(real)(numba.types.none, held_type(typeof(seen)), typeof(item))
     ways: Any = np.zeros((1, 1), dtype=state.WAY).view(np.recarray)
-    world = State(np.zeros((11, 1)), np.zeros((4, 1), dtype=np.int64), flags, ways, 0.0, np.uint64(0))
+    real_rows, whole_rows, links = np.zeros((11, 1)), np.zeros((4, 1), dtype=np.int64), np.zeros((3, 0))
+    path = read_only(np.zeros((1, 1, 0), dtype=np.int64))
+    world = State(real_rows, whole_rows, flags, ways, links, path, 0.0, np.uint64(0))
     given = (world, Weights.of(1), Batch(real, whole, whole), Rows.of([item]), whole, codes)
     loop: Any = state.play
     loop.compile(numba.int64(numba.types.FunctionType(score), *map(typeof, given)))

@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.core.dispatch.views import Bound, Candidates, DispatchView, Item, Rows, Violation, frozen
+from edgewise.core.dispatch.views import (
+    DECLARED,
+    LEFT,
+    UNSENT,
+    Bound,
+    Candidates,
+    DispatchView,
+    Item,
+    Rows,
+    Violation,
+    frozen,
+)
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, finalise_of, prefix_of, uniform_of, unit_of
 from edgewise.core.world import (
@@ -32,12 +43,12 @@ from edgewise.core.world import (
 
 TOLERANCE = 1e-9  # relative slack on capacity: a sum of shares may miss C_v by rounding
 POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
-NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL = (int(violation) for violation in list(Violation)[:6])
+NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL, NO_ROOM = (int(each) for each in list(Violation)[:7])
 NO_NUMBER, WRONG_SIZE, RAISED = -2, -3, -4  # what may be wrong with scores
 OPEN, CLOSE = 1, 0  # kinds of events that `play` takes
 LOAD, ELSEWHERE, QUEUE, THROUGHPUT, DELAY_MEAN, DELAY_P95 = range(5, 11)  # after the rows of a world
 STREAMS = 3
-NETWORK, PROCESSING, IMPEDANCE, SHARE, DRAW = range(5)  # rows of `Weights.figures`
+NETWORK, PROCESSING, IMPEDANCE, SHARE, DRAW, WAIT = range(6)  # rows of `Weights.figures`
 
 # The way from a site to a cluster; delay_s is infinite when it is down. access_s: from the client. bps: the
 # slower of the client's uplink and the link to the cluster.
@@ -54,6 +65,7 @@ class State(NamedTuple):
         whole: (4, W) the world's rows; STREAMS bound.
         up: (W,)
         ways: (S, C) WAY.
+        link: (3, L) shared links, see `DispatchView`. path: (S, C, K) of each way, see `World`.
         measured_s: when telemetry was; -inf when never.
         seed: of draws and ties.
     """
@@ -62,6 +74,8 @@ class State(NamedTuple):
     whole: Ints
     up: Bools
     ways: Ways
+    link: Floats
+    path: Ints
     measured_s: float
     seed: np.uint64
 
@@ -87,6 +101,8 @@ class State(NamedTuple):
             np.concatenate([view.world.whole, view.streams[None]]),
             view.up.copy(),
             way_arrays(view.world, view.links, here),
+            view.link.copy(),
+            view.world.path[here],
             view.measured_s,
             np.uint64(view.seed & 0xFFFFFFFFFFFFFFFF),
         )
@@ -106,16 +122,18 @@ class State(NamedTuple):
             delay_p95_s=frozen(self.real[DELAY_P95]),
             measured_s=self.measured_s,
             links=links,
+            link=frozen(self.link),
             bound=bound,
         )
 
     def copy(self) -> State:
         """The same, to go another way from here."""
-        return self._replace(real=self.real.copy(), whole=self.whole.copy(), up=self.up.copy())
+        changes = {name: getattr(self, name).copy() for name in ("real", "whole", "up", "link")}
+        return self._replace(**changes)
 
 
 class Weights(NamedTuple):
-    """What constraints and scores of one item need; `figures` (5, W), the others (W,), see `Candidates`."""
+    """What constraints and scores of one item need; `figures` (6, W), the others (W,), see `Candidates`."""
 
     figures: Floats
     violation: NDArray[np.int8]
@@ -125,7 +143,7 @@ class Weights(NamedTuple):
     def of(cls, workers: int) -> Weights:
         """Room for `weigh` to fill."""
         return cls(
-            np.empty((5, workers)), np.empty(workers, dtype=np.int8), np.empty(workers, dtype=np.bool_)
+            np.zeros((6, workers)), np.empty(workers, dtype=np.int8), np.empty(workers, dtype=np.bool_)
         )
 
 
@@ -157,15 +175,26 @@ def share_of(real: Floats, w: int, rate_qps: float, size_bytes: float) -> float:
 
 
 @kernel(allocates=False)
-def bind(x: State, w: int, rate_qps: float, size_bytes: float) -> None:
-    """Book a stream on worker `w`."""
+def declare(x: State, site: int, w: int, bps: float) -> None:
+    """Book so much more on all shared links from a site to worker `w`."""
+    for k in range(x.path.shape[2]):
+        link = x.path[site, x.whole[CLUSTER, w], k]
+        if link >= 0:
+            x.link[DECLARED, link] = max(x.link[DECLARED, link] + bps, 0.0)
+
+
+@kernel(allocates=False)
+def bind(x: State, site: int, w: int, rate_qps: float, size_bytes: float) -> None:
+    """Book a stream from a site on worker `w`."""
+    declare(x, site, w, rate_qps * size_bytes * 8.0)
     x.real[LOAD, w] += share_of(x.real, w, rate_qps, size_bytes)
     x.whole[STREAMS, w] += 1
 
 
 @kernel(allocates=False)
-def release(x: State, w: int, rate_qps: float, size_bytes: float) -> None:
+def release(x: State, site: int, w: int, rate_qps: float, size_bytes: float) -> None:
     """Take a stream off worker `w`; one without streams of ours forgets rounding errors."""
+    declare(x, site, w, -rate_qps * size_bytes * 8.0)
     x.whole[STREAMS, w] -= 1
     x.real[LOAD, w] -= share_of(x.real, w, rate_qps, size_bytes)
     if x.whole[STREAMS, w] == 0:
@@ -177,7 +206,8 @@ def weigh(x: State, item: Item, found: Weights) -> int:
     """Figures of every worker for one item, with the first violated constraint of each.
 
     Feasible: the task matches; A_m >= A; the worker is up and reachable;
-    2(δ + d + 2σ) + ζ/u + D_v(ζ) <= D; L_w + η ρ <= C_v.              (ASET, feasibility 1-4)
+    2(δ + d + 2σ) + ζ/u + D_v(ζ) <= D; L_w + η ρ <= C_v               (ASET, feasibility 1-4);
+    and where links are shared, ρ ζ more fits on each of the way there.
 
     Returns:
         0, or why the item cannot be served at all: the constraint that the best worker failed. Constraints
@@ -219,7 +249,30 @@ def weigh(x: State, item: Item, found: Weights) -> int:
         found.feasible[w] = first == NONE
         served = served or first == NONE
         nearest = max(nearest, first)
+    if x.link.shape[1] > 0 and not weigh_links(x, item.site, item.rate_qps * bits, found) and served:
+        return NO_ROOM
     return NONE if served else nearest
+
+
+@kernel(allocates=False)
+def weigh_links(x: State, site: int, more_bps: float, found: Weights) -> bool:
+    """Backlogs of the ways from a site, and who is out of reach as a link has no room for more.
+
+    Returns:
+        Whether anybody is left.
+    """
+    wait, served = found.figures[WAIT], False
+    for w in range(x.up.size):
+        wait[w] = 0.0
+        for k in range(x.path.shape[2]):
+            link = x.path[site, x.whole[CLUSTER, w], k]
+            if link >= 0:
+                left_bps = x.link[LEFT, link]
+                wait[w] = max(wait[w], x.link[UNSENT, link] / max(left_bps, 1.0))
+                if found.feasible[w] and x.link[DECLARED, link] + more_bps > left_bps * (1.0 + TOLERANCE):
+                    found.violation[w], found.feasible[w] = NO_ROOM, False
+        served = served or found.feasible[w]
+    return bool(served)
 
 
 @kernel(allocates=False)
@@ -278,6 +331,7 @@ def choose(score: Any, x: State, now_s: float, item: Item, found: Weights) -> tu
         x.real[THROUGHPUT],
         x.real[DELAY_MEAN],
         x.real[DELAY_P95],
+        found.figures[WAIT],
         now_s - x.measured_s,
     )
     scores = found.figures[DRAW]
@@ -308,7 +362,7 @@ def play(
         i = batch.row[e]
         if batch.kind[e] == CLOSE:
             if worker[i] >= 0:
-                release(x, worker[i], needs.rate_qps[i], needs.size_bytes[i])
+                release(x, needs.site[i], worker[i], needs.rate_qps[i], needs.size_bytes[i])
             continue
         item = Item(
             needs.id[i],
@@ -326,7 +380,7 @@ def play(
         worker[i] = w
         reason[i] = why
         if w >= 0:
-            bind(x, w, item.rate_qps, item.size_bytes)
+            bind(x, item.site, w, item.rate_qps, item.size_bytes)
     return batch.row.size
 
 

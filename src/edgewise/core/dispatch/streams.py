@@ -32,7 +32,10 @@ from edgewise.core.dispatch.policy import (
 )  # fmt: skip
 from edgewise.core.dispatch.state import Batch, State, Weights
 from edgewise.core.dispatch.views import (
+    DECLARED,
+    LEFT,
     REASONS,
+    UNSENT,
     Bound,
     Candidates,
     Decisions,
@@ -173,6 +176,8 @@ class DispatchCore:
             case events.Measured(telemetry=t):
                 self._state.real[state.QUEUE :] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
                 self._state = self._state._replace(measured_s=float(t.measured_s))
+                if t.links is not None:
+                    self._state.link[LEFT], self._state.link[UNSENT] = t.links
                 self._show("observe")
                 return []
         raise ValueError(f"unknown event {event!r}")
@@ -278,6 +283,8 @@ class DispatchCore:
                 array[where] = value
         self._shown_links = Links(*(frozen(array) for array in self._links))
         self._state.ways[:] = state.way_arrays(self.world, self._links)
+        if event.bandwidth_bps is not None and self.world.link_bps.size:
+            self._state.link[LEFT, self.world.path[where][0]] = event.bandwidth_bps  # it has no others
         if self._links.delay_s[where] < np.inf:
             return []
         lost = [
@@ -387,7 +394,7 @@ class DispatchCore:
     def _bind(self, item: Item, worker: int) -> tuple[int, int]:
         self.refused.pop(item.id, None)
         self.bindings[item.id] = worker
-        state.bind(self._state, worker, item.rate_qps, item.size_bytes)
+        state.bind(self._state, item.site, worker, item.rate_qps, item.size_bytes)
         return worker, int(Violation.NONE)
 
     def _unbind(self, stream_id: int) -> list[events.Command]:
@@ -395,7 +402,7 @@ class DispatchCore:
         if worker is None:
             return []
         item = self._item(stream_id)
-        state.release(self._state, worker, item.rate_qps, item.size_bytes)
+        state.release(self._state, item.site, worker, item.rate_qps, item.size_bytes)
         return [events.Release(stream_id, worker)]
 
     def validate(self) -> None:
@@ -403,10 +410,13 @@ class DispatchCore:
         real = self._state.real
         load = np.zeros_like(real[state.LOAD])
         streams = np.zeros_like(self._state.whole[state.STREAMS])
+        declared = np.zeros(self.world.link_bps.size)
         for stream_id, worker in self.bindings.items():
             item = self._item(stream_id)
             load[worker] += state.share_of(real, worker, item.rate_qps, item.size_bytes)
             streams[worker] += 1
+            path = self.world.path[item.site, self.world.cluster[worker]]
+            declared[path[path >= 0]] += item.rate_qps * item.size_bytes * 8.0
             assert self.world.task[worker] == item.task, "bound to a worker of another task"
             assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
             assert self._state.up[worker], "bound to a worker that is down"
@@ -414,6 +424,9 @@ class DispatchCore:
             "load differs from the sum of the bindings"
         )
         assert (streams == self._state.whole[state.STREAMS]).all(), "stream count differs from the bindings"
+        assert np.allclose(declared, self._state.link[DECLARED]), (
+            "declared rates differ from the sum of the bindings"
+        )
         most_qps = self.world.capacity_qps * (1 + 2 * state.TOLERANCE)
         assert (load <= most_qps).all(), "a worker is over capacity"
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"

@@ -35,6 +35,9 @@ def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return shown
 
 
+LEFT, DECLARED, UNSENT = range(3)  # rows of `DispatchView.link`
+
+
 class Violation(IntEnum):
     """Constraints of a binding, in the order they are tested; the first violated is the reason."""
 
@@ -44,7 +47,8 @@ class Violation(IntEnum):
     DOWN = 3
     DELAY = 4
     CAPACITY = 5
-    POLICY = 6
+    LINK = 6
+    POLICY = 7
 
 
 REASONS = {
@@ -54,6 +58,7 @@ REASONS = {
     Violation.DOWN: "every suitable worker is down",
     Violation.DELAY: "no suitable worker can answer within the deadline",
     Violation.CAPACITY: "every suitable worker is at capacity",
+    Violation.LINK: "every link to a suitable worker is at capacity",
     Violation.POLICY: "the policy refused",
 }
 
@@ -79,7 +84,8 @@ class Candidates(NamedTuple):
     For this item: network_s (d + 2σ, one way), processing_s (D_v(ζ)), impedance_s
     (2(d + 2σ) + D_v), share_qps (η ρ), violation (`Violation`, 0 where feasible), feasible,
     draw (uniform in (0, 1), keyed by run, item and worker).
-    Measured: queue, throughput_qps, delay_mean_s, delay_p95_s, and age_s of these.
+    Measured: queue, throughput_qps, delay_mean_s, delay_p95_s, backlog_s (how long the busiest link on the
+    way there has still to send; 0 where links are not shared), and age_s of these.
     """
 
     now_s: float
@@ -101,6 +107,7 @@ class Candidates(NamedTuple):
     throughput_qps: Floats
     delay_mean_s: Floats
     delay_p95_s: Floats
+    backlog_s: Floats
     age_s: float
 
 
@@ -199,6 +206,9 @@ class DispatchView:
         queue, throughput_qps, delay_mean_s, delay_p95_s: (W,) measured.
         measured_s: when those were measured; -inf when never.
         links: (S, C) ways as last reported; a way that is down has an infinite delay.
+        link: (3, L) of the links that messages share. LEFT: bit/s beside what is reserved and what other
+            gateways' streams declare, as last told. DECLARED: bit/s of the streams that are bound over it,
+            ledger. UNSENT: bits that it had still to send, measured.
         bound: the streams bound now; given to `tick`, None for single decisions.
     """
 
@@ -214,16 +224,29 @@ class DispatchView:
     delay_p95_s: Floats
     measured_s: float
     links: Links = field(default=None)  # type: ignore[assignment]
+    link: Floats = field(default=None)  # type: ignore[arg-type]
     bound: Bound | None = None
 
     def __post_init__(self) -> None:
         if self.links is None:
             object.__setattr__(self, "links", self.world.links)
+        if self.link is None:
+            idle = np.zeros((3, self.world.link_bps.size))
+            idle[LEFT] = self.world.link_bps
+            object.__setattr__(self, "link", read_only(idle))
 
     @property
     def age_s(self) -> float:
         """Age of the measured fields; inf when nothing was measured yet."""
         return self.now_s - self.measured_s
+
+    @property
+    def backlog_s(self) -> Floats:
+        """(S, C) how long the busiest link of each way there has still to send, measured."""
+        wait_s = self.link[UNSENT] / np.maximum(self.link[LEFT], 1.0)
+        path = self.world.path
+        found: Floats = np.where(path >= 0, wait_s[path], 0.0).max(axis=2, initial=0.0)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

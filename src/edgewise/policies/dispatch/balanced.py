@@ -23,19 +23,21 @@ class LeastLoadedFeasible(ScorePolicy):
 class SlackAware(ScorePolicy):
     """Least likely to be late, and of those the one that is worst for others: who has time goes far.
 
-        P(late) ≈ exp(-s (1 - u) / D_v),    s = D^i - (2(d + 2σ) + D_v) - 3.6 ms
+        P(late) ≈ exp(-s (1 - u) / D_v),    s = D^i - (2(d + 2σ) + D_v + b) - 3.6 ms
 
-    as waiting in an M/M/1 queue exceeds s, with u the utilisation after binding; 3.6 ms stand for access
-    and uplink, which the view does not tell. A worker whose answer takes 10 ms less must bring 30 points
-    less of P(late): chosen on training seeds 11 to 18 and 42 to 46 of ASET's topologies, also with half
-    the servers in the data centre, at 20 to 100 clients per minute.
+    as waiting in an M/M/1 queue exceeds s, with u the utilisation after binding and b the backlog of the
+    way's busiest link; 3.6 ms stand for access and uplink, which the view does not tell. A worker whose
+    answer takes 10 ms less must bring 30 points less of P(late): chosen on training seeds 11 to 18 and 42
+    to 46 of ASET's topologies, also with half the servers in the data centre, at 20 to 100 clients per
+    minute.
     """
 
     def score(self, view: Candidates, item: Item) -> Floats:
-        """P(late) less 30/s · (2(d + 2σ) + D_v)."""
+        """P(late) less 30/s · (2(d + 2σ) + D_v + b)."""
+        answer_s = view.impedance_s + view.backlog_s
         free = np.maximum(1.02 - (view.load_qps + view.share_qps) / view.capacity_qps, 0.02)
-        slack_s = item.deadline_s - 0.0036 - view.impedance_s
-        return np.exp(-slack_s * free / view.processing_s) - 30.0 * view.impedance_s
+        slack_s = item.deadline_s - 0.0036 - answer_s
+        return np.exp(-slack_s * free / view.processing_s) - 30.0 * answer_s
 
 
 @policy("power-of-two")

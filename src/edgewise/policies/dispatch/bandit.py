@@ -59,5 +59,6 @@ def in_time(view: DispatchView) -> float:
     cluster = world.cluster[bound.worker]
     network = view.links.delay_s[items.site, cluster] + world.access_delay_s[items.site]
     bps = np.minimum(world.uplink_bps[items.site], view.links.bandwidth_bps[items.site, cluster])
-    late = 2.0 * network + items.size_bytes * 8.0 / bps + view.delay_p95_s[bound.worker] > items.deadline_s
+    waits_s = view.backlog_s[items.site, cluster] + view.delay_p95_s[bound.worker]
+    late = 2.0 * network + items.size_bytes * 8.0 / bps + waits_s > items.deadline_s
     return float(1.0 - items.rate_qps[late].sum() / items.rate_qps.sum())

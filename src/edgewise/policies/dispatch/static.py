@@ -27,11 +27,11 @@ class Closest(ScorePolicy):
 
 @policy("least-impedance")
 class LeastImpedance(ScorePolicy):
-    """The fastest answer: min 2(d + 2σ) + D_v                       (ASET, least impedance)."""
+    """The fastest answer: min 2(d + 2σ) + D_v (ASET, least impedance), and what links have still to send."""
 
     def score(self, view: Candidates, item: Item) -> Floats:
         """Expected end-to-end delay."""
-        return view.impedance_s
+        return view.impedance_s + view.backlog_s
 
 
 @policy("load-balancing")

@@ -75,7 +75,7 @@ def run_one(scenario: Scenario, name: str, seed: int) -> Figures:
     """Run one policy on one seed."""
     policy, switch_s = policies.load("dispatch", name), list[float]()
     _time_ticks(policy, switch_s)
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     simulation = Simulation(scenario, policy, seed, world=world)
     streams = simulation.run().streams
     queries = simulation.tally.queries.astype(np.float64)

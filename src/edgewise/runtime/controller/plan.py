@@ -115,7 +115,7 @@ def prepare(
         RunError: an earlier change is under way, or the state is damaged or cannot be written.
     """
     check_otlp(otlp)
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     count = len(scenario.topology.sites) if gateways is None else gateways
     services, wanted_policies = services_of(scenario), deciding(scenario, given or NONE)
     _check(world, services, count, wanted_policies)

@@ -36,7 +36,7 @@ def gateway(
         ScenarioError: a worker is missing, unknown or given twice, or its URL is wrong.
         PolicyError: the policy cannot be loaded.
     """
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     urls = _by_name(workers, world.worker_names)
     clients, models = [], []
     for name, variant in zip(world.worker_names, world.variant_names, strict=True):

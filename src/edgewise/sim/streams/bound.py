@@ -39,7 +39,7 @@ def hindsight_bound(scenario: Scenario, seed: int, world: World | None = None) -
     """
     if scenario.timeline:
         raise RunError(f"scenario {scenario.name!r}: the bound does not cover a timeline; leave it out")
-    world = world or World.build(scenario.catalog, scenario.topology)
+    world = world or World.build(scenario.catalog, scenario.topology, scenario.sharing)
     trace = generate_streams(scenario, seed)
     if not trace:
         return 1.0

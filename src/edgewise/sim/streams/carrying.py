@@ -74,6 +74,10 @@ class Private:
         """(W,) queries waiting or in service."""
         return waiting_at(now_s, self.truth, self.workers)
 
+    def links_now(self, now_s: float) -> Floats | None:
+        """(2, L) bit/s that are left of each link, and bits that it has still to send; None: not shared."""
+        return None
+
 
 class Shared(Private):
     """Messages share the links of a topology.
@@ -118,9 +122,9 @@ class Shared(Private):
         links.reserve(self.net, link, now_s, reserved_bps, capacity_bps)
         self.ways.bps[:] = self.net.routes.bps[: self.ways.size].reshape(self.ways.shape)
 
-    def backlog_bits(self, now_s: float) -> Floats:
-        """(L,) what each link has still to send."""
-        return links.backlogs(self.net, now_s)
+    def links_now(self, now_s: float) -> Floats:
+        """See `Private`."""
+        return np.stack([self.net.links.rate_bps, links.backlogs(self.net, now_s)])
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""

@@ -124,7 +124,7 @@ class Rollout:
         workers = tables.worker_arrays(world)
         room = int(np.bincount(where, minlength=1).max(initial=1))
         workers = workers._replace(members=np.zeros((world.workers, room), dtype=np.int64))
-        streams = self._streams(piece, chosen)
+        streams = self._streams(piece, chosen, where)
         tally = tables.new_tally(piece.lasts_s, piece.at_s + piece.lasts_s + 1.0)
         from_s = np.full(chosen.size, piece.at_s)
         ways = self._state.ways
@@ -133,12 +133,14 @@ class Rollout:
         ok, failed, rejected = tally.queries.sum(axis=1).tolist()
         return float(ok), float(ok + failed + rejected) + refused
 
-    def _streams(self, piece: Slice, chosen: Ints) -> Any:
+    def _streams(self, piece: Slice, chosen: Ints, worker: Ints) -> Any:
         rows = self._plan.rows
         s = np.zeros(chosen.size, dtype=STREAM).view(np.recarray)
         s.id = chosen
         for name in ("site", "rate_qps", "size_bytes", "deadline_s"):
             s[name] = getattr(rows, name)[chosen]
+        cluster = self._view.world.cluster[worker]
+        s.deadline_s -= self._view.backlog_s[s.site, cluster]  # held up on the way
         s.sent_s = s.from_s = piece.at_s
         s.close_s = piece.at_s + piece.lasts_s
         return s

@@ -71,7 +71,7 @@ def room_for_switching(
 
 def _whole(scenario: Scenario, seed: int, slices: tuple[Slice, ...]) -> Rollout:
     """The whole run as a plan that begins with an empty world."""
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     streams = list(generate_streams(scenario, seed))
     open_s, close_s = (np.array([getattr(s, name) for s in streams]) for name in ("open_s", "close_s"))
     plan = EstimatedFuture(Rows.of(Items.of(world, streams).rows), open_s, close_s)
