@@ -5,9 +5,11 @@ and are killed. A policy's file has the processes note what goes into their core
 """
 
 import asyncio
+import json
 import os
 import pickle
 import signal
+from contextlib import suppress
 
 import pytest
 from running_system import System
@@ -23,7 +25,7 @@ from edgewise.core.one_world import batched
 from edgewise.core.orchestrate.core import EndReplica, OrchestrateCore, StartReplica
 from edgewise.core.plane import DECISION_OF, Plane
 from edgewise.model.services import services_of
-from edgewise.runtime.reaching import ask
+from edgewise.runtime.reaching import ask, client_to
 
 pytestmark = pytest.mark.live
 NOTING = """
@@ -82,22 +84,46 @@ def rows_of(file):
 
 
 async def load_gateways(system):
-    """Requests at both gateways, some of which cannot end in time, while a replica is killed."""
-    clients = [system.gateway(k) for k in range(2)]
+    """Requests at both gateways, some of which cannot end in time, until a replica was killed at work."""
+    clients, killed = [system.gateway(k) for k in range(2)], asyncio.Event()
 
     async def client(k):
-        for number in range(24):
+        number = 0
+        while number < 24 or not killed.is_set():
             service = ("camera", "plates", "sorting")[(k + number) % 3]
             deadline_s = 0.02 if number % 8 == 7 else 30.0
             await ask(clients[k % 2], *query(service, deadline_s), patience_s=60.0)
+            number += 1
 
     under_way = asyncio.gather(*(client(k) for k in range(6)))
-    await asyncio.sleep(0.4)
-    running = [row for row in system.store.processes("replica") if row.handle is not None]
-    os.kill(int(running[0].handle.split(":")[0]), signal.SIGKILL)
+    await kill_one_at_work(system)
+    killed.set()
     await under_way
     for each in clients:
         each.close()
+
+
+async def kill_one_at_work(system):
+    """Kill a replica that stands still with a request of somebody; those without one go on."""
+    gateways = [client_to(each.process, system.store, system.store.secret("operator"))
+                for each in system.store.processes("gateway")]  # fmt: skip
+    while True:
+        for each in [each for each in system.store.processes("replica") if each.handle is not None]:
+            pid = int(each.handle.split(":")[0])
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(pid, signal.SIGSTOP)
+                held = [0, 0]
+                for i in range(2 * len(gateways)):  # twice: what it answered before it stood still has come
+                    found = await ask(gateways[i // 2], "GET", "/v1/admin/replicas")
+                    held[i // 2] = (
+                        json.loads(found.body)["replicas"].get(each.process.name, {}).get("held", 0)
+                    )
+                os.kill(pid, signal.SIGKILL if any(held) else signal.SIGCONT)
+                if any(held):
+                    for gateway in gateways:
+                        gateway.close()
+                    return
+        await asyncio.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
