@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 
 import edgewise as ew
+from edgewise import policies
+from edgewise.core.defer import Slots
+from edgewise.core.defer.core import DeferCore
+from edgewise.core.defer.events import EvictJob, JobEnded, ResumeJob, SuspendJob
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.catalog import Resources
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import parse_scenario
+from edgewise.model.topology import Node
+from edgewise.model.work import DeferrableJob
+from edgewise.sim.jobs import JobsPart
 from joint_scenarios import five_kinds, held, mixed, ran, run_of
 
 
@@ -140,3 +149,22 @@ def test_policies_of_a_decision_are_compared_while_all_other_work_goes_on() -> N
 def test_decisions_of_work_that_a_scenario_lacks_are_refused() -> None:
     with pytest.raises(PolicyError, match="of different work"):
         ew.simulate("tiny", {"split": "nona", "defer": "fifo"})
+
+
+def test_who_has_just_ended_is_not_suspended_by_what_is_heard_first() -> None:
+    """Something else that ended at the same time is told first, and its core acts on what it knows."""
+    job = DeferrableJob(0, Resources(1.0), duration_s=5.0, submitted_s=0.0, earliest_s=0.0, latest_s=5.0)
+    core = DeferCore(
+        Slots(5.0, 1), NodeLedger([Node("a", "", Resources(2.0))]), policies.load("defer", "fifo")
+    )
+    part = JobsPart([job], core, slots=4, slot_s=5.0)
+    for _, event in part.due(0.0):
+        for command in core.handle(event):
+            for answer in part.take(command, 0.0):
+                core.handle(answer)
+    assert JobEnded(0) in [event for _, event in part.due(5.0)]
+    for command in (SuspendJob(0), ResumeJob(0), EvictJob(0)):
+        assert list(part.take(command, 5.0)) == []
+    core.handle(JobEnded(0))
+    core.validate()
+    assert (part.ended_s[0], part.moves[0], part.suspended_s[0]) == (5.0, 0, 0.0)

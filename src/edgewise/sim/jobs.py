@@ -124,8 +124,10 @@ class JobsPart(Bystander):
             self._slot += 1
 
     def take(self, command: DeferCommand, now_s: float) -> Iterator[Any]:
-        """Carry a command out; a start or an end takes no time."""
+        """Carry a command out; a start or an end takes no time. What has ended, and was not told yet, has."""
         number = command.job
+        if not math.isnan(self.ended_s[number]):
+            return
         match command:
             case StartJob():
                 self.start_s[number], self.node[number] = now_s, command.node
