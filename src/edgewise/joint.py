@@ -38,6 +38,7 @@ from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
 from edgewise.sim.joint.requests import RequestsPart, orchestrating
 from edgewise.sim.joint.streams import StreamsPart
+from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
@@ -60,6 +61,7 @@ class JointRun:
     Attributes:
         joint: the clock, at the beginning.
         parts: by kind of work.
+        wires: links that messages of all kinds share; None where each has its own.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class JointRun:
     ) -> None:
         self.parts: dict[str, Any] = {}
         self.scenario, self.seed, self._chosen, self._trace = scenario, seed, chosen, trace
+        self.wires = None if scenario.sharing == "none" else Wires(scenario.sharing, scenario.topology)
         self.plane = Plane(NodeLedger(scenario.topology.nodes))
         servers = servers_hold(scenario) if "graphs" in works else ()
         self.plane.handle(HoldsChanged((*workers_hold(scenario), *servers)), 0.0)
@@ -99,7 +102,8 @@ class JointRun:
 
     def _streams(self) -> WorkPart:
         make = self._chosen.get("streams.dispatch") or self._chosen["dispatch"]
-        part = StreamsPart(simulation_of(self.scenario, make, self.seed, streams=self._trace))
+        given = {"streams": self._trace, "wires": self.wires}
+        part = StreamsPart(simulation_of(self.scenario, make, self.seed, **given))
 
         def ended() -> Tables:
             self.faults.update(part.outcome.core.faults)

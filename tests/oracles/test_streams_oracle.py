@@ -57,4 +57,4 @@ def test_over_shared_links_outcomes_equal_a_naive_simulator(policy, sharing):
     for key in ("ok", "failed", "rejected"):
         assert outcome.streams[key] == [o[key] for o in naive], key
     assert sum(o["ok"] for o in naive) > 100
-    assert simulation.carrier.net.links.carried_bits.min() > 0 or policy != "power-of-two"
+    assert simulation.carrier.wires.net.links.carried_bits.min() > 0 or policy != "power-of-two"

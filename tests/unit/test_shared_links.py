@@ -122,7 +122,7 @@ def test_where_nothing_waits_records_are_those_of_unshared_links_to_the_last_dig
     simulation, shared = run(changing(three_tier(sharing, **fast)), policy)
     assert plain.streams == shared.streams and plain.windows == shared.windows
     assert alone.tally.queries[1].sum() >= 10  # what moved or failed has lost some
-    assert simulation.carrier.net.links.carried_bits.max() > 1e6
+    assert simulation.carrier.wires.net.links.carried_bits.max() > 1e6
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "ps"])
@@ -131,9 +131,9 @@ def test_a_narrow_link_makes_queries_late_and_a_reservation_more_of_them(sharing
     for wan, reserved in (("1Gbps", 0.0), ("30Mbps", 0.0), ("30Mbps", 20e6)):
         simulation = Simulation(three_tier(sharing, wan=wan), policies.load("dispatch", "farthest"), 5)
         simulation.run_until(5.0)
-        link = simulation.carrier.names.index("wan:up")
-        simulation.carrier.reserve(
-            link, 5.0, reserved, float(simulation.carrier.net.links.capacity_bps[link])
+        link = simulation.carrier.wires.names.index("wan:up")
+        simulation.carrier.wires.reserve(
+            link, 5.0, reserved, float(simulation.carrier.wires.net.links.capacity_bps[link])
         )
         simulation.run()
         found.append(simulation.tally.queries[0].sum())
@@ -152,12 +152,12 @@ def test_every_query_ends_once_whatever_fails(gateways, sharing):
         simulation = SiteSimulation(scenario, lambda: policies.load("dispatch", "power-of-two"), 5)
     simulation.run_until(9.0)
     assert isinstance(simulation.carrier, Shared)
-    wan = simulation.carrier.names.index("wan:down")
-    simulation.carrier.reserve(wan, 9.0, 20e6, 20e6)  # for good: what is on it never comes home
+    wan = simulation.carrier.wires.names.index("wan:down")
+    simulation.carrier.wires.reserve(wan, 9.0, 20e6, 20e6)  # for good: what is on it never comes home
     outcome = simulation.run()
     private = Simulation(replace(scenario, sharing="none"), policies.load("dispatch", "power-of-two"), 5)
     assert outcome.streams["queries"] == private.run().streams["queries"]
-    rest = simulation.carrier.net
+    rest = simulation.carrier.wires.net
     assert (rest.messages.number == -1).all()
     busy = rest.links.carried_bits <= rest.links.capacity_bps * (rest.links.backlog_s + 1e-9)
     assert busy.all() and rest.links.dropped.sum() > 0
@@ -168,7 +168,7 @@ def test_a_changed_bandwidth_is_that_of_the_ways_own_link():
     site = scenario.topology.sites[0].name
     slow = LinkChange(5.0, site, "far", bandwidth_bps=2e6)
     simulation, _ = run(replace(scenario, timeline=(slow,)), "farthest")
-    net, names = simulation.carrier.net, simulation.carrier.names
+    net, names = simulation.carrier.wires.net, simulation.carrier.wires.names
     assert (
         net.links.capacity_bps[[names.index(f"{site}-far:{way}") for way in ("up", "down")]].tolist()
         == [2e6] * 2

@@ -71,7 +71,7 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
     unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
     cables = build_cables(spec.links or (), sites, problems)
     ways = build_ways(spec.links or (), sites, clusters, cables, problems)
-    links = build_links(spec.links or (), clusters, problems)
+    links = build_links(spec.links or (), clusters, cables, problems)
     before = len(problems)
     variants = [variant.name for variant in catalog.variants]
     nodes = [node.name for c in clusters for node in c.nodes]

@@ -8,8 +8,9 @@ every cluster two, as fast as the fastest way over them. Forbidden here: I/O.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from edgewise.model.topology import Cable, Topology, WayTable
 
 
 class Routes(NamedTuple):
-    """L links, and the routes of W ways: from each site to each cluster, then back; sites first.
+    """L links, and R routes: of W ways from each site to each cluster, then back, sites first; then others.
 
     Attributes:
         names: (L,) of links.
         rate_bps, buffer_bytes: (L,)
-        link: (2 W, K) links of each route in order; -1 where it has fewer.
-        before: (2 W, K) share of the route's delay that lies before each of its links.
+        link: (R, K) links of each route in order; -1 where it has fewer.
+        before: (R, K) share of the route's delay that lies before each of its links.
+        between: the routes from one node or cluster to another, where a link between them runs over cables.
     """
 
     names: tuple[str, ...]
@@ -32,20 +34,40 @@ class Routes(NamedTuple):
     buffer_bytes: Floats
     link: Ints
     before: Floats
+    between: Mapping[tuple[str, str], int] = MappingProxyType({})
 
 
 def routes_of(topology: Topology) -> Routes:
-    """The links of a topology's ways, and the routes over them."""
+    """The links of a topology's ways, and the routes over them.
+
+    From the first end of a link between nodes or clusters a message takes cables as payloads do, from the
+    second one as answers.
+    """
     cables, way, delay_s = _table(topology) if isinstance(topology.ways, WayTable) else _laid(topology)
+    laid, count = [link for link in topology.links if link.over], len(way)
+    number = {cable.name: n for n, cable in enumerate(cables)}
+    over = _padded([[number[name] for name in link.over] for link in laid], -1).astype(np.int64)
+    width = max(way.shape[1], over.shape[1])
+    way, delay_s = (
+        np.concatenate([_wide(a, width, fill), _wide(b, width, fill)])
+        for a, b, fill in ((way, over, -1), (delay_s, np.zeros(over.shape), 0.0))
+    )
     back = _turned(way)
     back_s = np.take_along_axis(delay_s, np.where(back >= 0, back, 0), axis=1)
     turned = np.where(back >= 0, np.take_along_axis(way, np.where(back >= 0, back, 0), axis=1), -1)
+    there, home = np.where(way >= 0, 2 * way, -1), np.where(turned >= 0, 2 * turned + 1, -1)
+    there_share, home_share = _before(delay_s), _before(np.where(turned >= 0, back_s, 0.0))
+    between: dict[tuple[str, str], int] = {}
+    for n, link in enumerate(laid):
+        between[link.ends[::-1]] = 2 * count + len(laid) + n
+        between[link.ends] = 2 * count + n
     return Routes(
         tuple(f"{cable.name}:{direction}" for cable in cables for direction in ("up", "down")),
         np.repeat([cable.bandwidth_bps for cable in cables], 2),
         np.repeat([cable.buffer_bytes for cable in cables], 2),
-        np.concatenate([np.where(way >= 0, 2 * way, -1), np.where(turned >= 0, 2 * turned + 1, -1)]),
-        np.concatenate([_before(delay_s), _before(np.where(turned >= 0, back_s, 0.0))]),
+        np.concatenate([there[:count], home[:count], there[count:], home[count:]]),
+        np.concatenate([there_share[:count], home_share[:count], there_share[count:], home_share[count:]]),
+        between,
     )
 
 
@@ -107,12 +129,21 @@ def _laid(topology: Topology) -> tuple[list[Cable], Ints, Floats]:
         own_s[-1] = way.delay_s - math.fsum(own_s[:-1])
         ways.append([number[name] for name in over])
         delays.append(own_s)
+    for link in topology.links:
+        for name in link.over:
+            if name not in number:
+                number[name] = len(cables)
+                cables.append(named[name])
     return cables, _padded(ways, -1).astype(np.int64), _padded(delays, 0.0)
 
 
 def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats:
     most = max(map(len, rows), default=1)
     return np.array([[*row, *[fill] * (most - len(row))] for row in rows], dtype=np.float64).reshape(-1, most)
+
+
+def _wide(rows: Any, width: int, fill: float) -> Any:
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=fill)
 
 
 def _turned(way: Ints) -> Ints:

@@ -86,13 +86,18 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Between two nodes, or two clusters, there and back; a cluster twice joins its own nodes."""
+    """Between two nodes, or two clusters, there and back; a cluster twice joins its own nodes.
+
+    Attributes:
+        over: the cables it runs over, from the first end on.
+    """
 
     ends: tuple[str, str]
     delay_s: float = 0.0
     deviation_s: float = 0.0
     bandwidth_bps: float = 1e9
     shared: bool = False
+    over: tuple[str, ...] = ()
 
 
 class WayTable(Sequence[Way]):

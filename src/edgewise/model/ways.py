@@ -46,13 +46,8 @@ def _way(
     laid = [cables[name] for name in over if name in cables]
     if not laid and len(over) < 2:
         return way
-    for name in over:
-        known(f"links[{i}].over", "cable", name, cables, problems)
-        if over.count(name) > 1:
-            problems.append(f"links[{i}].over: {name!r} twice; a way runs over a cable once")
-    for key in {"bandwidth_bps", "buffer_bytes", "shared"} & spec.model_fields_set:
-        if getattr(spec, key) != type(spec).model_fields[key].default:
-            problems.append(f"links[{i}].{key}: the cables it runs over have it; remove one or the other")
+    _known(i, over, cables, problems)
+    _own(i, spec, problems)
     return replace(
         way,
         delay_s=math.fsum([way.delay_s, *(cable.delay_s for cable in laid)]),
@@ -104,7 +99,7 @@ def build_ways(
 
 
 def build_links(
-    specs: Sequence[LinkSpec], clusters: Sequence[Cluster], problems: Problems
+    specs: Sequence[LinkSpec], clusters: Sequence[Cluster], cables: dict[str, Cable], problems: Problems
 ) -> tuple[Link, ...]:
     """Links between nodes, and between clusters."""
     nodes, names = [node.name for c in clusters for node in c.nodes], [cluster.name for cluster in clusters]
@@ -120,8 +115,33 @@ def build_links(
         if any(set(link.ends) == set(spec.between) for link in links):
             problems.append(f"links[{i}]: a second link between {' and '.join(spec.between)}; remove one")
         figures = (spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
-        links.append(Link(spec.between, *figures, spec.shared == "both"))
+        link = Link(spec.between, *figures, spec.shared == "both")
+        links.append(_laid(i, spec, link, cables, problems) if spec.over else link)
     return tuple(links)
+
+
+def _laid(i: int, spec: LinkSpec, link: Link, cables: dict[str, Cable], problems: Problems) -> Link:
+    """A link between two ends over cables: the least of their bandwidths, in each direction."""
+    over = spec.over or ()
+    _known(i, over, cables, problems)
+    _own(i, spec, problems)
+    laid = [cables[name] for name in over if name in cables]
+    bps = min((cable.bandwidth_bps for cable in laid), default=link.bandwidth_bps)
+    return replace(link, bandwidth_bps=bps, shared=True, over=over)
+
+
+def _known(i: int, over: tuple[str, ...], cables: dict[str, Cable], problems: Problems) -> None:
+    for name in over:
+        known(f"links[{i}].over", "cable", name, cables, problems)
+        if over.count(name) > 1:
+            problems.append(f"links[{i}].over: {name!r} twice; a way runs over a cable once")
+
+
+def _own(i: int, spec: LinkSpec, problems: Problems) -> None:
+    """A link over named cables has no figures that are theirs."""
+    for key in {"bandwidth_bps", "buffer_bytes", "shared"} & spec.model_fields_set:
+        if getattr(spec, key) != type(spec).model_fields[key].default:
+            problems.append(f"links[{i}].{key}: the cables it runs over have it; remove one or the other")
 
 
 def check_shared(spec: ScenarioSpec, topology: Topology, problems: Problems) -> None:

@@ -35,6 +35,7 @@ from edgewise.core.world import Links, World
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
+from edgewise.sim.links.wires import Wires
 from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import queues as kernels, tables
 from edgewise.sim.streams.carrying import Private, Shared
@@ -71,6 +72,7 @@ class Simulation:
         streams: replaces the scenario's generated streams (a recorded trace); ids must be
             0 … n-1 in order.
         world: the scenario's world, when it has been built already.
+        wires: links that this run shares with other work.
 
     `run` goes to the end; `run_until` stops on the way, so that an environment can change the
     policy between windows.
@@ -83,6 +85,7 @@ class Simulation:
         seed: int,
         streams: Sequence[Stream] | None = None,
         world: World | None = None,
+        wires: Wires | None = None,
     ) -> None:
         if streams is None or world is None:
             assert isinstance(scenario, Scenario), "streams and world must be given without a Scenario"
@@ -101,7 +104,7 @@ class Simulation:
         self.ways = way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
-        self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+        self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), wires)
         self._alive = np.ones(self.world.workers, dtype=np.bool_)
         self._queue: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()  # of equal events
@@ -164,12 +167,12 @@ class Simulation:
         """Truth about the workers."""
         return self.carrier.workers
 
-    def _carrier(self, key: np.uint64) -> Private:
+    def _carrier(self, key: np.uint64, wires: Wires | None) -> Private:
         given = (self.truth, tables.worker_arrays(self.world), self.ways, key, self.tally)
         if self.scenario.sharing == "none":
             return Private(*given)
         assert isinstance(self.scenario, Scenario), "a setting without a topology shares no links"
-        return Shared(self.scenario.sharing, self.scenario.topology, *given)
+        return Shared(wires or Wires(self.scenario.sharing, self.scenario.topology), *given)
 
     @property
     def _windows(self) -> int:

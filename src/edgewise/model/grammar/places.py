@@ -221,9 +221,9 @@ class LinkSpec(Spec):
     )
     over: Cables | None = Field(
         default=None,
-        description="Names of the cables it runs over, from the site on: links over one cable share its "
-        "bandwidth. '{site}' stands for the site's name. A cable that no link has as `name` has the "
-        "bandwidth of the links over it.",
+        description="Names of the cables it runs over, from the site, or from the first of two ends, on: "
+        "links over one cable share its bandwidth. '{site}' stands for the site's name. A cable that no link "
+        "has as `name` has the bandwidth of the links from sites over it. With `between` cables need a name.",
     )
     buffer_bytes: Bytes | None = Field(
         default=None,
@@ -238,8 +238,8 @@ class LinkSpec(Spec):
             raise ValueError(
                 "needs either 'site' and 'cluster', or 'between', or 'name'; give exactly one of them"
             )
-        if (self.between or self.name) is not None and self.over is not None:
-            raise ValueError("over: only links from a site to a cluster run over cables; remove it")
+        if self.name is not None and self.over is not None:
+            raise ValueError("over: a cable runs over no other cables; remove it")
         if given[2] and (self.site is None or self.cluster is None):
             missing = "site" if self.site is None else "cluster"
             raise ValueError(f"{missing}: is missing; add it, or give 'between' instead")

@@ -8,7 +8,9 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.sim.links.fifo import pass_level, pass_loop, retime
 from edgewise.sim.links.net import FIFO, Net, backlog_at, depart, forget, new_message, set_rates
-from edgewise.sim.links.ps import change_share, share_level
+from edgewise.sim.links.ps import change_share, finish_s, share_level
+
+RIDER = 2**31 - 1  # who: behind all streams
 
 
 @inner
@@ -70,6 +72,48 @@ def carry(net: Net, until_s: float) -> tuple[Ints, Floats, Floats]:
         forget(net, slot)
     net.many[net.sinks] = 0
     return who, at_s, wait_s
+
+
+@kernel
+def pass_until(net: Net, until_s: float) -> None:
+    """Carry messages up to `until_s`; those that are there stay in their sinks."""
+    pass_levels(net, 0, net.sinks, until_s)
+
+
+@kernel
+def post(net: Net, sink: int, number: int, route: int, at_s: float, there_s: float, bits: float) -> int:
+    """Send one message to a sink; its place, or -1 where there is no room for it."""
+    slot = new_message(net)
+    if slot >= 0:
+        m = net.messages[slot]
+        m.who, m.number, m.route, m.sink, m.bits = RIDER, number, route, sink, bits
+        m.base_s, m.there_s, m.tx_s = at_s, there_s, bits / net.routes[route].bps
+        m.due_s = at_s + m.tx_s + there_s
+        depart(net, slot)
+    return slot
+
+
+@kernel
+def take_there(net: Net, sink: int) -> tuple[Ints, Floats]:
+    """(A,) numbers of those that are there, and when each came; infinite where it was dropped."""
+    row = net.sinks + sink
+    number, at_s = np.empty(net.many[row], dtype=np.int64), np.empty(net.many[row])
+    for k in range(number.size):
+        slot = net.lists[row, k]
+        m = net.messages[slot]
+        number[k], at_s[k] = m.number, np.inf if m.lost else m.at_s
+        forget(net, slot)
+    net.many[row] = 0
+    return number, at_s
+
+
+@kernel
+def soonest_finish(net: Net) -> float:
+    """When the next message leaves a link where all are served at once, if none comes before."""
+    found_s = np.inf
+    for j in range(net.links.size):
+        found_s = min(found_s, finish_s(net, j))
+    return found_s
 
 
 @kernel

@@ -9,15 +9,10 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.state import Ways
-from edgewise.model.routes import levels, routes_of
-from edgewise.model.topology import Topology
-from edgewise.sim.links import advance as links
-from edgewise.sim.links.net import FIFO, PS, Net, new_net, with_room
+from edgewise.sim.links.wires import Wires
 from edgewise.sim.streams import queues, shared, tables
 from edgewise.sim.streams.queues import Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import waiting_at
-
-SHARING = {"fifo": FIFO, "ps": PS}
 
 
 class Private:
@@ -80,60 +75,46 @@ class Private:
 
 
 class Shared(Private):
-    """Messages share the links of a topology.
+    """Messages share the links of a run.
 
     Args:
-        sharing: "fifo" or "ps".
-        topology: its links.
+        wires: the links.
         truth, workers, ways, key, tally: as for `Private`.
-    Attributes:
-        names: of the links.
     """
 
     def __init__(
-        self, sharing: str, topology: Topology, truth: Streams, workers: Workers, ways: Ways, key: np.uint64,
-        tally: Tally,
-    ) -> None:  # fmt: skip
+        self, wires: Wires, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally
+    ) -> None:
         super().__init__(truth, workers, ways, key, tally)
-        routes, count = routes_of(topology), len(truth)
-        self.names = routes.names
-        level, loop = levels(len(routes.names), routes.link)
-        there = int(level[::2].max(initial=-1)) + 1
-        level[1::2] += there  # ways back come behind all ways there
-        private_bps = np.tile(ways.bps.ravel(), 2)
-        net = new_net(routes, private_bps, (level, loop), SHARING[sharing], 3, len(workers.each))
+        count, wires.streams, self.wires = len(truth), self, wires
         self._carried = shared.OnLinks(
-            net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
-            np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1), there,
+            wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
+            np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1),
+            wires.there,
         )  # fmt: skip
 
-    @property
-    def net(self) -> Net:
-        """The links, and what is on them."""
-        return self._carried.net
-
-    def reserve(
-        self, link: int, now_s: float, reserved_bps: float, capacity_bps: float | None = None
-    ) -> None:
-        """From `now_s` on so much of a link is reserved for other work; None: its capacity stays."""
-        self.advance(now_s)
-        if capacity_bps is None:
-            capacity_bps = float(self.net.links.capacity_bps[link])
-        links.reserve(self.net, link, now_s, reserved_bps, capacity_bps)
-        self.ways.bps[:] = self.net.routes.bps[: self.ways.size].reshape(self.ways.shape)
+    def _on_links(self) -> shared.OnLinks:
+        """With the net as it is: others grow it too."""
+        if self._carried.net is not self.wires.net:
+            self._carried = self._carried._replace(net=self.wires.net)
+        return self._carried
 
     def links_now(self, now_s: float) -> Floats:
         """See `Private`."""
-        return np.stack([self.net.links.rate_bps, links.backlogs(self.net, now_s)])
+        return self.wires.links_now(now_s)
+
+    def take_rates(self) -> None:
+        """Queries that leave from now on reckon with the rates that links have."""
+        self.ways.bps[:] = self.wires.net.routes.bps[: self.ways.size].reshape(self.ways.shape)
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""
-        shared.attach(streams, now_s, worker, self.truth, self._carried, self.key, self.tally)
+        shared.attach(streams, now_s, worker, self.truth, self._on_links(), self.key, self.tally)
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
         """See `Private`; what is on a link uses it to the end, and is lost then."""
         self.advance(now_s)
-        shared.detach(i, self.truth, self._carried)
+        shared.detach(i, self.truth, self._on_links())
         self.drop(i, now_s, queues.FAILED)
 
     def fail(self, worker: int, bound: Ints, now_s: float) -> None:
@@ -144,27 +125,31 @@ class Shared(Private):
 
     def set_way(self, site: int, cluster: int, now_s: float, bandwidth_bps: float | None) -> None:
         """See `Private`; a bandwidth is that of the way's own links."""
-        way, net = site * self.ways.shape[1] + cluster, self.net
-        net.routes.private_bps = np.tile(self.ways.bps.ravel(), 2)
-        for route in (way, way + self.ways.size):
-            link = int(net.hop[route, 0])
+        net = self.wires.net
+        net.routes.private_bps[: 2 * self.ways.size] = np.tile(self.ways.bps.ravel(), 2)
+        for back in (False, True):
+            (link, *_) = self.wires.links_of(self.wires.way(site, cluster, back)).tolist()
             rates = net.links[link]
-            self.reserve(link, now_s, rates.reserved_bps, bandwidth_bps or rates.capacity_bps)
+            self.wires.reserve(link, now_s, rates.reserved_bps, bandwidth_bps or rates.capacity_bps)
 
     def resend(self, site: int, cluster: int, now_s: float) -> None:
         """See `Private`; only what has left is on the way, so there is nothing to do."""
 
     def advance(self, until_s: float) -> None:
-        """See `Private`."""
+        """See `Private`; whoever shares the links goes on as far."""
+        self.wires.bring_up(until_s)
+
+    def serve(self, until_s: float) -> None:
+        """Send, carry on and serve all up to then, beside what others have on the links."""
         given = (self.workers, self.ways, self.key, self.tally)
-        while not shared.serve_until(until_s, self.truth, self._carried, *given):
-            self._carried = self._carried._replace(net=with_room(self.net, self.net.messages.size))
+        while not shared.serve_until(until_s, self.truth, self._on_links(), *given):
+            self.wires.grow()
 
     def finish(self) -> None:
         """See `Private`; what links that carry nothing still hold is lost."""
         self.advance(np.inf)
-        shared.lose_rest(self.truth, self._carried, self.tally)
+        shared.lose_rest(self.truth, self._on_links(), self.tally)
 
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""
-        return shared.waiting(now_s, self._carried, self.workers)
+        return shared.waiting(now_s, self._on_links(), self.workers)

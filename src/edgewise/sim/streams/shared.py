@@ -308,7 +308,7 @@ def lose_rest(s: Streams, carried: OnLinks, tally: Tally) -> None:
     """Nothing will happen any more: what links that carry nothing still hold is lost."""
     for slot in range(carried.net.messages.size):
         m = carried.net.messages[slot]
-        if m.number >= 0:
+        if m.number >= 0 and m.sink <= HOME:
             lose(s[m.who], m.sent_s, FAILED, tally)
             forget(carried.net, slot)
 

@@ -1,0 +1,221 @@
+"""The links of one run, which all kinds of work share; and how work that waits for its messages goes on.
+
+Queries of streams are sent whatever becomes of them, so links may pass on all that they sent. Who sends one
+message when another has come (a *rider*: requests, tensors) goes on alone up to where a message of its own
+could be there at the soonest; when no rider can go further, links pass on up to the soonest of these moments,
+and what came is handed over. So nothing is sent into the past, and times are those of one list of events.
+Forbidden here: any idea of what a message is for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Protocol
+
+import numpy as np
+
+from edgewise.arrays import Floats, Ints
+from edgewise.core.world import link_arrays
+from edgewise.model.routes import levels, routes_of
+from edgewise.model.topology import Topology
+from edgewise.sim.links import advance as links
+from edgewise.sim.links.net import FIFO, PS, new_net, with_room
+
+SHARING = {"fifo": FIFO, "ps": PS}
+SINKS = 4  # lists of messages that are there: three of streams, then that of all riders
+RIDERS = SINKS - 1
+
+
+class Carrier(Protocol):
+    """Streams on the links."""
+
+    def serve(self, until_s: float) -> None:
+        """Send, pass on and serve all up to then."""
+
+    def take_rates(self) -> None:
+        """Links have other rates now."""
+
+
+class Wire:
+    """One rider's end of the links.
+
+    Args:
+        run: lets its own events happen that come before a time and before `next_s`.
+        came: is told what came, and when; infinite: it was dropped on the way.
+    """
+
+    def __init__(
+        self, wires: Wires, run: Callable[[float], None], came: Callable[[Any, float], None]
+    ) -> None:
+        self.wires, self.run, self.came = wires, run, came
+        self._soonest: list[tuple[float, int]] = []  # of messages on their way, by number
+        self._slot: dict[int, int] = {}
+
+    def send(self, route: int, at_s: float, bits: float, what: Any, there_s: float = 0.0) -> None:
+        """Send a message.
+
+        Args:
+            what: it is, for whoever gets it.
+            there_s: delay on the way, beside transmission.
+        """
+        number, slot = self.wires.post(self, route, at_s, bits, what, there_s)
+        self._slot[number] = slot
+        heappush(self._soonest, (self.wires.soonest_s(slot), number))
+
+    def next_s(self) -> float:
+        """No message of this rider is there before; infinite: none ever, unless something changes."""
+        while self._soonest:
+            at_s, number = self._soonest[0]
+            slot = self._slot.get(number)
+            if slot is None:
+                heappop(self._soonest)
+                continue
+            later_s = self.wires.soonest_s(slot)
+            if later_s <= at_s:
+                return at_s
+            heapreplace(self._soonest, (later_s, number))
+        return math.inf
+
+    def take(self, number: int, what: Any, at_s: float) -> None:
+        """A message is there."""
+        del self._slot[number]
+        self.came(what, at_s)
+
+    def look_again(self) -> None:
+        """Links have other rates now."""
+        self._soonest = [(self.wires.soonest_s(slot), number) for number, slot in self._slot.items()]
+        heapify(self._soonest)
+
+
+class Wires:
+    """The links of a run.
+
+    Args:
+        sharing: "fifo" or "ps".
+        topology: whose links they are.
+    Attributes:
+        names: (L,) of links.
+        net: they, and what is on them.
+        routes: over them; sites first.
+        streams: who sends queries over them, if anybody.
+        now_s: all that happens before has happened.
+    """
+
+    def __init__(self, sharing: str, topology: Topology) -> None:
+        routes = self.routes = routes_of(topology)
+        self.names, self.now_s = routes.names, 0.0
+        clusters = tuple(cluster.name for cluster in topology.clusters)
+        bps: Floats = np.zeros((0, len(clusters)))
+        if topology.sites:
+            uplink = np.array([site.uplink_bps for site in topology.sites])
+            bps = np.minimum(uplink[:, None], link_arrays(topology, clusters)[2])
+        self._sites, self._clusters = bps.shape
+        level, loop = levels(len(routes.names), routes.link)
+        self.there = int(level[::2].max(initial=-1)) + 1
+        level[1::2] += self.there  # ways back come behind all ways there
+        private_bps = np.concatenate([np.tile(bps.ravel(), 2), np.full(len(routes.between), np.inf)])
+        places = len(topology.workers)
+        self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, places)
+        self._wires: list[Wire] = []
+        self._sent: dict[int, tuple[Wire, Any]] = {}
+        self._number = 0
+        self.streams: Carrier | None = None
+        self._look()
+
+    # who uses them
+
+    def wire(self, run: Callable[[float], None], came: Callable[[Any, float], None]) -> Wire:
+        """An end for a rider, see `Wire`."""
+        self._wires.append(Wire(self, run, came))
+        return self._wires[-1]
+
+    def way(self, site: int, cluster: int, back: bool = False) -> int:
+        """The route from a site to a cluster, or back."""
+        return int((site + back * self._sites) * self._clusters + cluster)
+
+    def links_of(self, route: int) -> Ints:
+        """Numbers of the links of a route, in order."""
+        row = self.routes.link[route]
+        found: Ints = row[row >= 0]
+        return found
+
+    # what happens
+
+    def advance(self, to_s: float) -> None:
+        """Let riders go on up to `to_s`; links pass on what they need for it."""
+        while True:
+            for wire in self._wires:
+                wire.run(to_s)
+            next_s = min([wire.next_s() for wire in self._wires], default=math.inf)
+            if next_s >= to_s:
+                return
+            self.pass_on(math.nextafter(next_s, math.inf))
+
+    def bring_up(self, to_s: float) -> None:
+        """Let everything happen before `to_s`."""
+        self.advance(to_s)
+        self.pass_on(to_s)
+
+    def pass_on(self, until_s: float) -> None:
+        """Let streams send and links pass on before `until_s`; what came is told."""
+        self.now_s = until_s
+        if self.streams is None:
+            links.pass_until(self.net, until_s)
+        else:
+            self.streams.serve(until_s)
+        if self.net.many[self.net.sinks + RIDERS]:
+            number, at_s = links.take_there(self.net, RIDERS)
+            for k in np.lexsort((number, at_s)).tolist():
+                wire, what = self._sent.pop(int(number[k]))
+                wire.take(int(number[k]), what, float(at_s[k]))
+
+    def reserve(
+        self, link: int, now_s: float, reserved_bps: float, capacity_bps: float | None = None
+    ) -> None:
+        """From `now_s` on so much of a link is reserved for other work; None: its capacity stays."""
+        self.bring_up(now_s)
+        if capacity_bps is None:
+            capacity_bps = float(self.net.links.capacity_bps[link])
+        links.reserve(self.net, link, now_s, reserved_bps, capacity_bps)
+        if self.streams is not None:
+            self.streams.take_rates()
+        for wire in self._wires:
+            wire.look_again()
+
+    def links_now(self, now_s: float) -> Floats:
+        """(2, L) bit/s that are left of each link, and bits that it has still to send."""
+        return np.stack([self.net.links.rate_bps, links.backlogs(self.net, now_s)])
+
+    # messages
+
+    def grow(self) -> None:
+        """Make room for twice as many messages."""
+        self.net = with_room(self.net, self.net.messages.size)
+        self._look()
+
+    def post(
+        self, wire: Wire, route: int, at_s: float, bits: float, what: Any, there_s: float
+    ) -> tuple[int, int]:
+        """Send a message for a wire; its number and place."""
+        number, self._number = self._number, (self._number + 1) % 2**31
+        while (slot := links.post(self.net, RIDERS, number, route, at_s, there_s, bits)) < 0:
+            self.grow()
+        self._sent[number] = wire, what
+        return number, slot
+
+    def soonest_s(self, slot: int) -> float:
+        """A message is not there before."""
+        found_s = float(self._due_s[slot] + self._wait_s[slot])
+        if self.net.sharing == FIFO:
+            if self._begun[slot]:
+                return found_s + float(self._start_s[slot] - self._at_s[slot])
+            return max(found_s, float(self._at_s[slot]))
+        return found_s if found_s >= self.now_s else links.soonest_finish(self.net)
+
+    def _look(self) -> None:
+        """At figures of messages, which are read one by one."""
+        columns = ("due_s", "wait_s", "begun", "start_s", "at_s")
+        found = [self.net.messages[name] for name in columns]
+        self._due_s, self._wait_s, self._begun, self._start_s, self._at_s = found
