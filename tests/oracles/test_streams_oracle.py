@@ -49,7 +49,7 @@ def test_over_shared_links_outcomes_equal_a_naive_simulator(policy, sharing):
     streams = scenario.streams
     kinds = tuple(kind.model_copy(update={"answer_bytes": 3e4}) for kind in streams.applications)
     scenario = replace(scenario, streams=replace(streams, applications=kinds))
-    world = World.build(scenario.catalog, scenario.topology)
+    world = World.build(scenario.catalog, scenario.topology, sharing)
     simulation = Simulation(scenario, policies.load("dispatch", policy), 5, world=world)
     outcome = simulation.run()
     routes = routes_of(scenario.topology)
