@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Floats, Records
+from edgewise.arrays import Floats
 from edgewise.core.dispatch.request_rules import CLOUD, in_time, too_late
 from edgewise.core.ledger import has_room
 from edgewise.model.services import Services
@@ -92,7 +92,7 @@ class ReplicaQueues:
 
     Args:
         services: those without `cloud` workers have as many replicas in the cloud as fit there.
-        rows: (R,) `REQUEST`, where each request stands; written.
+        rows: `RequestRow`, where each request stands; written.
         seed: of service times.
         agenda: what happens next.
         answer: called with a request that leaves its replica, and how: "ended", "dropped" since it could not
@@ -107,7 +107,7 @@ class ReplicaQueues:
     def __init__(
         self,
         services: Services,
-        rows: Records,
+        rows: Sequence[Any],
         seed: np.uint64,
         agenda: Agenda,
         answer: Callable[[int, str], None],
@@ -148,7 +148,7 @@ class ReplicaQueues:
             self._answer(i, "lost")
             return
         row.ready_s = self._agenda.now_s
-        insort(self._queue[server.station], (float(row.deadline_s), i))
+        insort(self._queue[server.station], (row.deadline_s, i))
         server.waiting += 1
         self._look_at(server.station)
 
@@ -168,8 +168,8 @@ class ReplicaQueues:
         kept = []
         for deadline_s, i in self._queue[station]:
             row, server = self.rows[i], self.at[i]
-            begin_s = self._agenda.now_s + self.back_s(int(row.site), station)
-            if too_late(self.system, begin_s, row.service_s, deadline_s):
+            begin_s = self._agenda.now_s + self.back_s(row.site, station)
+            if too_late(self.system.drops, begin_s, row.service_s, deadline_s):
                 server.waiting -= 1
                 self._answer(i, "dropped")
             elif (machine := self._machine_for(server, row)) >= 0:
@@ -201,17 +201,17 @@ class ReplicaQueues:
 
     def _work(self, server: ReplicaServer, i: int, machine: int) -> None:
         row = self.rows[i]
-        took_s = varied_s(self.system, self.seed, i, float(row.service_s))
+        took_s = varied_s(self.system.service_deviation, self.seed, i, row.service_s)
         self._free[machine] -= self._holds(server, row)
         server.work[i], row.state = machine, k.WORKED_ON
         self._agenda.push(self._agenda.now_s + took_s, Order.ENDED, self._ended, i, server, server.starts)
 
     def _ended(self, i: int, server: ReplicaServer, starts: int) -> None:
         if server.starts == starts:
+            row = self.rows[i]
             self._release(server, i)
-            self.rows[i].end_s = self._agenda.now_s + self.back_s(int(self.rows[i].site), server.station)
-            kept = in_time(self.rows[i].end_s, self.rows[i].deadline_s)
-            self.rows[i].state = k.IN_TIME if kept else k.LATE
+            row.end_s = self._agenda.now_s + self.back_s(row.site, server.station)
+            row.state = k.IN_TIME if in_time(row.end_s, row.deadline_s) else k.LATE
             self._answer(i, "ended")
             self._look_at(server.station)
 

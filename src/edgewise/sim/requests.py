@@ -9,10 +9,11 @@ of slots. Forbidden here: rules about scheduling; they are the cores'.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Records
 from edgewise.core.dispatch.events import (
     Needs,
     ReplicaChanged,
@@ -68,7 +69,6 @@ class RequestSites:
         news: of other sites' requests and of replicas.
     Attributes:
         cores: of each site.
-        rows: (R,) `REQUEST`, what became of each.
         tally: (F, COLUMNS) counts and bytes of each frame.
         queues: replicas and nodes as they are.
     Raises:
@@ -93,16 +93,22 @@ class RequestSites:
                 f"policy {made[0].name!r} needs to know the requests of all sites; use `gateways: one`"
             )
         self.cores = [RequestCore(services, b, policy, seed) for b, policy in enumerate(made)]
-        self.rows = k.request_rows(self.system, requests)[0]
+        rows = k.request_rows(self.system, requests)[0]
+        self._asked: list[Any] = [k.RequestRow(*row) for row in rows.tolist()]
         self.tally = np.zeros((frames, k.COLUMNS))
         self._agenda = Agenda()
-        self.queues = ReplicaQueues(services, self.rows, self._seed, self._agenda, self._left)
+        self.queues = ReplicaQueues(services, self._asked, self._seed, self._agenda, self._left)
         self._up_free_s, self._lan_free_s = 0.0, np.zeros(self.system.sites)
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
-        for i, arrival_s in enumerate(self.rows.arrival_s[: int(requests.count[0])].tolist()):
+        for i, arrival_s in enumerate(rows.arrival_s[: int(requests.count[0])].tolist()):
             self._agenda.push(arrival_s, Order.ARRIVED, self._arrived, i)
         self._hear(self._told())
         self._gather(0)
+
+    @property
+    def rows(self) -> Records:
+        """(R,) `REQUEST`, what became of each."""
+        return k.records_of(self._asked)
 
     @property
     def now_s(self) -> float:
@@ -120,16 +126,16 @@ class RequestSites:
     # requests
 
     def _arrived(self, i: int) -> None:
-        row = self.rows[i]
+        row = self._asked[i]
         row.state = k.AT_SITE
         self._count(k.ARRIVED)
-        needs = Needs(float(row.service_s), float(row.cpu_cores), float(row.memory_bytes))
-        what = int(row.service), float(row.deadline_s), float(row.payload_bytes), needs
+        needs = Needs(row.service_s, row.cpu_cores, row.memory_bytes)
+        what = row.service, row.deadline_s, row.payload_bytes, needs
         self._obey(i, self.cores[row.site].handle(RequestArrived(self.now_s, i, *what)))
 
     def _again(self, i: int) -> None:
-        self.rows[i].state = k.AT_SITE
-        self._obey(i, self.cores[self.rows[i].site].handle(RequestAgain(self.now_s, i)))
+        self._asked[i].state = k.AT_SITE
+        self._obey(i, self.cores[self._asked[i].site].handle(RequestAgain(self.now_s, i)))
 
     def _obey(self, i: int, commands: list[RequestCommand]) -> None:
         (command,) = commands
@@ -139,16 +145,16 @@ class RequestSites:
             self._agenda.push(self.now_s + self.system.slot_s, Order.AGAIN, self._again, i)
         else:
             self._dropped(i)
-            self.cores[self.rows[i].site].handle(RequestEnded(self.now_s, i, "dropped"))
+            self.cores[self._asked[i].site].handle(RequestEnded(self.now_s, i, "dropped"))
 
     def _send(self, i: int, server: ReplicaServer) -> None:
         """The queue of the link, then the delay, as in the engine of slots."""
-        row, station, now_s = self.rows[i], server.station, self.now_s
-        b, bits = int(row.site), 8.0 * float(row.payload_bytes)
+        row, station, now_s = self._asked[i], server.station, self.now_s
+        b, bits = row.site, 8.0 * row.payload_bytes
         delay_s = float(self.system.delay_s[b, station]) - self.queues.back_s(b, station)
         if station == CLOUD:
             sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
-            noise_s = cloud_noise_s(self.system, self._seed, int(now_s / self.system.slot_s))
+            noise_s = cloud_noise_s(self.system.wan_deviation_s, self._seed, int(now_s / self.system.slot_s))
             delay_s = max(0.0, delay_s + noise_s)
         else:
             sent_s = self._lan_free_s[b] = max(now_s, self._lan_free_s[b]) + bits / self.system.lan_bps
@@ -159,19 +165,19 @@ class RequestSites:
 
     def _left(self, i: int, how: str) -> None:
         """A request leaves its replica; its site hears of it after the way back."""
-        row, server = self.rows[i], self.queues.at[i]
-        took_s = self.now_s - float(row.ready_s) if how == "ended" else 0.0
+        row, server = self._asked[i], self.queues.at[i]
+        took_s = self.now_s - row.ready_s if how == "ended" else 0.0
         if how == "ended":
             self._count(k.DONE_IN_TIME if row.state == k.IN_TIME else k.DONE_LATE)
         elif how == "dropped":
             self._dropped(i)
         else:
             row.state = k.SENT
-        at_s = self.now_s + self.queues.back_s(int(row.site), server.station)
+        at_s = self.now_s + self.queues.back_s(row.site, server.station)
         self._agenda.push(at_s, Order.RETURNED, self._returned, i, how, took_s, server.queued)
 
     def _returned(self, i: int, how: str, took_s: float, queued: int) -> None:
-        core, server, answered = self.cores[self.rows[i].site], self.queues.at[i], how == "ended"
+        core, server, answered = self.cores[self._asked[i].site], self.queues.at[i], how == "ended"
         core.handle(RequestReturned(self.now_s, i, answered, took_s, how == "lost"))
         if answered:
             core.handle(ReplicaTold(self.now_s, server.name, queued))
@@ -182,7 +188,7 @@ class RequestSites:
         self._settle(server)
 
     def _dropped(self, i: int) -> None:
-        self.rows[i].state, self.rows[i].end_s = k.DROPPED, self.now_s
+        self._asked[i].state, self._asked[i].end_s = k.DROPPED, self.now_s
         self._count(k.LOST)
 
     def _count(self, column: int, number: float = 1.0) -> None:

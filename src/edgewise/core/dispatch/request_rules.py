@@ -72,9 +72,10 @@ def in_time(end_s: float, deadline_s: float) -> bool:
 
 
 @inner
-def too_late(system: System, begin_s: float, service_s: float, deadline_s: float) -> bool:
+def too_late(drops: bool, begin_s: float, service_s: float, deadline_s: float) -> bool:
     """Whether a request begun at `begin_s` would miss its deadline, and is dropped for it.
 
     Sites ask for a request that waits there, with what `least_way_s` says; stations for one in their queue.
+    Where the system never drops, `drops` is false. (Python calls it often, and a whole `System` costs 10 µs.)
     """
-    return system.drops and not in_time(begin_s + service_s, deadline_s)
+    return drops and not in_time(begin_s + service_s, deadline_s)

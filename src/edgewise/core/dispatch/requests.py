@@ -261,7 +261,7 @@ class RequestCore:
         view, took_s = self.view(), self._needs(request).service_s
         need = self.services.system, view, 0, self.site, service, request.size_bytes, False
         way_s = least_way_s(*need)
-        if too_late(self.services.system, self.now_s + way_s, took_s, request.deadline_s):
+        if too_late(self.services.system.drops, self.now_s + way_s, took_s, request.deadline_s):
             return Drop(number, _why(took_s + way_s, request.deadline_s - self.now_s), late=True)
         station = self._station(view, request)
         if station == HOLD:

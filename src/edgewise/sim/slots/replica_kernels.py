@@ -66,7 +66,7 @@ def arrive(system: System, x: ReplicaBatch, world: int, now_s: float, frame: int
             r = requests[world, i].order
             request = requests[world, r]
             way_s = least_way_s(system, x.seen, world, b, request.service, request.payload_bytes, ANYWHERE)
-            if too_late(system, now_s + way_s, request.service_s, request.deadline_s):
+            if too_late(system.drops, now_s + way_s, request.service_s, request.deadline_s):
                 drop(x, world, request, now_s, frame)
             else:
                 kept -= 1
@@ -100,19 +100,19 @@ def show_head(x: ReplicaBatch, world: int, b: int) -> None:
 
 
 @inner
-def cloud_noise_s(system: System, seed: Any, slot: int) -> float:
+def cloud_noise_s(deviation_s: float, seed: Any, slot: int) -> float:
     """What this slot's delay to the cloud differs from its mean."""
-    if system.wan_deviation_s == 0.0:
+    if deviation_s == 0.0:
         return 0.0
-    return system.wan_deviation_s * normal_of(seed, NETWORK, 0, slot)
+    return deviation_s * normal_of(seed, NETWORK, 0, slot)
 
 
 @inner
-def varied_s(system: System, seed: Any, r: int, service_s: float) -> float:
+def varied_s(deviation: float, seed: Any, r: int, service_s: float) -> float:
     """How long request r really takes on a replica."""
-    if system.service_deviation == 0.0:
+    if deviation == 0.0:
         return service_s
-    variance = math.log(1.0 + system.service_deviation**2)
+    variance = math.log(1.0 + deviation**2)
     return service_s * math.exp(math.sqrt(variance) * normal_of(seed, SERVICE, r, 0) - variance / 2.0)
 
 
@@ -127,7 +127,7 @@ def send(system: System, x: ReplicaBatch, world: int, b: int, k: int, slot: int)
     if k == 0:
         sent_s = max(now_s, links.up_free_s) + 8.0 * request.payload_bytes / system.wan_bps
         links.up_free_s = sent_s
-        delay_s = max(0.0, delay_s + cloud_noise_s(system, links.seed, slot))
+        delay_s = max(0.0, delay_s + cloud_noise_s(system.wan_deviation_s, links.seed, slot))
     else:
         sent_s = max(now_s, site.lan_free_s) + 8.0 * request.payload_bytes / system.lan_bps
         site.lan_free_s = sent_s
@@ -206,7 +206,7 @@ def begin(system: System, x: ReplicaBatch, world: int, k: int, r: int, m: int, n
         hold_replica(system, machine, request.service, 1.0)
     place = x.truth.place[world, k, station.running]
     place.run = r
-    place.end_s = now_s + varied_s(system, x.truth.links[world].seed, r, request.service_s)
+    place.end_s = now_s + varied_s(system.service_deviation, x.truth.links[world].seed, r, request.service_s)
     place.machine = m
     station.running += 1
     request.state = WORKED_ON
@@ -220,7 +220,7 @@ def begin_all(system: System, x: ReplicaBatch, world: int, k: int, now_s: float,
         r = places[i].queue
         request = x.truth.request[world, r]
         if request.ready_s <= now_s:
-            late = too_late(system, now_s, request.service_s, request.deadline_s)
+            late = too_late(system.drops, now_s, request.service_s, request.deadline_s)
             m = -1 if late else machine_for(system, x, world, k, request)
             if late or m >= 0:
                 leave_queue(x.seen.replicas[world, k, request.service], request)

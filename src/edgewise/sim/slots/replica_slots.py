@@ -44,7 +44,7 @@ def begin_slot(system: System, x: ReplicaBatch, world: int, slot: int) -> None:
     mean_s = 0.0
     for b in range(system.delay_s.shape[0]):
         mean_s += system.delay_s[b, 0] / system.delay_s.shape[0]
-    noise_s = cloud_noise_s(system, x.truth.links[world].seed, slot - 1) if slot > 0 else 0.0
+    noise_s = cloud_noise_s(system.wan_deviation_s, x.truth.links[world].seed, slot - 1) if slot > 0 else 0.0
     clock.cloud_delay_s = max(0.0, mean_s + noise_s) + max(0.0, x.truth.links[world].up_free_s - now_s)
 
 
