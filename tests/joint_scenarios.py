@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from edgewise import runs
 from edgewise.joint import JointRun
 from edgewise.model.scenario import parse_scenario
+from edgewise.model.work import Stream
 
 NODE = {"cpu_cores": 6, "memory_bytes": "4GB"}
 
@@ -150,6 +151,51 @@ def five_kinds(jobs: Sequence[dict[str, Any]], timeline: Sequence[tuple[float, b
     return data
 
 
+def laid(
+    sharing: str,
+    cable_bps: float,
+    cable: str = "lan",
+    source: str = "near-0",
+    pipeline_at_s: float = 1.0,
+    frames: int = 600,
+    image_bytes: float = 1.0,
+) -> dict[str, Any]:
+    """`mixed` over two cables, one to nodes and one to the cloud, where images come from.
+
+    Args:
+        cable: which of them joins the nodes, too.
+    """
+    data = mixed(nodes=2, pipeline_at_s=pipeline_at_s)
+    data["sharing"] = sharing
+    data["pipelines"][0] |= {"source": source, "frames": frames}
+    data["catalog"]["variants"][0] |= {"capacity_qps": 1e5}
+    data["catalog"]["variants"][0]["profile"]["fixed_s"] = 1e-5
+    data["sites"][0]["uplink_bps"] = 1e12
+    data["clusters"].append(
+        {
+            "name": "cloud",
+            "tier": 1,
+            "nodes": [{"name": "cloud", "resources": {"cpu_cores": 3, "memory_bytes": "32GB"}}],
+        }
+    )
+    data["links"] = [
+        *({"name": name, "bandwidth_bps": cable_bps} for name in ("lan", "wan")),
+        {"site": "site", "cluster": "near", "delay_s": "1ms", "over": ["lan"]},
+        {"site": "site", "cluster": "cloud", "delay_s": "20ms", "over": ["wan"]},
+        {"between": ["near-0", "near-1"], "over": [cable]},
+    ]
+    named = {"memory_bytes": "100MB", "cpu_cores": 0.5, "image_bytes": image_bytes, "initial": 0}
+    data["services"] = {
+        "cloud": "cloud",
+        "frame_s": 10,
+        "gateways": "per_site",
+        "orchestrate": "none",
+        "offered": [{"name": "zero"} | named | {"initial": 2}, {"name": "one"} | named],
+        "requests": {"rate_qps": 2, "service_s": "50ms", "slack": [3, 6], "payload_bytes": "10kB"},
+    }
+    return data
+
+
 def held(data: dict[str, Any], *works: str) -> dict[str, Any]:
     """The scenario with these kinds of work only."""
     kinds = ("streams", "services", "pipelines", "graphs", "jobs")
@@ -164,9 +210,19 @@ def ran(
 
 
 def run_of(
-    data: dict[str, Any], seed: int = 0, check: bool = False, **policies: Any
+    data: dict[str, Any],
+    seed: int = 0,
+    check: bool = False,
+    trace: Sequence[Stream] | None = None,
+    steps: Callable[[JointRun], bool] | None = None,
+    **policies: Any,
 ) -> tuple[JointRun, dict[str, list[dict[str, Any]]]]:
-    """A run that is over, and its items."""
+    """A run that is over, and its items.
+
+    Args:
+        trace: streams in place of drawn ones.
+        steps: go on only as long as it says, and leave items out.
+    """
     scenario = parse_scenario(data, "mixed")
     works = scenario.spec.holds
     chosen: dict[str, Any] = {}
@@ -174,7 +230,11 @@ def run_of(
         for decision, name in runs.defaults(scenario, work).items():
             key = decision if decision not in chosen else f"{work}.{decision}"
             chosen[key] = runs.maker(work, decision, policies.get(key.replace(".", "_"), name))[1]
-    run = JointRun(scenario, works, chosen, seed, check=check)
+    run = JointRun(scenario, works, chosen, seed, trace, check=check)
+    if steps is not None:
+        while steps(run):
+            run.joint.step(run.joint.next_s())
+        return run, {}
     found = run.run()
     return run, {
         work: runs.table(work, "items", "any", seed, each.items).to_pylist() for work, each in found.items()

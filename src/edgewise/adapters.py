@@ -20,6 +20,7 @@ from edgewise.model.work import Stream
 if TYPE_CHECKING:
     from edgewise.sim.jobs import JobsOutcome
     from edgewise.sim.pipelines import PipelineRun
+    from edgewise.sim.replica_queues import Images
     from edgewise.sim.requests import RequestSites
     from edgewise.sim.stations.split import SplitRun
     from edgewise.workloads.services import SimulatedServices
@@ -104,14 +105,16 @@ def _services_at_sites(
         yield SeedRun(*service_tables(scenario, sites.rows, sites.tally), faults)
 
 
-def request_sites(scenario: Scenario, given: SimulatedServices, make: Make, seed: int) -> RequestSites:
+def request_sites(
+    scenario: Scenario, given: SimulatedServices, make: Make, seed: int, images: Images | None = None
+) -> RequestSites:
     """Sites with a core each, before the first request."""
     from edgewise.sim.requests import News, RequestSites
     from edgewise.workloads.services import services_at_sites
 
     services, frames = services_at_sites(scenario, given), given.slots // given.system.frame_slots
     news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
-    return RequestSites(services, given.draw([seed]), make, seed, frames, news)
+    return RequestSites(services, given.draw([seed]), make, seed, frames, news, images)
 
 
 def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:

@@ -36,6 +36,7 @@ from edgewise.sim.joint.graphs import GraphsPart
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
+from edgewise.sim.joint.pulls import PullsPart
 from edgewise.sim.joint.requests import RequestsPart, orchestrating
 from edgewise.sim.joint.streams import StreamsPart
 from edgewise.sim.links.wires import Wires
@@ -62,6 +63,7 @@ class JointRun:
         joint: the clock, at the beginning.
         parts: by kind of work.
         wires: links that messages of all kinds share; None where each has its own.
+        reserved: what flows and image pulls have of these.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class JointRun:
         self.parts: dict[str, Any] = {}
         self.scenario, self.seed, self._chosen, self._trace = scenario, seed, chosen, trace
         self.wires = None if scenario.sharing == "none" else Wires(scenario.sharing, scenario.topology)
+        self.reserved = None if self.wires is None else PullsPart(scenario, self.wires)
         self.plane = Plane(NodeLedger(scenario.topology.nodes))
         servers = servers_hold(scenario) if "graphs" in works else ()
         self.plane.handle(HoldsChanged((*workers_hold(scenario), *servers)), 0.0)
@@ -90,6 +93,7 @@ class JointRun:
         }
         self.parts |= {work: build[work]() for work in build if work in works}
         lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
+        parts += [self.reserved] if self.reserved is not None else []  # it knows of the others' commands
         self.joint = JointClock(parts, self.plane, scenario.topology.nodes, scenario.timeline, lag_s, check)
 
     def run(self) -> dict[str, Tables]:
@@ -120,7 +124,9 @@ class JointRun:
                 "left to jobs; write 'life'"
             )
         make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
-        sites = request_sites(self.scenario, simulated_services(self.scenario), make, self.seed)
+        given = simulated_services(self.scenario)
+        images = None if self.reserved is None else self.reserved.images(given.system.site_of)
+        sites = request_sites(self.scenario, given, make, self.seed, images)
         core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
 
@@ -151,7 +157,8 @@ class JointRun:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)
         core = PlaceCore(network, self._policy("pipelines", "place"), self.seed, ledger=self.plane.ledger)
         self.plane.cores["place"] = core
-        part = PipelinesPart(PipelineWorld(pipelines, core))
+        tell = None if self.reserved is None else self.reserved.flows_on(network)
+        part = PipelinesPart(PipelineWorld(pipelines, core), tell)
         self._tables["pipelines"] = lambda: pipeline_tables(self.scenario, part.world.outcome())
         return part
 

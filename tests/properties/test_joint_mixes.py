@@ -7,11 +7,16 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from edgewise.core.defer.events import EvictJob, LoseJob, ResumeJob, StartJob, SuspendJob
+from edgewise.core.keyed import Key
+from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place.core import MovePipeline, StartPipeline, StopPipeline
-from joint_scenarios import five_kinds, held, mixed, run_of
+from edgewise.joint import JointRun
+from edgewise.model.orchestration import System
+from joint_scenarios import five_kinds, held, laid, mixed, run_of
 
 END_S = 120
 JOBS = st.lists(
@@ -150,3 +155,64 @@ def test_five_kinds_end_once_each_whatever_fails(
         assert (row["outcome"] == "waiting") == (row["end_s"] is None)
     assert all(row["queries"] == row["ok"] + row["failed"] + row["rejected"] for row in found["streams"])
     assert [time_s for time_s, _ in run.joint.log] == sorted(time_s for time_s, _ in run.joint.log)
+
+
+class AddSome:
+    """Replicas of the second service, whose image lacks, in frames that are drawn."""
+
+    decision, name, frames = "orchestrate", "add-some", ()
+
+    def reset(self, world: System, key: Key) -> None:
+        """Nothing is kept."""
+
+    def decide(self, view: ReplicaView) -> list[AddReplica]:
+        """One on each node."""
+        frame = int(view.world["clock_s"] / 10.0)
+        return [AddReplica(node, 1) for node in (0, 1) if frame in self.frames]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(("fifo", "ps")), st.sampled_from(("lan", "wan")), st.sampled_from(("near-0", "near-1")),
+    st.sampled_from((2e6, 20e6)), st.sampled_from((1.0, 5e5, 5e6)), st.sets(st.integers(0, 5)), OUTAGE,
+    st.sampled_from(("otfa", "lr", "tp")),
+)  # fmt: skip
+def test_at_no_time_is_more_reserved_of_a_link_than_it_has_nor_sent_than_is_left(
+    sharing: str, cable: str, source: str, cable_bps: float, image_bytes: float, frames: set[int],
+    outage: tuple[int, int] | None, place: str,
+) -> None:  # fmt: skip
+    data = laid(sharing, cable_bps, cable, source, image_bytes=image_bytes)
+    if outage is not None:
+        changes = ((float(outage[0]), False), (float(sum(outage)), True))
+        data["timeline"] = [{"at_s": at_s, "node": "near-1", "up": up} for at_s, up in changes]
+    told: list[tuple[float, Any]] = []
+
+    def note(run: JointRun) -> bool:
+        pulls = run.reserved.pulls
+        tell = pulls._tell
+
+        def told_too(now_s: float, bps: Any) -> None:
+            told.append((now_s, bps.copy()))
+            tell(now_s, bps)
+            pulls.validate()
+
+        pulls._tell = told_too
+        return False
+
+    policy = type("Drawn", (AddSome,), {"frames": frames})
+    run, _ = run_of(data, check=True, steps=note, orchestrate=policy, place=place)
+    end_s, reserved, before_s = 47.0, np.zeros(len(run.wires.names)), 0.0
+    while run.joint.next_s() <= end_s:
+        run.joint.step(run.joint.next_s())
+    run.parts["streams"].simulation.run_until(end_s)
+    run.wires.bring_up(end_s)
+    links, left_bits = run.wires.net.links, np.zeros(reserved.size)
+    sent_bits = links.carried_bits - run.wires.backlog_bits(end_s)
+    for at_s, bps in [*told, (end_s, reserved)]:
+        assert at_s >= before_s and (bps <= links.capacity_bps * (1 + 1e-6)).all()
+        left_bits += (links.capacity_bps - reserved) * (at_s - before_s)
+        before_s, reserved = at_s, bps
+    assert (sent_bits <= left_bits * (1 + 1e-6) + 1.0).all()
+    run.joint.run()
+    assert not run.reserved.pulls.pulls
+    assert run.reserved.pulls.reserved_bps == pytest.approx(0.0)

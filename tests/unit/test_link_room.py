@@ -160,7 +160,7 @@ def test_the_view_has_the_backlog_of_the_last_sample_after_its_lag():
     made, scenario = Seeing(), narrow(0.7)
     simulation, again = Simulation(scenario, made, 5), Simulation(scenario, Seeing(), 5)
     for each in (simulation, again):
-        each.carrier.reserve(0, 0.0, 18e6)
+        each.carrier.wires.reserve(0, 0.0, 18e6)
     simulation.run()
     assert len(made.seen) > 10
     for view in made.seen:

@@ -14,14 +14,16 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.request_rules import CLOUD, in_time, too_late
 from edgewise.core.ledger import has_room
+from edgewise.core.pulls import Pull, Pulls
 from edgewise.model.services import Services
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_kernels import varied_s
@@ -87,6 +89,17 @@ class ReplicaServer:
         return self.waiting + len(self.work)
 
 
+class Images(NamedTuple):
+    """How images come to nodes where links are shared: all at once, with reserved rates.
+
+    Attributes:
+        paths: (N,) links to each node.
+    """
+
+    pulls: Pulls
+    paths: tuple[Ints, ...]
+
+
 class ReplicaQueues:
     """Stations of one world.
 
@@ -97,6 +110,7 @@ class ReplicaQueues:
         agenda: what happens next.
         answer: called with a request that leaves its replica, and how: "ended", "dropped" since it could not
             end in time, or "lost" with the replica.
+        images: None: one after the other over the way from the cloud.
     Attributes:
         replicas: by name, those of the cloud included.
         at: the replica to which each request was sent.
@@ -111,12 +125,14 @@ class ReplicaQueues:
         seed: np.uint64,
         agenda: Agenda,
         answer: Callable[[int, str], None],
+        images: Images | None = None,
     ) -> None:
         self.services, self.system, self.rows, self.seed = services, services.system, rows, seed
         self._agenda, self._answer, self._names = agenda, answer, itertools.count()
         self._has = np.stack([self.system.cpu_cores, self.system.memory_bytes], axis=1)
         self._free = self._has.copy()
         self._queue: list[list[tuple[float, int]]] = [[] for _ in range(self.system.stations)]
+        self._images, self._pulls = images, [list[Pull]() for _ in range(self.system.nodes)]
         self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
         self._down_free_s = self.image_bytes = 0.0
         self.replicas: dict[str, ReplicaServer] = {}
@@ -225,7 +241,7 @@ class ReplicaQueues:
     def add(self, node: int, service: int) -> str:
         """Pull the layers that lack, start a replica, and give its name."""
         server = self._new(node, service)
-        self._start(server, self._pulled_s(node, service))
+        self._fetch(server)
         return server.name
 
     def forget(self, server: ReplicaServer) -> None:
@@ -236,6 +252,7 @@ class ReplicaQueues:
     def fail_node(self, node: int) -> None:
         """Replicas there break, and what they had is lost."""
         self.down.add(node + 1)
+        self._fetch_no_more(node)
         had = [i for _, i in self._queue[node + 1]]
         self._queue[node + 1] = []
         for server in self._on(node):
@@ -250,7 +267,10 @@ class ReplicaQueues:
         """Its replicas start again."""
         self.down.discard(node + 1)
         for server in self._on(node):
-            self._start(server, self._agenda.now_s)
+            if self._images is None:
+                self._start(server, self._agenda.now_s)
+            else:
+                self._fetch(server)
 
     def _on(self, node: int) -> list[ReplicaServer]:
         return [server for server in self.replicas.values() if server.station == node + 1]
@@ -270,6 +290,44 @@ class ReplicaQueues:
 
     def _needed(self, service: int) -> list[int]:
         return [int(layer) for layer in np.flatnonzero(self.system.needs_layer[service])]
+
+    def _fetch(self, server: ReplicaServer) -> None:
+        """Pull the layers that lack; the replica starts when all are there."""
+        node = server.station - 1
+        if self._images is None:
+            self._start(server, self._pulled_s(node, server.service))
+            return
+        lacking = [layer for layer in self._needed(server.service) if layer not in self._layers[node]]
+        if lacking:
+            size_bytes = float(self.system.layer_bytes[lacking].sum())
+            self.image_bytes += size_bytes
+            self._layers[node] |= dict.fromkeys(lacking, math.inf)
+            pulls, paths = self._images
+            there = partial(self._fetched, node, lacking)
+            self._pulls[node].append(pulls.begin(self._agenda.now_s, paths[node], 8.0 * size_bytes, there))
+        self._start_if_there(server)
+
+    def _fetched(self, node: int, layers: list[int]) -> None:
+        """The last byte of some layers has left the cloud."""
+        there_s = self._agenda.now_s + float(self.system.delay_s[self.system.site_of[node], CLOUD])
+        self._layers[node] |= dict.fromkeys(layers, there_s)
+        for server in self._on(node):
+            if not server.up:
+                self._start_if_there(server)
+
+    def _fetch_no_more(self, node: int) -> None:
+        """What a node has not got whole is lost with it."""
+        if self._images is not None:
+            for pull in self._pulls[node]:
+                self._images.pulls.cancel(self._agenda.now_s, pull)
+            self._pulls[node] = []
+            self._layers[node] = {k: at_s for k, at_s in self._layers[node].items() if at_s < math.inf}
+
+    def _start_if_there(self, server: ReplicaServer) -> None:
+        layers = self._layers[server.station - 1]
+        there_s = max((layers[layer] for layer in self._needed(server.service)), default=0.0)
+        if there_s < math.inf and server.station not in self.down:
+            self._start(server, max(self._agenda.now_s, there_s))
 
     def _pulled_s(self, node: int, service: int) -> float:
         """When the image is there: its layers come one after the other over the way from the cloud."""

@@ -36,7 +36,7 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
-from edgewise.sim.replica_queues import Agenda, Order, ReplicaQueues, ReplicaServer
+from edgewise.sim.replica_queues import Agenda, Images, Order, ReplicaQueues, ReplicaServer
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_kernels import cloud_noise_s
 
@@ -67,6 +67,7 @@ class RequestSites:
         seed: of delays, service times and policies.
         frames: how long news are gathered and what is counted, in frames.
         news: of other sites' requests and of replicas.
+        images: see `ReplicaQueues`.
     Attributes:
         cores: of each site.
         tally: (F, COLUMNS) counts and bytes of each frame.
@@ -83,6 +84,7 @@ class RequestSites:
         seed: int,
         frames: int,
         news: News,
+        images: Images | None = None,
     ) -> None:
         self.services, self.system, self.news = services, services.system, news
         self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -97,7 +99,7 @@ class RequestSites:
         self._asked: list[Any] = [k.RequestRow(*row) for row in rows.tolist()]
         self.tally = np.zeros((frames, k.COLUMNS))
         self._agenda = Agenda()
-        self.queues = ReplicaQueues(services, self._asked, self._seed, self._agenda, self._left)
+        self.queues = ReplicaQueues(services, self._asked, self._seed, self._agenda, self._left, images)
         self._up_free_s, self._lan_free_s = 0.0, np.zeros(self.system.sites)
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
         for i, arrival_s in enumerate(rows.arrival_s[: int(requests.count[0])].tolist()):

@@ -212,6 +212,17 @@ class PlaceCore:
         """(N,) what is left on each node, where that of work that tasks push out is free."""
         return free_memory(self.ledger.left_over(INFERENCE)[self._rows, MEMORY], self.network)
 
+    def flows_bps(self) -> Floats:
+        """(2, L) what flows have of each link, towards its second node and towards its first."""
+        ends, found = self.network.ends, np.zeros((2, len(self.network.ends)))
+        for placed in self._in_force():
+            for edge, at in enumerate(placed.tail_node.tolist()):
+                for link in placed.path(edge).tolist():
+                    back = int(ends[link, 0] != at)
+                    found[back, link] += placed.bandwidth_bps[edge]
+                    at = ends[link, 1 - back]
+        return found
+
     def validate(self) -> None:
         """Check that what runs is known, is what the ledgers hold, and fits; see `core.place.validate`.
 

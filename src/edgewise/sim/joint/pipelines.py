@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from edgewise.arrays import Floats
 from edgewise.core.place.core import (
     MovePipeline,
     PipelineEnded,
@@ -25,22 +26,27 @@ class PipelinesPart(Bystander):
 
     Args:
         world: before its first pipeline; its core is read only here.
+        tell: is told what flows have of links from now on, if anybody shares these.
     """
 
     commands = (StartPipeline, MovePipeline, ReroutePipeline, StopPipeline)
 
-    def __init__(self, world: PipelineWorld) -> None:
-        self.world = world
+    def __init__(self, world: PipelineWorld, tell: Callable[[float, Floats], None] | None = None) -> None:
+        self.world, self._tell = world, tell
         self._now_s = 0.0
         self._network = world.core.network  # of the last decision
         self._ended: list[Any] = []  # and was not told yet
         self._changed = False  # rates are those of earlier placements
+        self._untold = False  # and so are those of flows
 
     def next_s(self) -> float:
         """When a pipeline comes or ends, or at once: those that wait may find room on changed nodes."""
         if self._changed:
             self.world.settle()
             self._changed = False
+        if self._untold and self._tell is not None:
+            self._tell(self._now_s, self.world.core.flows_bps())
+        self._untold = False
         core = self.world.core
         waiting = len(core.running) < len(core.pipelines)
         if self._ended or (waiting and core.network is not self._network):
@@ -62,6 +68,7 @@ class PipelinesPart(Bystander):
         """Ends, submissions, and the decision on them."""
         if self.next_s() > now_s:
             return
+        self._untold = True
         for event in (*self._ended, *self.world.happened(now_s)):
             yield Rank.ENDED if isinstance(event, PipelineEnded) else Rank.OPENED, event
         yield Rank.TICK, PlacementDue(now_s)
@@ -71,7 +78,7 @@ class PipelinesPart(Bystander):
         """Carry a command out; tasks that move stand still for a while."""
         self._bring_up(now_s)
         self.world.take(command, now_s)
-        self._changed = True
+        self._changed = self._untold = True
         return ()
 
     def _bring_up(self, now_s: float) -> None:

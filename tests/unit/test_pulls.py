@@ -1,0 +1,119 @@
+"""Image pulls: max-min fair rates beside flows, ends that are known, and no link above its capacity."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from edgewise.core.pulls import SHARE, Pulls, max_min
+
+LINKS = 4
+PATHS = st.lists(st.sets(st.integers(0, LINKS - 1), min_size=1), max_size=6)
+RATES = st.lists(st.sampled_from((0.0, 1e6, 3e6, 10e6)), min_size=LINKS, max_size=LINKS)
+
+
+@settings(max_examples=300)
+@given(RATES, PATHS)
+def test_rates_are_max_min_fair(free_bps, paths):
+    free, over = np.array(free_bps), [np.array(sorted(path)) for path in paths]
+    rate = max_min(free, over)
+    used = np.zeros(LINKS)
+    for each, links in zip(rate, over, strict=True):
+        used[links] += each
+    assert (used <= free * (1 + 1e-12)).all()
+    for f, links in enumerate(over):  # each has a full link on which nobody has more (Bertsekas, Gallager)
+        full = [j for j in links.tolist() if used[j] >= free[j] * (1 - 1e-12)]
+        assert any(
+            all(rate[g] <= rate[f] * (1 + 1e-12) for g, other in enumerate(over) if j in other) for j in full
+        )
+
+
+def pulls(capacity_bps=(10e6, 10e6)):
+    told = []
+    made = Pulls(np.array(capacity_bps), lambda now_s, bps: told.append((now_s, bps.tolist())))
+    return made, told
+
+
+def begin(made, now_s, links, bits, log):
+    def done():
+        log.append((links, bits))
+
+    return made.begin(now_s, np.array(links), bits, done)
+
+
+def test_a_pull_alone_takes_its_size_over_the_rate_that_flows_leave():
+    made, told = pulls()
+    made.set_flows(0.0, np.array([6e6, 0.0]))
+    log = []
+    begin(made, 1.0, [0, 1], SHARE * 4e6, log)
+    assert made.next_s() == pytest.approx(2.0)
+    assert told[-1] == (1.0, [6e6 + SHARE * 4e6, SHARE * 4e6])
+    made.end(1.5)
+    assert not log
+    made.end(made.next_s())
+    assert log == [([0, 1], SHARE * 4e6)]
+    assert told[-1][1] == [6e6, 0.0] and made.next_s() == np.inf
+
+
+def test_rates_change_with_flows_and_other_pulls_and_what_was_got_counts():
+    made, _ = pulls()
+    log = []
+    begin(made, 0.0, [0], SHARE * 20e6, log)  # 2 s alone
+    begin(made, 1.0, [0, 1], SHARE * 5e6, log)  # half of link 0 each: to 2 s
+    assert made.next_s() == pytest.approx(2.0)
+    made.end(made.next_s())
+    assert len(log) == 1 and made.next_s() == pytest.approx(2.5)
+    made.set_flows(2.0, np.array([10e6, 0.0]))  # nothing is left: it stands still
+    assert made.next_s() == np.inf
+    made.validate()
+    made.set_flows(7.0, np.array([0.0, 0.0]))
+    assert made.next_s() == pytest.approx(7.5)
+
+
+def test_one_that_is_cancelled_leaves_its_rate_to_others_and_is_never_done():
+    made, told = pulls()
+    log = []
+    first = begin(made, 0.0, [0], 1e9, log)
+    begin(made, 0.0, [0], SHARE * 10e6, log)
+    made.cancel(1.0, first)
+    made.cancel(1.0, first)
+    assert made.next_s() == pytest.approx(1.5)
+    made.end(made.next_s())
+    assert log == [([0], SHARE * 10e6)] and told[-1][1] == [0.0, 0.0]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.sampled_from(("begin", "flows", "end", "cancel")), st.integers(0, 99)), max_size=25)
+)
+def test_no_link_is_exceeded_and_every_bit_is_pulled_once(events):
+    capacity, told = np.array([10e6, 4e6, 8e6]), []
+    made = Pulls(capacity, lambda now_s, bps: told.append((now_s, bps)))
+    draw, now_s, asked, done, cancelled = np.random.default_rng(1), 0.0, 0.0, [], 0.0
+    got = 0.0
+    for what, seed in events:
+        later_s = min(now_s + 0.3, made.next_s())
+        got += sum(pull.rate_bps for pull in made.pulls) * (later_s - now_s)
+        now_s = later_s
+        made.end(now_s)
+        if what == "begin":
+            links = np.unique(draw.integers(0, 3, 1 + seed % 3))
+            bits = 1e5 * (1 + seed)
+            made.begin(now_s, links, bits, lambda bits=bits: done.append(bits))
+            asked += bits
+        elif what == "flows":
+            made.set_flows(now_s, capacity * (seed % 11) / 10)
+        elif what == "cancel" and made.pulls:
+            pull = made.pulls[seed % len(made.pulls)]
+            cancelled += pull.left_bits - pull.rate_bps * (now_s - pull.since_s)
+            made.cancel(now_s, pull)
+        made.validate()
+        assert all(pull.end_s >= now_s * (1 - 1e-12) for pull in made.pulls)
+    made.set_flows(now_s, np.zeros(3))
+    while made.pulls:
+        later_s = made.next_s()
+        got += sum(pull.rate_bps for pull in made.pulls) * (later_s - now_s)
+        now_s = later_s
+        made.end(now_s)
+    assert got == pytest.approx(asked - cancelled, rel=1e-6, abs=1.0)
+    assert all((bps <= capacity * (1 + 1e-9)).all() for _, bps in told)
+    assert [at_s for at_s, _ in told] == sorted(at_s for at_s, _ in told)

@@ -1,0 +1,159 @@
+"""Flows of pipelines and image pulls have reserved rates on links that messages share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgewise.core.keyed import Key
+from edgewise.core.orchestrate import AddReplica, ReplicaView
+from edgewise.core.place import NetworkView, Placement
+from edgewise.core.pulls import SHARE
+from edgewise.model.network import Network
+from edgewise.model.orchestration import System
+from edgewise.model.work import Stream
+from joint_scenarios import held, laid, ran, run_of
+
+CABLE_BPS, FLOW_BPS = 100e6, 20e6
+BITS, RATE_QPS = 80e3, 500.0
+
+
+class Across:
+    """Every pipeline's first task on one node and its last on the other, with a flow of `FLOW_BPS`."""
+
+    decision, name, flow_bps = "place", "across", FLOW_BPS
+
+    def reset(self, network: Network, key: Key) -> None:
+        """Nothing is kept."""
+
+    def decide(self, view: NetworkView) -> list[Placement]:
+        """All that wait."""
+        start, links = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
+        return [
+            Placement(p, np.array([p.source, 1 - p.source]), start, links, np.array([np.inf, self.flow_bps]))
+            for p in view.waiting
+        ]
+
+
+def poisson(duration_s: float = 60.0) -> list[Stream]:
+    """A stream of queries that come at random, for so long."""
+    return [Stream(0, 0, "quick", "detection", 0.0, duration_s, RATE_QPS, BITS / 8, 9.0, 0.0, 0, "poisson")]
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_streams_have_just_what_a_pipeline_leaves_them_of_a_cable(sharing: str) -> None:
+    """The same bytes as over a cable that is that much narrower."""
+    data = laid(sharing, CABLE_BPS, pipeline_at_s=0.0, frames=10**7)
+    _, found = run_of(data, place=Across, trace=poisson(), check=True)
+    _, alone = run_of(held(laid(sharing, CABLE_BPS - FLOW_BPS), "streams"), trace=poisson())
+    assert found["streams"] == alone["streams"] and found["streams"][0]["failed"] == 0
+
+
+def test_waits_are_those_of_an_m_d_1_queue_with_what_is_left_of_the_cable() -> None:
+    data = held(laid("fifo", CABLE_BPS, pipeline_at_s=0.0, frames=10**7), "streams", "pipelines")
+    found = []
+    for flow_bps in (0.0, 20e6, 50e6):
+        policy = type("Some", (Across,), {"flow_bps": flow_bps})
+        _, rows = run_of(data, place=policy, trace=poisson(80.0))
+        service_s = BITS / (CABLE_BPS - flow_bps)
+        load = RATE_QPS * service_s
+        plain_s = 2 * 0.001 + 2 * 0.001 + service_s + 1e-5  # way, access, transmission, processing
+        wait_s = rows["streams"][0]["delay_mean_s"] - plain_s
+        assert wait_s == pytest.approx(load * service_s / (2 * (1 - load)), rel=0.08), flow_bps
+        found.append(wait_s)
+    assert found == sorted(found)
+
+
+def test_flows_the_other_way_leave_payloads_alone() -> None:
+    data = held(laid("fifo", CABLE_BPS, source="near-1"), "streams", "pipelines")
+    run, found = run_of(data, place=Across, trace=poisson(5.0))
+    assert found["streams"] == run_of(held(data, "streams"), trace=poisson(5.0))[1]["streams"]
+
+
+def test_what_a_pipeline_leaves_is_heard_by_who_binds_streams_and_given_back_at_its_end() -> None:
+    data = held(laid("fifo", CABLE_BPS, pipeline_at_s=5.0), "streams", "pipelines")
+    run, _ = run_of(data, place=Across, steps=lambda run: run.joint.now_s < 8.0)
+    simulation, lan = run.parts["streams"].simulation, run.wires.names.index("lan:up")
+    reserved = run.wires.net.links.reserved_bps
+    assert reserved[lan] == FLOW_BPS and reserved[lan + 1] == 0.0
+    simulation.run_until(8.0)
+    assert simulation.core.view().link[0, lan] == CABLE_BPS - FLOW_BPS
+    run.joint.run()
+    assert not run.wires.net.links.reserved_bps.any()
+
+
+class AddAt:
+    """One replica more on the second node at a frame."""
+
+    decision, name, at_s = "orchestrate", "add-at", 10.0
+
+    def reset(self, world: System, key: Key) -> None:
+        """Nothing is kept."""
+
+    def decide(self, view: ReplicaView) -> list[AddReplica]:
+        """At that time."""
+        return [AddReplica(1, 1)] if view.world["clock_s"] == self.at_s else []
+
+
+IMAGE_BYTES = 50e6
+
+
+def up_s(data: dict[str, Any], **policies: Any) -> tuple[float, Any, dict[str, Any]]:
+    """When the replica that comes at 10 s is ready."""
+    ready: list[float] = []
+
+    def look(run: Any) -> bool:
+        queues = run.parts["services"].sites.queues
+        original = queues._ready
+
+        def note(server: Any, starts: int) -> None:
+            original(server, starts)
+            if server.service == 1:
+                ready.append(run.parts["services"].sites.now_s)
+
+        queues._ready = note
+        return False
+
+    run, found = run_of(data, orchestrate=AddAt, steps=look, **policies)
+    run.joint.run()
+    return ready[0], run, found
+
+
+@pytest.mark.parametrize("flow_bps", [0.0, 40e6])
+def test_a_pull_takes_its_size_over_what_flows_leave_and_delays_no_flow(flow_bps: float) -> None:
+    """The image comes down the cable, as do frames of the pipeline, whose source is behind it."""
+    data = laid("fifo", CABLE_BPS, "wan", "near-1", image_bytes=IMAGE_BYTES, pipeline_at_s=2.0, frames=40_000)
+    policy = type("Some", (Across,), {"flow_bps": flow_bps})
+    at_s, run, _ = up_s(held(data, "services", "pipelines"), place=policy)
+    cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
+    took_s = 8.0 * IMAGE_BYTES / (SHARE * (CABLE_BPS - flow_bps))
+    assert at_s == pytest.approx(10.0 + took_s + cloud_s + 0.5, rel=1e-9)
+    alone = run_of(held(data, "pipelines"), place=policy)[1]["pipelines"]
+    outcome = run.parts["pipelines"].world.outcome().pipelines
+    assert [p.finish_s for p in outcome] == [row["finish_s"] for row in alone]
+
+
+def test_without_sharing_images_come_as_ever() -> None:
+    data = held(laid("none", CABLE_BPS, image_bytes=IMAGE_BYTES), "services")
+    at_s, run, _ = up_s(data)
+    assert run.reserved is None
+    cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
+    assert at_s == pytest.approx(10.0 + 8.0 * IMAGE_BYTES / CABLE_BPS + cloud_s + 0.5)
+
+
+def test_a_node_that_dies_gets_its_image_anew() -> None:
+    timeline = [{"at_s": 12, "node": "near-1", "up": False}, {"at_s": 20, "node": "near-1", "up": True}]
+    data = held(laid("fifo", CABLE_BPS, image_bytes=IMAGE_BYTES), "services") | {"timeline": timeline}
+    at_s, run, _ = up_s(data)
+    cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
+    assert at_s == pytest.approx(20.0 + 8.0 * IMAGE_BYTES / (SHARE * CABLE_BPS) + cloud_s + 0.5, rel=1e-9)
+    assert not run.wires.net.links.reserved_bps.any()
+
+
+def test_work_that_is_told_of_nothing_leaves_the_same_bytes() -> None:
+    """Frames that cross no cable reserve nothing of it."""
+    data = laid("fifo", CABLE_BPS)
+    data["links"][4] = {"between": ["near-0", "near-1"], "bandwidth_bps": "10Mbps", "shared": "both"}
+    assert ran(data)["streams"] == ran(held(data, "streams"))["streams"]
