@@ -96,11 +96,16 @@ def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[in
 def _services_at_sites(
     scenario: Scenario, given: SimulatedServices, chosen: Mapping[str, Make], seeds: Sequence[int]
 ) -> Iterator[SeedRun]:
+    from edgewise.sim.joint.pulls import PullsPart
     from edgewise.sim.joint.requests import simulate_sites
+    from edgewise.sim.links.wires import Wires
 
     for seed in seeds:
-        sites = request_sites(scenario, given, chosen["dispatch"], seed)
-        core = simulate_sites(sites, chosen["orchestrate"]())
+        wires = None if scenario.sharing == "none" else Wires(scenario.sharing, scenario.topology)
+        reserved = None if wires is None else PullsPart(scenario, wires)
+        images = None if reserved is None else reserved.images(given.system.site_of)
+        sites = request_sites(scenario, given, chosen["dispatch"], seed, images)
+        core = simulate_sites(sites, chosen["orchestrate"](), [reserved] if reserved is not None else [])
         faults = sum((site.adviser.guard.faults for site in sites.cores), core.guard.faults)
         yield SeedRun(*service_tables(scenario, sites.rows, sites.tally), faults)
 

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import edgewise as ew
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import NetworkView, Placement
 from edgewise.core.pulls import SHARE
+from edgewise.errors import ScenarioError
 from edgewise.model.network import Network
 from edgewise.model.orchestration import System
+from edgewise.model.scenario import parse_scenario
+from edgewise.model.services import system_of
 from edgewise.model.work import Stream
 from joint_scenarios import held, laid, ran, run_of
 
@@ -141,6 +145,33 @@ def test_without_sharing_images_come_as_ever() -> None:
     assert run.reserved is None
     cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
     assert at_s == pytest.approx(10.0 + 8.0 * IMAGE_BYTES / CABLE_BPS + cloud_s + 0.5)
+
+
+def test_services_alone_pull_as_beside_other_work() -> None:
+    data = held(laid("fifo", CABLE_BPS, image_bytes=IMAGE_BYTES), "services")
+    run, found = run_of(data, orchestrate=AddAt)
+    alone = ew.simulate(parse_scenario(data, "alone"), {"orchestrate": AddAt}, (0,))
+    assert alone.windows.to_pydict()["image_bytes"] == run.parts["services"].sites.tally[:, -1].tolist()
+    assert alone.items.drop_columns("policy").to_pylist() == [
+        {key: value for key, value in row.items() if key != "policy"} for row in found["services"]
+    ]
+
+
+def test_a_variant_may_have_an_image_and_two_links_of_nodes_no_cable_together() -> None:
+    data = held(laid("fifo", CABLE_BPS), "services")
+    sized = {"variant": "small-cpu", "deadline_s": 1, "image_bytes": "50MB"}
+    data["workers"] = [{"variant": "small-cpu", "cluster": "cloud"}]
+    data["services"]["offered"] = [
+        {"name": "plain", "memory_bytes": "1MB", "cpu_cores": 1, "image_bytes": 1},
+        sized,
+    ]
+    scenario = parse_scenario(data, "sized")
+    assert system_of(scenario.spec.services, scenario.catalog, scenario.topology).layer_bytes[1] == 50e6
+    data = laid("fifo", CABLE_BPS)
+    data["clusters"][0]["nodes"][0]["count"] = 3
+    data["links"].append({"between": ["near-1", "near-2"], "over": ["lan"]})
+    with pytest.raises(ScenarioError, match="'lan' carries two links between nodes"):
+        ran(data)
 
 
 def test_a_node_that_dies_gets_its_image_anew() -> None:

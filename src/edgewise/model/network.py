@@ -120,6 +120,12 @@ def network_on(topology: Topology, catalog: Catalog) -> Network:
                 f"{where}: shared is 'each', flows of pipelines take one bandwidth for both directions; "
                 "write shared: both"
             )
+    over = [name for link in links for name in link.over]
+    if twice := next((name for name in over if over.count(name) > 1), None):
+        raise ScenarioError(
+            f"links: cable {twice!r} carries two links between nodes, whose flows together might exceed it; "
+            "lay each over cables of its own"
+        )
     return Network(
         tuple(names),
         np.array([node.speed_ops for node in nodes]),

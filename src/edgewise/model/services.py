@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOM = 1 + 1e-9  # sums of floats may miss a full node by rounding
 DISK_BYTES = 1e12  # of nodes that state none
-LAYER_BYTES = 1.0  # a variant's image: its file is on every machine, nothing is pulled
+LAYER_BYTES = 1.0  # a variant's image that has no size: its file is on every machine, nothing is pulled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,11 +199,12 @@ def plain(spec: ServicesSpec, catalog: Catalog) -> list[PlainServiceSpec]:
     for service in spec.offered:
         if isinstance(service, ServiceSpec):
             needs = catalog.variant(service.variant).resources
+            image_bytes = service.image_bytes or LAYER_BYTES
             service = PlainServiceSpec(
                 name=service.variant,
                 memory_bytes=(needs.memory_bytes, needs.memory_bytes),
                 cpu_cores=(needs.cpu_cores, needs.cpu_cores),
-                image_bytes=(LAYER_BYTES, LAYER_BYTES),
+                image_bytes=(image_bytes, image_bytes),
                 initial=service.initial,
             )
         found.append(service)

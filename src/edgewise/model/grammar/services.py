@@ -42,6 +42,11 @@ class ServiceSpec(Spec):
         description="Name of the variant, and of the service; a worker of it is needed in the cloud."
     )
     deadline_s: Seconds = Field(description="Live: deadline of requests that state none, s.")
+    image_bytes: Bytes | None = Field(
+        default=None,
+        description="Simulated: a node pulls so many bytes from the cloud before its first replica starts. "
+        "Left out: the model is on every machine, as live.",
+    )
     initial: Initial = 1
 
 
