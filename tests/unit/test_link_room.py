@@ -14,7 +14,7 @@ from edgewise.core.dispatch.views import DECLARED, LEFT, REASONS, UNSENT, Items,
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
-from edgewise.model.topology import Cable, Cluster, Node, Site, Topology, Way, Worker
+from edgewise.model.topology import Cable, Cluster, Node, NodeChange, Site, Topology, Way, Worker
 from edgewise.policies.dispatch.bandit import in_time
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.sites import SiteSimulation
@@ -210,3 +210,22 @@ def test_who_estimates_delays_counts_on_what_links_have_to_send():
         for view in (idle, busy)
     ]
     assert found[1] < 0.8 * found[0]
+
+
+@pytest.mark.parametrize("policy", ["closest", "least-impedance", "power-of-two", "lookahead"])
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_in_whole_runs_no_link_is_ever_declared_above_what_it_has(policy, sharing):
+    """At every moment, whatever fails, moves or is decided anew."""
+    scenario = replace(narrow(0.1), sharing=sharing, retry_refused=True)
+    node = scenario.topology.clusters[0].nodes[0].name
+    changes = (NodeChange(6.7, node, up=False), NodeChange(9.1, node, up=True))
+    simulation = Simulation(replace(scenario, timeline=changes), policies.load("dispatch", policy), 3)
+    most_bps = 0.0
+    for k in range(100):
+        simulation.run_until(0.2 * k)
+        declared = simulation.core.view().link[DECLARED]
+        assert (declared <= simulation.world.link_bps * (1 + 1e-9)).all()
+        simulation.core.validate()
+        most_bps = max(most_bps, float(declared[0]))
+    assert most_bps > 0.9 * 30e6
+    simulation.run()
