@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from edgewise import runs
+from edgewise.config import load_scenario
 from edgewise.joint import JointRun
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Stream
@@ -200,6 +201,18 @@ def held(data: dict[str, Any], *works: str) -> dict[str, Any]:
     """The scenario with these kinds of work only."""
     kinds = ("streams", "services", "pipelines", "graphs", "jobs")
     return {key: value for key, value in deepcopy(data).items() if key not in kinds or key in works}
+
+
+def campus(rate_qps: float, jobs: list[dict[str, Any]], timeline: list[dict[str, Any]]) -> dict[str, Any]:
+    """`kais-live` with a gateway at each site, jobs of 2 cores, and what fails."""
+    scenario = load_scenario(
+        "kais-live", {"services.gateways": "per_site", "services.cores_held": "life", "duration_s": 60}
+    )
+    data: dict[str, Any] = scenario.spec.model_dump(mode="json", exclude_none=True)
+    data["services"]["requests"]["rate_qps"] = rate_qps
+    listed = [{"cores": 2, "duration_s": 20, "latest_s": 30, "earliest_s": 0} | job for job in jobs]
+    named = [{"name": f"job-{i}"} | job for i, job in enumerate(listed)]
+    return data | {"timeline": timeline} | ({"jobs": {"slot_s": 5, "submitted": named}} if named else {})
 
 
 def ran(

@@ -165,10 +165,8 @@ class JointRun:
     def _jobs(self) -> WorkPart:
         jobs, made = jobs_of(self.scenario), jobs_apart(jobs_of(self.scenario), self.seed)
         pattern = jobs.pattern
-        kinds = 2 if any(job.resources.memory_bytes for job in made) else 1
-        core = DeferCore(
-            Slots(pattern.slot_s, kinds), self.plane.ledger, self._policy("jobs", "defer"), key=Key(self.seed)
-        )
+        policy = self._policy("jobs", "defer")
+        core = DeferCore(Slots(pattern.slot_s), self.plane.ledger, policy, key=Key(self.seed))
         self.plane.cores["defer"] = core
         part = JobsPart(made, core, pattern.slots, pattern.slot_s)
         self._tables["jobs"] = lambda: job_tables(self.scenario, jobs, part.outcome())

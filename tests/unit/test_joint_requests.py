@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from edgewise import runs
 from edgewise.config import load_scenario
-from joint_scenarios import held, ran
+from joint_scenarios import campus, held, ran
 
 RATE_QPS = 120  # more than the first replicas can do
-
-
-def campus(rate_qps: float, jobs: list[dict[str, Any]], timeline: list[dict[str, Any]]) -> dict[str, Any]:
-    """`kais-live` with a gateway at each site, jobs of 2 cores, and what fails."""
-    scenario = load_scenario(
-        "kais-live", {"services.gateways": "per_site", "services.cores_held": "life", "duration_s": 60}
-    )
-    data: dict[str, Any] = scenario.spec.model_dump(mode="json", exclude_none=True)
-    data["services"]["requests"]["rate_qps"] = rate_qps
-    listed = [{"cores": 2, "duration_s": 20, "latest_s": 30, "earliest_s": 0} | job for job in jobs]
-    named = [{"name": f"job-{i}"} | job for i, job in enumerate(listed)]
-    return data | {"timeline": timeline} | ({"jobs": {"slot_s": 5, "submitted": named}} if named else {})
 
 
 def test_requests_beside_streams_leave_what_they_leave_alone() -> None:

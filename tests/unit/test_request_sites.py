@@ -121,6 +121,23 @@ def test_a_node_that_fails_takes_what_it_has_and_its_sites_send_it_elsewhere():
     assert any(row[3].replica in mine for row in again)
 
 
+def test_orchestration_sees_a_dead_node_once_news_of_it_have_come():
+    sites = sites_of(services__requests__rate_qps=0.01)
+    sites.advance(7.1)
+    before = sites.seen()
+    sites.fail_node(0)
+    sites.advance(7.7)
+    assert sites.seen() == before and any(replica.node == 0 for replica in before.values())
+    sites.advance(7.8)  # gathered at 7.5, heard at 7.75
+    after = sites.seen()
+    assert all(each.started == each.up == (each.node != 0) for each in after.values()) and after != before
+    sites.repair_node(0)
+    sites.advance(8.2)
+    assert sites.seen() == after
+    sites.advance(8.3)
+    assert all(each.started for each in sites.seen().values())
+
+
 def test_a_request_is_dropped_that_has_lost_three_replicas():
     sites = sites_of("closest", News(100.0), services__requests__slack=[1000, 1000])
     for n in range(sites.system.nodes):

@@ -2,7 +2,7 @@
 
     plane = Plane(ledger := NodeLedger(nodes))
     plane.cores["orchestrate"] = OrchestrateCore(system, holds, policy, ledger, node_names)
-    plane.cores["defer"] = DeferCore(Slots(1.0, 2), ledger, policy)    # any core may be absent, or come later
+    plane.cores["defer"] = DeferCore(Slots(1.0), ledger, policy)    # any core may be absent, or come later
     commands = plane.handle(FrameBegan(30.0), now_s=30.0)              # [StartReplica(…), SuspendJob(7)]
 
 An event is for the core that knows its type, or for the plane: `NodesChanged` says which nodes there are,

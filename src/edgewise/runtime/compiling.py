@@ -59,7 +59,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     if kind == "dispatch":
         session.rehearse(world, policy)
     elif kind == "defer":
-        begin(batched(policy), Slots(1.0, 1), Key(0))
+        begin(batched(policy), Slots(1.0), Key(0))
         ledger.warm()
         Strict(name).ask(lambda: jobs.start_one(name), list)
     elif kind == "split":

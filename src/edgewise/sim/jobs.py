@@ -240,6 +240,5 @@ def simulate_on_nodes(
     Raises:
         PolicyError: the policy raises, or starts what may not start.
     """
-    kinds = 2 if any(job.resources.memory_bytes for job in jobs) else 1
-    core = DeferCore(Slots(slot_s, kinds), NodeLedger(nodes), policy, key=Key(seed))
+    core = DeferCore(Slots(slot_s), NodeLedger(nodes), policy, key=Key(seed))
     return run_jobs(jobs, left_over, slot_s, core)

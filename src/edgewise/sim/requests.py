@@ -51,10 +51,11 @@ class News(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A replica when news were gathered, and how many requests it had, of whomever."""
+    """A replica when news were gathered, how many requests it had, and whether its node was up."""
 
     replica: ReplicaChanged
     queued: int
+    started: bool
 
 
 class RequestSites:
@@ -199,8 +200,13 @@ class RequestSites:
     # news
 
     def _told(self) -> list[Told]:
+        down = self.queues.down
         return [
-            Told(ReplicaChanged(self.now_s, r.name, r.service, r.station, r.wanted, r.up, r.serves), r.queued)
+            Told(
+                ReplicaChanged(self.now_s, r.name, r.service, r.station, r.wanted, r.up, r.serves),
+                r.queued,
+                r.station not in down,
+            )
             for r in self.queues.replicas.values()
         ]
 
@@ -210,9 +216,10 @@ class RequestSites:
             self._agenda.push((number + 1) * self.news.period_s, Order.NEWS, self._gather, number + 1)
 
     def _hear(self, told: list[Told]) -> None:
-        """News reach every site."""
+        """News reach every site, and the controller."""
+        self._broken = {each.replica.name for each in told if not each.started}
         for core in self.cores:
-            for replica, queued in told:
+            for replica, queued, _ in told:
                 old = core.replicas.get(replica.name)
                 if old is None or (old.wanted, old.up) != (replica.wanted, replica.up):
                     core.handle(replica._replace(time_s=self.now_s))
@@ -241,7 +248,7 @@ class RequestSites:
         """As gateways report it."""
         sees = [core.replicas[server.name] for core in self.cores if server.name in core.replicas]
         up, held = any(each.up for each in sees), sum(each.mine for each in sees)
-        started = server.station not in self.queues.down
+        started = server.name not in self._broken
         where = server.name, server.station - 1, server.service
         return ReplicaSeen(*where, server.wanted, started, up and started, False, held, server.serves)
 

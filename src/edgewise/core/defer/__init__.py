@@ -156,11 +156,11 @@ class Slots(NamedTuple):
 
     Attributes:
         slot_s: length of a slot.
-        resources: R, kinds of resources that count; the first one is cores.
+        resources: R, kinds of resources that count; the first one is cores. On nodes memory counts as well.
     """
 
     slot_s: float
-    resources: int
+    resources: int = 2
 
 
 class DeferralPolicy(Protocol):

@@ -123,6 +123,7 @@ class DeferCore:
         since_s = {s.job.id: at for s in shown if (at := s.since_s) is not None}
         kinds = self.world.resources
         total = self.ledger.nodes.total[0, :, :kinds].sum(axis=0)
+        total[total == 0.0] = 1.0  # of a kind that nodes do not have; none of it is free
         past = np.array(self._past or [left_over_of(self.ledger, kinds, INFERENCE)])
         return view_of([s.job for s in shown], since_s, past, total, now_s, self.world.slot_s)
 

@@ -69,7 +69,7 @@ def warm(name: str = POLICY) -> None:
 def start_one(name: str) -> list[DeferCommand]:
     """What a policy does about one job on one node: whatever is wrong with it is raised."""
     ledger = NodeLedger([Node("node", "cluster", Resources(1.0))])
-    core = DeferCore(Slots(1.0, 1), ledger, policies.load("defer", name))
+    core = DeferCore(Slots(1.0), ledger, policies.load("defer", name))
     core.handle(JobSubmitted(DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
     return core.handle(SlotBegan(0.0))
 
@@ -87,7 +87,7 @@ class LiveJobs:
         folder = self.store.file.parent
         self.book, self.processes = JobBook(self.store.file), JobProcesses(folder)
         fallback = policies.load("defer", FALLBACK)
-        self.core = DeferCore(Slots(slot_s, 1), plane.ledger, fallback, fallback)
+        self.core = DeferCore(Slots(slot_s), plane.ledger, fallback, fallback)
         plane.cores["defer"] = self.core
         plane.carry_out |= dict.fromkeys(get_args(DeferCommand), self._obey)
         self.name, self._watching = self.store.policy("defer") or POLICY, ""
