@@ -44,6 +44,7 @@ class SeedRun(NamedTuple):
         faults: why the fallback decided, and how often.
         decision_s: mean time of a decision on this machine, by decision, where it is measured.
         beside: the other kinds of work of a joint run.
+        use: columns of the tables of `report.use`, those that are known.
     """
 
     items: Columns
@@ -51,6 +52,7 @@ class SeedRun(NamedTuple):
     faults: Mapping[str, int] = {}
     decision_s: Mapping[str, float] = {}
     beside: Mapping[str, Tables] = {}
+    use: Mapping[str, Columns] = {}
 
 
 def _window(scenario: Scenario, end_s: float | None = None, **figures: Any) -> Columns:
@@ -68,11 +70,13 @@ def streams(
     """Streams, or those of a trace."""
     from edgewise.core.world import World
     from edgewise.sim.sites import simulation_of
+    from edgewise.use import held_for_life
 
+    holds = {"holds": held_for_life(scenario, "streams")}
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     for seed in seeds:
         outcome = simulation_of(scenario, chosen["dispatch"], seed, streams=trace, world=world).run()
-        yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults)
+        yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults, use=holds | outcome.use)
 
 
 def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:

@@ -23,7 +23,8 @@ from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
 from edgewise.report.schema import WORK, Measure
-from edgewise.report.summary import LinkLoad, by_seed, crowded, summary_of, with_links
+from edgewise.report.summary import LinkLoad, by_seed, crowded, refusals, summary_of, with_links
+from edgewise.report.use import USE, Use, delays_of, use_of
 from edgewise.runs import Policy as Policy
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Result:
         faults: of each policy that had any: why the fallback decided for it, and how often over all seeds.
         decision_s: of each policy the mean time of a decision on this machine, where it is measured.
         beside: results of other work that ran on the same nodes at the same time, by its kind.
+        use: who used what, by the name of the table (`edgewise.report.use` explains each column).
     """
 
     scenario: Scenario
@@ -67,6 +69,7 @@ class Result:
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     beside: Mapping[str, Result] = field(default_factory=dict)
+    use: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def measures(self) -> tuple[Measure, ...]:
@@ -90,6 +93,20 @@ class Result:
     def values(self, measure: str = "") -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """(seeds,) values of a measure, or of the first, for each policy; seeds without a value left out."""
         return by_seed(self._rows, measure or self.measures[0].key, self.policies)
+
+    def delays(self) -> dict[str, list[dict[str, Any]]]:
+        """Quantiles of delays of each kind of work, see `report.use.delays_of`."""
+        runs_of = {self.work: self, **self.beside}
+        return {work: delays_of(work, one.items, self.use.get("delays")) for work, one in runs_of.items()}
+
+    def used(self) -> list[Use]:
+        """How far nodes, links and workers were used, policy by policy."""
+        return [one for policy in self.policies for one in use_of(self.use, policy)]
+
+    def refusals(self) -> list[dict[str, Any]]:
+        """Why streams were refused, and how many."""
+        streams = {self.work: self, **self.beside}.get("streams")
+        return [] if streams is None else refusals(streams.items)
 
     def to_pandas(self, table: str = "items") -> pandas.DataFrame:
         """The "items", "windows" or "summary" of the runs as a data frame.
@@ -135,6 +152,7 @@ class Result:
             windows=self.windows,
             summary=self.summary(),
             beside={work: (each.items, each.windows) for work, each in self.beside.items()},
+            use=self.use,
         )
         report(folder)
         return folder
@@ -342,6 +360,7 @@ def simulated(
             for _ in ended[number]:
                 progress()
     tables: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
+    use: dict[str, list[pa.Table]] = {}
     faults = {name: Counter[str]() for name in makers}
     decision_s: dict[str, Mapping[str, float]] = {}
     every = product(makers, seeds)
@@ -351,8 +370,11 @@ def simulated(
     for (name, seed), run in zip(every, (run for one in ended.values() for run in one), strict=True):
         for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
             items, windows = tables.setdefault(kind, ([], []))
-            items.append(runs.table(kind, "items", names[kind, name], seed, each.items))
-            windows.append(runs.table(kind, "windows", names[kind, name], seed, each.windows))
+            label, of = (names[kind, name], seed), WORK[kind]
+            items.append(runs.table(of.items, *label, each.items))
+            windows.append(runs.table(of.windows, *label, each.windows))
+        for which, columns in run.use.items():
+            use.setdefault(which, []).append(runs.table(USE[which], names[work, name], seed, columns))
         faults[name].update(run.faults)
         decision_s |= {name: run.decision_s} if run.decision_s else {}
     results = {
@@ -372,6 +394,7 @@ def simulated(
         faults={name: found for name, found in faults.items() if found},
         decision_s=decision_s,
         beside=results,
+        use={which: pa.concat_tables(found) for which, found in use.items()},
     )
 
 

@@ -22,15 +22,14 @@ from edgewise.adapters import (
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Key
-from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.ledger import NodeLedger
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
-from edgewise.model.catalog import Resources
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
-from edgewise.model.work import INFERENCE, Stream, variant_holds
+from edgewise.model.work import Stream
 from edgewise.sim.jobs import JobsPart
 from edgewise.sim.joint.graphs import GraphsPart
 from edgewise.sim.joint.loop import JointClock
@@ -44,6 +43,7 @@ from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
 from edgewise.splitting import predicted_s, splitting
+from edgewise.use import Columns, holders_of, replica_use, server_use, servers_hold, workers_hold
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
@@ -64,6 +64,7 @@ class JointRun:
         parts: by kind of work.
         wires: links that messages of all kinds share; None where each has its own.
         reserved: what flows and image pulls have of these.
+        holders: who held what.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class JointRun:
         self.plane = Plane(NodeLedger(scenario.topology.nodes))
         servers = servers_hold(scenario) if "graphs" in works else ()
         self.plane.handle(HoldsChanged((*workers_hold(scenario), *servers)), 0.0)
+        self.holders = holders_of(scenario, self.plane.ledger, works)
         self.faults: Counter[str] = Counter()
         self._tables: dict[str, Ended] = {}
         build: dict[str, Callable[[], WorkPart]] = {
@@ -94,12 +96,26 @@ class JointRun:
         self.parts |= {work: build[work]() for work in build if work in works}
         lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
         parts += [self.reserved] if self.reserved is not None else []  # it knows of the others' commands
-        self.joint = JointClock(parts, self.plane, scenario.topology.nodes, scenario.timeline, lag_s, check)
+        nodes = scenario.topology.nodes
+        self.joint = JointClock(parts, self.plane, nodes, scenario.timeline, lag_s, check, self.holders)
 
     def run(self) -> dict[str, Tables]:
         """Go to the end; the tables of each kind of work."""
         self.joint.run()
+        self.holders.finish(max(self.scenario.duration_s, self.joint.now_s))
         return {work: ended() for work, ended in self._tables.items()}
+
+    def use(self) -> Mapping[str, Columns]:
+        """Columns of the tables of `report.use`, once it has run."""
+        found = dict(self.parts["streams"].outcome.use) if "streams" in self.parts else {}
+        workers = [found["workers"]] if found else []
+        if "services" in self.parts:
+            workers.append(replica_use(self.scenario, self.parts["services"].sites, self.holders))
+        if "graphs" in self.parts:
+            workers.append(server_use(self.scenario, self.parts["graphs"].world))
+        columns = workers[0] if workers else {}
+        joined = {name: [row for each in workers for row in each[name]] for name in columns}
+        return found | {"holds": self.holders.records(), "workers": joined}
 
     def _policy(self, work: str, decision: str) -> Any:
         return self._chosen.get(f"{work}.{decision}", self._chosen.get(decision))()  # type: ignore[misc]
@@ -158,6 +174,7 @@ class JointRun:
         core = PlaceCore(network, self._policy("pipelines", "place"), self.seed, ledger=self.plane.ledger)
         self.plane.cores["place"] = core
         tell = None if self.reserved is None else self.reserved.flows_on(network)
+        self.holders.place = core if self.reserved is None else None  # else links say what is reserved
         part = PipelinesPart(PipelineWorld(pipelines, core), tell)
         self._tables["pipelines"] = lambda: pipeline_tables(self.scenario, part.world.outcome())
         return part
@@ -173,26 +190,6 @@ class JointRun:
         return part
 
 
-def workers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
-    """What workers hold of nodes for life."""
-    catalog = scenario.catalog
-    return tuple(
-        Reservation(worker.name, worker.node, *variant_holds(catalog.variant(worker.variant)))
-        for worker in scenario.topology.workers
-    )
-
-
-def servers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
-    """What servers of split models hold of nodes for life."""
-    return tuple(
-        Reservation(f"{graph.name} on {node.name}", node.name, Resources(*needs), INFERENCE)
-        for graph in scenario.graphs
-        if any(needs := (graph.cpu_cores, graph.memory_bytes))
-        for node in scenario.topology.nodes
-        if node.speed_ops > 0
-    )
-
-
 def joint_runs(
     scenario: Scenario,
     works: Sequence[str],
@@ -205,4 +202,4 @@ def joint_runs(
         run = JointRun(scenario, works, chosen, seed, trace)
         tables = run.run()
         about = tables.pop(works[0])
-        yield SeedRun(*about, run.faults, beside=tables)
+        yield SeedRun(*about, run.faults, beside=tables, use=run.use())

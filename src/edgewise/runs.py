@@ -20,7 +20,6 @@ from edgewise.model.grammar.scenario import not_run
 from edgewise.model.graphs import server_groups
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.report.schema import WORK
 from edgewise.report.summary import beforehand
 
 Policy = str | type | Callable[[], Any]
@@ -214,9 +213,8 @@ def in_step(scenario: Scenario, work: str) -> bool:
     return pooled and len(beside(scenario, work)) == 1
 
 
-def table(work: str, which: str, policy: str, seed: int, columns: Columns) -> pa.Table:
-    """Columns of a run in the schema of `which`, "items" or "windows"."""
-    schema = getattr(WORK[work], which)
+def table(schema: pa.Schema, policy: str, seed: int, columns: Columns) -> pa.Table:
+    """Columns of a run in a schema of `report.schema` or `report.use`."""
     rows = len(next(iter(columns.values()), ()))
     whole = {**columns, "seed": np.full(rows, seed), "policy": [policy] * rows}
     return pa.table({name: whole.get(name, []) for name in schema.names}, schema=schema)

@@ -301,6 +301,9 @@ def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as
             "fixed": result.fixed,
             "seeds": result.seeds,
             "summary": summary,
+            "delays": {work: rows for work, rows in result.delays().items() if rows},
+            "refusals": result.refusals(),
+            "use": [one._asdict() for one in result.used()],
             "beside": {work: each.summary() for work, each in result.beside.items()},
             "decision_s": result.decision_s,
             "comparison": [{name: getattr(row, name) for name in names} for row in rows],
@@ -309,6 +312,10 @@ def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as
         return print(json.dumps(found, indent=1))
     for each in (result, *result.beside.values()):
         _print_summary(each, each.summary())
+    if comparison is None:
+        _print_delays(result)
+    if refused := result.refusals():
+        show_table(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
     if rows:
         _print_comparison(result, rows)
     out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
@@ -328,6 +335,17 @@ def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]]) -> Non
             cells.append(measure.shown(sum(known) / len(known) if known else None))
         table.add_row(escape(policy), *cells, str(len(mine)))
     out.print(table)
+
+
+def _print_delays(result: api.Result) -> None:
+    """Quantiles of delays of each kind of work that has some."""
+    rows = [
+        (row["of"], work, str(row["count"]), *(f"{row[name]:.3f}" for name in ("p50_s", "p95_s", "p99_s")))
+        for work, found in result.delays().items()
+        for row in found
+    ]
+    if rows:
+        show_table(("delays", "of", "count", "p50 s", "p95 s", "p99 s"), rows)
 
 
 def _about(result: api.Result) -> str:

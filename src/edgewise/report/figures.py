@@ -1,8 +1,4 @@
-"""Figures of a run, each a `Figure` of its own; no pyplot, no global state.
-
-Colours are those of Okabe and Ito, told apart by all common kinds of colour blindness;
-policies also differ by marker, so a grey print still reads.
-"""
+"""Figures of a run, each a `Figure` of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -23,34 +18,18 @@ from edgewise.arrays import Floats
 from edgewise.errors import RunError
 from edgewise.report.records import RecordedRun
 from edgewise.report.statistics import PairedComparison, judged, mean_interval
+from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png, time_axis
 from edgewise.report.summary import by_seed, of_applications
+from edgewise.report.timeline import timelines
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D", "#B8A800")
+_TIMELINES = 4  # policies at most that have time lines of nodes and links
 _BANDS = 4  # so many intervals can still be told apart
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":")
 _SHARE_COLOURS = ("#0072B2", "#E69F00", "#BBBBBB", "#56B4E9")  # of parts, what went well first
 _VERDICT_COLOURS = {"win": "#0072B2", "loss": "#D55E00", "tie": "#009E73", "inconclusive": "#777777"}
 _VERDICT_MARKERS = {"win": "o", "loss": "s", "tie": "^", "inconclusive": "D"}
 _LABEL, _WHISKER = -0.09, 0.2  # where in a bar its label and its whisker lie, so that they do not meet
-INK = "#222222"
 _GRID = "#E3E3E3"
-_DPI = 160
-
-
-def new_axes(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    """A figure of one pair of axes in the style of all figures; width and height in inches."""
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#888888")
-    axes.tick_params(colors=INK, labelsize=9, length=3, color="#888888")
-    axes.set_axisbelow(True)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set(fontsize=9, color=INK)
-    return figure, axes
 
 
 def _empty(figure: Figure, message: str) -> Figure:
@@ -126,25 +105,13 @@ def success_over_time(run: RecordedRun) -> Figure:
     if not axes.lines:
         return _empty(figure, f"no {whole} in any window")
     bottom = max(0.0, np.floor(lowest * 10 - 0.2) / 10)
-    axes.set(ylim=(bottom, 1.005), xlabel="time (s)", ylabel="answered in time")
+    axes.set(ylim=(bottom, 1.005), ylabel="answered in time")
+    time_axis(axes, float(pc.max(run.windows["end_s"]).as_py()))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.margins(x=0.01)
     legend_below(axes, min(4, len(axes.lines)))
     return figure
-
-
-def legend_below(axes: Axes, columns: int) -> None:
-    """Legend below the axes; names are taken literally."""
-    legend = axes.figure.legend(
-        *axes.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
 
 
 def _whisker(axes: Axes, values: Floats, where: float, **style: Any) -> None:
@@ -320,12 +287,13 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
         drawn["success-by-application"] = success_by_application(run)
     pairs = comparisons_of(run, rival)
     labels = [f"{row.policy} − {row.rival}" for row in pairs]
-    return drawn | {"paired-differences": forest(pairs, labels, f"Paired difference of {what}")}
-
-
-def png(figure: Figure, target: Any) -> None:
-    """Write a figure as PNG to a path or binary file; no version or time goes into it."""
-    figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
+    if pairs:
+        drawn["paired-differences"] = forest(pairs, labels, f"Paired difference of {what}")
+    seed = min(run.manifest["seeds"], default=0)
+    for number, policy in enumerate(run.policies[:_TIMELINES], 1):
+        for what, figure in timelines(run.use, policy, seed).items():
+            drawn[f"time-line-of-{what}" + (f"-{number}" if number > 1 else "")] = figure
+    return drawn
 
 
 def drawn(run: RecordedRun, rival: str | None = None) -> dict[str, bytes]:

@@ -15,8 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from edgewise.report import figures
 from edgewise.report.records import RecordedRun, write_whole
+from edgewise.report.schema import WORK
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals, warning
+from edgewise.report.use import delays_of, use_of
 
 _CAPTIONS = {
     "outcome-shares": "Shares of all, mean over seeds. The whisker is the 95 % interval of success.",
@@ -24,6 +26,9 @@ _CAPTIONS = {
     "success-over-time": "Share that was answered in time, by window. "
     "Line: mean over seeds; band, with up to four policies: 95 % interval.",
     "success-by-application": "Share of each application's queries answered in time, mean over seeds.",
+    "time-line-of-nodes": "One run: share of each node's cores and memory that each kind of work holds. "
+    "At the right the mean over the run of what is held, and the most. Steps last 1/400 of the run.",
+    "time-line-of-links": "One run: share of each link's rate that is reserved, and that messages use.",
     "paired-differences": "Difference under the same seeds. The grey zone is too small to count as a win.",
 }
 
@@ -60,7 +65,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=_percent, points=_points, p=_p, seeds=_seeds)
+    environment.filters.update(percent=_percent, points=_points, p=_p, seeds=_seeds, seconds=_seconds)
     return environment
 
 
@@ -96,6 +101,28 @@ def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
     ]
 
 
+def _seconds(value: float) -> str:
+    """A time in the unit that fits."""
+    for unit_s, name in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if value >= (3 if unit_s > 1.0 else 1) * unit_s:
+            return f"{value / unit_s:.3g} {name}"
+    return f"{1e3 * value:.3g} ms"
+
+
+def _use_tables(run: RecordedRun) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Title and rows of the use of nodes, links and workers: a cell for each policy."""
+    found = {policy: use_of(run.use, policy) for policy in run.policies}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for policy, uses in found.items():
+        for one in uses:
+            row = rows.setdefault((one.name, one.what), {"name": one.name, "what": one.what, "cells": {}})
+            row["has"] = one.has
+            row["cells"][policy] = one
+    kinds = {"Nodes": ("cores", "memory"), "Links": ("reserved", "messages"), "Workers": tuple(WORK)}
+    tables = [(title, [row for row in rows.values() if row["what"] in of]) for title, of in kinds.items()]
+    return [each for each in tables if each[1]]
+
+
 def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, bytes] | None = None) -> str:
     """The page as text.
 
@@ -119,10 +146,16 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
             tables=[(part, _policy_rows(part)) for part in (run, *run.beside)],
             policies=run.policies,
             comparisons=figures.comparisons_of(run, rival),
+            delays=[
+                (part.kind, found)
+                for part in (run, *run.beside)
+                if (found := delays_of(part.kind, part.items, run.use.get("delays")))
+            ],
+            use=_use_tables(run),
             applications=_application_rows(run) if run.kind == "streams" else None,
             refusals=refusals(run.items) if run.kind == "streams" else None,
             images=[
-                {"stem": stem, "caption": _CAPTIONS[stem], "data": base64.b64encode(image).decode("ascii")}
+                {"caption": _CAPTIONS[stem.rstrip("-234")], "data": base64.b64encode(image).decode("ascii")}
                 for stem, image in (figures.drawn(run, rival) if images is None else images).items()
             ],
         )

@@ -7,6 +7,7 @@
         windows.parquet   a row for each span of time
         summary.json      a row for each policy and seed
         jobs-…            these three again for each other kind of work that ran on the same nodes
+        holds.parquet     who used what, see `report.use`; and workers, links and delays, where known
 
 The columns of the two tables are those of the kind of work, `schema.WORK`.
 
@@ -21,7 +22,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ import pyarrow.parquet as pq
 from edgewise.errors import RunError
 from edgewise.report.schema import WORK, Work
 from edgewise.report.summary import summary_of
+from edgewise.report.use import SORTED_BY, USE
 
 FORMAT = 2
 """Version of the folder's layout, kept in the manifest."""
@@ -39,6 +41,7 @@ FORMAT = 2
 _MANIFEST_KEYS = ("work", "seeds", "policies", "version", "command")
 _FILES = ("scenario.yaml", "manifest.json", "items.parquet", "windows.parquet", "summary.json")
 _TABLES = ("items.parquet", "windows.parquet", "summary.json")  # once more for each work beside
+_USED = tuple(f"{name}.parquet" for name in USE)
 _REPLACED = ("report.html", "figures", "streams.parquet", "frames.parquet", "run.json")  # some of format 1
 
 
@@ -54,6 +57,7 @@ class RecordedRun:
         windows: sorted by seed, policy and window.
         summary: rows of `summary_of`.
         beside: the same of other work that ran on the same nodes.
+        use: tables of `report.use`, by name.
     """
 
     folder: Path
@@ -63,6 +67,7 @@ class RecordedRun:
     windows: pa.Table
     summary: list[dict[str, Any]]
     beside: tuple[RecordedRun, ...] = ()
+    use: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -107,9 +112,9 @@ def conform(table: pa.Table, schema: pa.Schema, order: str, what: str) -> pa.Tab
             f"{what}: missing columns {missing}, unknown columns {unknown}; use the columns of report.schema"
         )
     table = table.select(schema.names)
-    for field in schema:
-        if not field.nullable and table[field.name].null_count:
-            raise RunError(f"{what}: column {field.name!r} holds null; give every row a {field.type}")
+    for each in schema:
+        if not each.nullable and table[each.name].null_count:
+            raise RunError(f"{what}: column {each.name!r} holds null; give every row a {each.type}")
     try:
         table = table.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
@@ -161,7 +166,7 @@ def _json(value: object, what: str) -> str:
 
 def _strangers(folder: Path) -> list[str]:
     """Entries of an old run folder that no part of edgewise wrote."""
-    known = {*_FILES, *_REPLACED, *(f"{work}-{name}" for work in WORK for name in _TABLES)}
+    known = {*_FILES, *_REPLACED, *(f"{work}-{name}" for work in WORK for name in _TABLES), *_USED}
     strange = [entry.name for entry in folder.iterdir() if entry.name not in known]
     drawn = (folder / "figures").glob("*")
     return sorted([*strange, *(f"figures/{entry.name}" for entry in drawn if entry.suffix != ".png")])
@@ -229,6 +234,7 @@ def write_run(
     windows: pa.Table,
     summary: Sequence[Mapping[str, Any]] | None = None,
     beside: Mapping[str, tuple[pa.Table, pa.Table]] | None = None,
+    use: Mapping[str, pa.Table] | None = None,
 ) -> None:
     """Write a run folder, whole or not at all; an earlier run there is replaced.
 
@@ -239,6 +245,7 @@ def write_run(
         items, windows: records in the schemas of its work.
         summary: rows of `summary_of`, with what else is known of each; None makes them.
         beside: items and windows of other work that ran on the same nodes, by its kind.
+        use: tables of `report.use`.
     Raises:
         RunError: a table breaks the schema, the manifest lacks a key, or the folder cannot be
             written or holds files that are no part of a run.
@@ -260,6 +267,10 @@ def write_run(
         rows = summary_of(kind, mine, spans) if before or summary is None else list(summary)
         texts[f"{before}summary.json"] = _json(rows, f"{before}summary")
         tables |= {f"{before}items.parquet": mine, f"{before}windows.parquet": spans}
+    for name, table in (use or {}).items():
+        if table.num_rows:
+            keys = [(key, "ascending") for key in ("seed", "policy", *SORTED_BY[name])]
+            tables[f"{name}.parquet"] = conform(table, USE[name], "seed", name).sort_by(keys)
     written = place.with_name(f".{place.name}-{uuid.uuid4().hex}.tmp")
     check_place(place)
     try:
@@ -300,16 +311,24 @@ def read_run(folder: str | Path) -> RecordedRun:
         windows = conform(windows, work.windows, "window", f"{before}windows.parquet")
         about = {**manifest, "work": kind}
         runs.append(RecordedRun(place, scenario_yaml, about, items, windows, summary))
-    return replace(runs[0], beside=tuple(runs[1:]))
+    use = {name: _parquet(place, f"{name}.parquet") for name in USE if (place / f"{name}.parquet").is_file()}
+    return replace(runs[0], beside=tuple(runs[1:]), use=use)
 
 
 def _tables(place: Path, before: str) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
     """Items, windows and summary of one kind of work."""
     names = [before + name for name in _TABLES]
     _refuse_lack(place, names)
+    items, windows = (_parquet(place, name) for name in names[:2])
     try:
-        items, windows = (pq.read_table(place / name) for name in names[:2])
         return items, windows, json.loads((place / names[2]).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
+
+
+def _parquet(place: Path, name: str) -> pa.Table:
+    try:
+        return pq.read_table(place / name)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
 

@@ -136,10 +136,12 @@ moves             int    how often jobs gave way to other work: suspended, or en
 """
 
 
-def _schema(text: str) -> pa.Schema:
+def schema(text: str) -> pa.Schema:
+    """Of a table that begins with seed and policy: lines of name, type (?: it may be null) and meaning."""
+    lines = [line for line in (_COMMON + text).splitlines() if line]
     return pa.schema(
         pa.field(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), {"description": description})
-        for name, kind, description in (line.split(maxsplit=2) for line in text.splitlines() if line)
+        for name, kind, description in (line.split(maxsplit=2) for line in lines)
     )
 
 
@@ -195,10 +197,10 @@ class Work(NamedTuple):
     about: str = ""
 
 
-STREAMS: pa.Schema = _schema(_COMMON + _STREAMS)
+STREAMS: pa.Schema = schema(_STREAMS)
 """One row per stream, seed and policy."""
 
-WINDOWS: pa.Schema = _schema(_COMMON + _SPAN + _WINDOWS)
+WINDOWS: pa.Schema = schema(_SPAN + _WINDOWS)
 """One row per window, seed and policy."""
 
 SHARES = ("success", "failed", "rejected")
@@ -227,8 +229,8 @@ WORK = {
         "success: queries answered within the deadline; mean over queries, streams, applications",
     ),
     "services": Work(
-        _schema(_COMMON + _REQUESTS),
-        _schema(_COMMON + _SPAN + _SERVICE_WINDOWS),
+        schema(_REQUESTS),
+        schema(_SPAN + _SERVICE_WINDOWS),
         "request",
         (
             _share("success", "in time %", "arrived", "in_time"),
@@ -241,8 +243,8 @@ WORK = {
         "in time: requests done within their deadline, by the frame in which they end",
     ),
     "pipelines": Work(
-        _schema(_COMMON + _PIPELINES),
-        _schema(_COMMON + _SPAN + _PIPELINE_WINDOWS),
+        schema(_PIPELINES),
+        schema(_SPAN + _PIPELINE_WINDOWS),
         "pipeline",
         (
             Measure("mean_throughput_fps", "frames/s", digits=3),
@@ -254,8 +256,8 @@ WORK = {
         about="frames/s: frames done over the time running, mean over pipelines",
     ),
     "graphs": Work(
-        _schema(_COMMON + _QUERIES),
-        _schema(_COMMON + _SPAN + _QUERY_WINDOWS),
+        schema(_QUERIES),
+        schema(_SPAN + _QUERY_WINDOWS),
         "query",
         (
             Measure("mean_s", "mean ms", 1e3, lower_is_better=True),
@@ -268,8 +270,8 @@ WORK = {
         about="from a query's sending to its answer, without the first tenth, which met empty servers",
     ),
     "jobs": Work(
-        _schema(_COMMON + _JOBS),
-        _schema(_COMMON + _SPAN + _JOB_WINDOWS),
+        schema(_JOBS),
+        schema(_SPAN + _JOB_WINDOWS),
         "job",
         (
             Measure("reward", "total", digits=1),

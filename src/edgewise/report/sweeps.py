@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from edgewise.report.figures import COLOURS, INK, MARKERS, legend_below, new_axes, png
 from edgewise.report.html import environment
 from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval
+from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png
 
 
 class Curve(NamedTuple):

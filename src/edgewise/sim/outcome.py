@@ -22,12 +22,14 @@ class Outcome:
         streams, windows: columns of the two record tables.
         core: the decision core as it stood at the end.
         log: the conversation with the core; `commands` spells it out.
+        use: columns of the tables of `edgewise.report.use` that streams know of.
     """
 
     streams: dict[str, Any]
     windows: dict[str, Any]
     core: DispatchCore
     log: list[Said]
+    use: dict[str, dict[str, Any]]
 
     @property
     def commands(self) -> list[tuple[float, Command]]:

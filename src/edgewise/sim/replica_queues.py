@@ -116,6 +116,7 @@ class ReplicaQueues:
         at: the replica to which each request was sent.
         down: stations whose node has failed.
         image_bytes: pulled so far.
+        worked_s: (services, stations) of replicas on requests.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class ReplicaQueues:
         self._images, self._pulls = images, [list[Pull]() for _ in range(self.system.nodes)]
         self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
         self._down_free_s = self.image_bytes = 0.0
+        self.worked_s = np.zeros((self.system.services, self.system.stations))
         self.replicas: dict[str, ReplicaServer] = {}
         self.at: dict[int, ReplicaServer] = {}
         self.down: set[int] = set()
@@ -218,6 +220,7 @@ class ReplicaQueues:
     def _work(self, server: ReplicaServer, i: int, machine: int) -> None:
         row = self.rows[i]
         took_s = varied_s(self.system.service_deviation, self.seed, i, row.service_s)
+        self.worked_s[server.service, server.station] += took_s
         self._free[machine] -= self._holds(server, row)
         server.work[i], row.state = machine, k.WORKED_ON
         self._agenda.push(self._agenda.now_s + took_s, Order.ENDED, self._ended, i, server, server.starts)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from edgewise.core.plane import NodesChanged, Plane, PlaneCommand, PlaneEvent
 from edgewise.model.topology import Change, Node, NodeChange
+from edgewise.sim.joint.holders import Holders
 from edgewise.sim.joint.parts import Rank, WorkPart
 
 
@@ -26,6 +27,7 @@ class JointClock:
         timeline: failures and repairs of nodes, in order of time.
         lag_s: after which the plane hears of them.
         check: validate the plane after every moment.
+        holders: notes who holds what after every moment, if it is to be known.
     Attributes:
         now_s: the moment.
         log: every command so far, and when it was given.
@@ -39,7 +41,9 @@ class JointClock:
         timeline: Sequence[Change] = (),
         lag_s: float = 0.0,
         check: bool = False,
+        holders: Holders | None = None,
     ) -> None:
+        self.holders = holders
         self.parts, self.plane, self.now_s, self._check = tuple(parts), plane, 0.0, check
         self.log: list[tuple[float, PlaneCommand]] = []
         self._nodes = {node.name: node for node in nodes}
@@ -50,6 +54,8 @@ class JointClock:
 
     def run(self) -> None:
         """Go on until nothing is left to happen."""
+        if self.holders is not None:
+            self.holders.look(self.now_s)
         while (next_s := self.next_s()) < math.inf:
             assert next_s >= self.now_s, f"time goes back from {self.now_s} to {next_s}"
             self.step(next_s)
@@ -76,6 +82,8 @@ class JointClock:
             due.append((Rank.FAILED, self._heard(now_s)))
         for _, event in sorted(due, key=lambda each: each[0]):  # stable: by part, then as told
             self._tell(event)
+        if self.holders is not None:
+            self.holders.look(now_s)
         if self._check:
             self.plane.validate()
 

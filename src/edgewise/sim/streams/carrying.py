@@ -24,6 +24,8 @@ class Private:
         tally: counts queries.
     """
 
+    names: tuple[str, ...] = ()  # of links
+
     def __init__(self, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally) -> None:
         self.truth, self.workers, self.ways, self.key, self.tally = truth, workers, ways, key, tally
 
@@ -73,6 +75,10 @@ class Private:
         """(2, L) bit/s that are left of each link, and bits that it has still to send; None: not shared."""
         return None
 
+    def links_so_far(self, now_s: float) -> Floats | None:
+        """(4, L) bits sent and messages dropped so far, capacity, and what is reserved; None: not shared."""
+        return None
+
 
 class Shared(Private):
     """Messages share the links of a run.
@@ -106,6 +112,11 @@ class Shared(Private):
     def take_rates(self) -> None:
         """Queries that leave from now on reckon with the rates that links have."""
         self.ways.bps[:] = self.wires.net.routes.bps[: self.ways.size].reshape(self.ways.shape)
+
+    def links_so_far(self, now_s: float) -> Floats:
+        """See `Private`."""
+        on, sent = self.net.links, self.net.links.carried_bits - links.backlogs(self.net, now_s)
+        return np.stack([sent, on.dropped, on.capacity_bps, on.reserved_bps])
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""

@@ -18,7 +18,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
-from edgewise.sim.streams.telemetry import count_answers
+from edgewise.sim.streams.telemetry import count_answers, delay_cell
 
 NETWORK, SERVICE, PHASE, QUERY = (
     int(p) for p in (Purpose.NETWORK, Purpose.SERVICE, Purpose.PHASE, Purpose.QUERY)
@@ -35,21 +35,21 @@ def _records(**columns: type) -> np.dtype[Any]:
 # Truth about a stream. What it needs; its next query (sent, arrival at the worker, way home,
 # arrival of the one before); and what became of its queries.
 STREAM = _records(
-    id=np.int64, site=np.int64, poisson=np.int64, close_s=np.float64, rate_qps=np.float64,
-    size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64, answer_bytes=np.float64,
-    state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
-    before_s=np.float64,
+    id=np.int64, site=np.int64, application=np.int64, poisson=np.int64, close_s=np.float64,
+    rate_qps=np.float64, size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
+    answer_bytes=np.float64, state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64,
+    back_s=np.float64, before_s=np.float64,
     ok=np.int64, failed=np.int64, rejected=np.int64, answered=np.int64, delay_sum_s=np.float64,
     delay_max_s=np.float64,
 )  # fmt: skip
 
 # Truth about a worker. Its profile; when it fails next; how many queries of a batch it holds and
-# how many streams send to it; and what it measured in this telemetry period.
+# how many streams send to it; what it measured in this telemetry period; and for how long its servers worked.
 WORKER = _records(
     cluster=np.int64, fixed_s=np.float64, per_byte_s=np.float64, batch_slope=np.float64,
     deviation=np.float64, law=np.int64, max_batch=np.int64, timeout_s=np.float64, servers=np.int64,
     down_s=np.float64, held=np.int64, attached=np.int64,
-    answered=np.int64, delay_sum_s=np.float64, batches=np.int64,
+    answered=np.int64, delay_sum_s=np.float64, batches=np.int64, busy_s=np.float64,
 )  # fmt: skip
 
 # Free again when; its queries until then; how many of them telemetry has yet to count as answered.
@@ -86,10 +86,15 @@ class Workers(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """queries: (3, windows) ok, failed and rejected ones, by the window they were sent in."""
+    """What became of queries.
+
+    queries: (3, windows) ok, failed and rejected ones, by the window they were sent in.
+    delays: (A, DELAY_CELLS) answers of each application by their delay, see `delay_cell`.
+    """
 
     window_s: float
     queries: Ints
+    delays: Ints
 
 
 @kernel(allocates=False)
@@ -235,6 +240,7 @@ def judge(q: Any, delay_s: float, sent_s: float, tally: Tally) -> None:
     q.answered += 1
     q.delay_sum_s += delay_s
     q.delay_max_s = max(q.delay_max_s, delay_s)
+    tally.delays[q.application, delay_cell(delay_s)] += 1
     if delay_s <= q.deadline_s:
         q.ok += 1
         count(OK, sent_s, tally)
@@ -274,7 +280,9 @@ def begin(k: int, c: int, start_s: float, s: Streams, workers: Workers, seed: np
     """Server `c` of worker `k` begins with the batch that the worker holds."""
     w, server = workers.each[k], workers.servers[k, c]
     count_answers(k, c, workers)  # of its last batch: it has ended, since the server is free
-    server.free_s = start_s + service_s(w, s, workers.batch[k], seed)
+    took_s = service_s(w, s, workers.batch[k], seed)
+    server.free_s = start_s + took_s
+    w.busy_s += took_s
     server.serving = w.held
     w.batches += 1
 

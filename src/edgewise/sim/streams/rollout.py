@@ -125,7 +125,7 @@ class Rollout:
         room = int(np.bincount(where, minlength=1).max(initial=1))
         workers = workers._replace(members=np.zeros((world.workers, room), dtype=np.int64))
         streams = self._streams(piece, chosen, where)
-        tally = tables.new_tally(piece.lasts_s, piece.at_s + piece.lasts_s + 1.0)
+        tally = tables.new_tally(piece.lasts_s, piece.at_s + piece.lasts_s + 1.0, ())
         from_s = np.full(chosen.size, piece.at_s)
         ways = self._state.ways
         kernels.attach(np.arange(chosen.size), from_s, where, streams, workers, ways, self._seed, tally)

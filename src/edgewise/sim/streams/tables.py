@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.world import World
 from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WORKER, Streams, Tally, Workers
+from edgewise.sim.streams.telemetry import CELL_ENDS_S, DELAY_CELLS
 
 ROOM = 16  # streams a worker's heap has room for at first
 
@@ -28,10 +29,17 @@ def stream_arrays(trace: Sequence[Stream], delay_s: float = 0.0) -> Streams:
     s = _zeros(len(trace), STREAM)
     for name in ("id", "site", "close_s", "rate_qps", "size_bytes", "deadline_s", "answer_bytes"):
         s[name] = [getattr(stream, name) for stream in trace]
+    number = {name: a for a, name in enumerate(applications_of(trace))}
+    s.application = [number[stream.application] for stream in trace]
     s.poisson = [stream.arrivals == "poisson" for stream in trace]
     s.sent_s = [stream.open_s for stream in trace]
     s.from_s = s.sent_s + delay_s
     return s
+
+
+def applications_of(trace: Sequence[Stream]) -> tuple[str, ...]:
+    """(A,) names, sorted."""
+    return tuple(sorted({stream.application for stream in trace}))
 
 
 def worker_arrays(world: World) -> Workers:
@@ -57,10 +65,13 @@ def with_more_room(workers: Workers) -> Workers:
     return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
 
 
-def new_tally(duration_s: float, window_s: float) -> Tally:
-    """A tally of as many windows as the run has."""
+def new_tally(duration_s: float, window_s: float, trace: Sequence[Stream]) -> Tally:
+    """A tally of as many windows as the run has, and of the applications of its streams."""
     windows = max(int(np.ceil(duration_s / window_s)), 1)
-    return Tally(window_s, np.zeros((3, windows), dtype=np.int64))
+    counts = np.zeros((3, windows), dtype=np.int64)
+    return Tally(
+        window_s, counts, np.zeros((max(len(applications_of(trace)), 1), DELAY_CELLS), dtype=np.int64)
+    )
 
 
 def outages(world: World, timeline: Sequence[Change]) -> dict[int, list[float]]:
@@ -107,6 +118,48 @@ def stream_records(
     columns["delay_mean_s"] = [mean if most > 0 else None for mean, most in zip(means, longest, strict=True)]
     columns["delay_max_s"] = [most if most > 0 else None for most in longest]
     return columns
+
+
+def delay_records(trace: Sequence[Stream], tally: Tally) -> dict[str, Any]:
+    """Answers by application and delay, cell by cell."""
+    application, cell = np.nonzero(tally.delays)
+    names = np.array(applications_of(trace), dtype=object)
+    return {
+        "application": names[application].tolist(),
+        "above_s": CELL_ENDS_S[cell].tolist(),
+        "up_to_s": CELL_ENDS_S[cell + 1].tolist(),
+        "answers": tally.delays[application, cell].tolist(),
+    }
+
+
+def worker_records(world: World, busy_s: Floats, duration_s: float) -> dict[str, Any]:
+    """How long the servers of each worker were busy, of the time that they were there."""
+    return {
+        "work": ["streams"] * world.workers,
+        "worker": list(world.worker_names),
+        "node": [world.node_names[n] for n in world.node.tolist()],
+        "busy_s": busy_s.tolist(),
+        "there_s": (world.servers * duration_s).tolist(),
+    }
+
+
+def link_records(names: Sequence[str], at: Sequence[tuple[float, Floats]]) -> dict[str, Any]:
+    """What each link carried from one moment to the next, see `carrying.Private.links_so_far`."""
+    if not at:
+        return {}
+    times = np.array([0.0, *(time_s for time_s, _ in at)])
+    so_far = np.stack([0.0 * at[0][1], *(each for _, each in at)])
+    done = np.diff(so_far[:, :2], axis=0)  # (T, 2, L)
+    spans = len(at)
+    return {
+        "link": list(names) * spans,
+        "start_s": np.repeat(times[:-1], len(names)),
+        "end_s": np.repeat(times[1:], len(names)),
+        "capacity_bps": so_far[1:, 2].ravel(),
+        "reserved_bps": so_far[1:, 3].ravel(),
+        "sent_bits": done[:, 0].ravel(),
+        "dropped": done[:, 1].ravel().astype(np.int64),
+    }
 
 
 def _zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> Any:

@@ -25,6 +25,19 @@ _STARTS_S = (np.arange(FIRST_CELL, (LONGEST_S[-1].view(np.int64) >> CELL_BITS) +
     np.float64
 )
 LOWER_BIN = np.searchsorted(LONGEST_S, _STARTS_S)  # of a cell
+# The same with one bit more, 32 an octave, for what is counted over a whole run.
+FINE_BITS = 47
+FIRST_FINE = int(LONGEST_S[0].view(np.int64) >> FINE_BITS)
+DELAY_CELLS = int(LONGEST_S[-1].view(np.int64) >> FINE_BITS) - FIRST_FINE + 1
+CELL_ENDS_S = (np.arange(FIRST_FINE, FIRST_FINE + DELAY_CELLS + 1) << FINE_BITS).view(np.float64)
+"""(DELAY_CELLS + 1,) delays at which cells begin and end."""
+
+
+@kernel
+def delay_cell(delay_s: float) -> int:
+    """Cell of a delay, of which the longest is 3 % longer than the shortest; without a logarithm."""
+    cell = int(np.float64(delay_s).view(np.int64) >> FINE_BITS) - FIRST_FINE
+    return min(max(cell, 0), DELAY_CELLS - 1)
 
 
 @kernel

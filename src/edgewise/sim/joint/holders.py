@@ -1,0 +1,112 @@
+"""Who holds what of which node and link, from when to when, read off the ledgers as a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.place.core import PlaceCore
+from edgewise.model.topology import Node
+
+GONE, TOTAL = "gone", "total"
+"""Kinds of "work": a node is not there, as far as the ledger has heard; what a node or link has in all."""
+
+
+class Held(NamedTuple):
+    """What somebody holds of a node or a link."""
+
+    place: str
+    owner: str
+    work: str
+    cores: float = 0.0
+    memory_bytes: float = 0.0
+    bps: float = 0.0
+
+
+class Holders:
+    """Spans of time in which owners held the same.
+
+    Args:
+        ledger: of nodes.
+        nodes: while all are there.
+        work_of: kind of work of a reservation.
+    Attributes:
+        spans: (start, end, what was held).
+        place: reserves rates of links, if anybody does.
+    """
+
+    def __init__(
+        self, ledger: NodeLedger, nodes: Sequence[Node], work_of: Callable[[Reservation], str]
+    ) -> None:
+        self._ledger, self._nodes, self._work_of = ledger, tuple(nodes), work_of
+        self._changes, self._flows = -1, dict[int, Any]()
+        self._since: dict[Any, tuple[float, Held]] = {}
+        self.spans: list[tuple[float, float, Held]] = []
+        self.place: PlaceCore | None = None
+
+    def look(self, now_s: float) -> None:
+        """Note what has changed."""
+        flows = {} if self.place is None else self.place.links.held
+        same = len(flows) == len(self._flows) and all(self._flows.get(n) is f for n, f in flows.items())
+        if self._ledger.changes == self._changes and same:
+            return
+        self._changes, self._flows = self._ledger.changes, dict(flows)
+        held = self._held()
+        for key in [key for key, (_, was) in self._since.items() if held.get(key) != was]:
+            since_s, was = self._since.pop(key)
+            self.spans += [(since_s, now_s, was)] if now_s > since_s else []
+        for key, what in held.items():
+            self._since.setdefault(key, (now_s, what))
+
+    def finish(self, end_s: float) -> None:
+        """The run is over, and what is held then is held to its end."""
+        total = [Held(node.name, "", TOTAL, *_figures(node.resources)) for node in self._nodes]
+        if self.place is not None:
+            network = self.place.network
+            names = _link_names(self.place)
+            total += [
+                Held(name, "", TOTAL, bps=bps)
+                for name, bps in zip(names, network.bandwidth_bps.tolist(), strict=True)
+            ]
+        end_s = max([end_s, *(since_s for since_s, _ in self._since.values())])
+        self.spans += [(since_s, end_s, what) for since_s, what in self._since.values() if since_s < end_s]
+        self.spans = [(0.0, end_s, what) for what in total] + self.spans
+        self._since.clear()
+
+    def records(self) -> Mapping[str, Any]:
+        """Columns of `edgewise.report.use.HOLDS`."""
+        spans = sorted(self.spans, key=lambda span: (span[0], span[2].place, span[2].owner))
+        start_s, end_s, what = zip(*spans, strict=True)
+        columns = dict(zip(Held._fields, map(list, zip(*what, strict=True)), strict=True))
+        return {"start_s": list(start_s), "end_s": list(end_s), **columns}
+
+    def _held(self) -> dict[Any, Held]:
+        there = {node.name for node in self._ledger.there}
+        found: dict[Any, Held] = {
+            node.name: Held(node.name, "", GONE, *_figures(node.resources))
+            for node in self._nodes
+            if node.name not in there
+        }
+        for each in self._ledger.reservations:
+            if any(figures := _figures(each.resources)):
+                found["owner", each.owner] = Held(each.node, each.owner, self._work_of(each), *figures)
+        if self.place is not None:
+            names = _link_names(self.place)
+            for number, flows in self._flows.items():
+                bps = np.bincount(flows.links, np.repeat(flows.bps, np.diff(flows.start)), len(names))
+                for link in np.flatnonzero(bps).tolist():
+                    who = f"pipeline {number}"
+                    found[who, link] = Held(names[link], who, "pipelines", bps=float(bps[link]))
+        return found
+
+
+def _figures(resources: Any) -> tuple[float, float]:
+    return resources.cpu_cores, resources.memory_bytes
+
+
+def _link_names(place: PlaceCore) -> list[str]:
+    network = place.network
+    return [f"{network.names[one]} – {network.names[other]}" for one, other in network.ends.tolist()]
