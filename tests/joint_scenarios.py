@@ -12,6 +12,7 @@ from edgewise.config import load_scenario
 from edgewise.joint import JointRun
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Stream
+from edgewise.report.schema import WORK
 
 NODE = {"cpu_cores": 6, "memory_bytes": "4GB"}
 
@@ -250,5 +251,6 @@ def run_of(
         return run, {}
     found = run.run()
     return run, {
-        work: runs.table(work, "items", "any", seed, each.items).to_pylist() for work, each in found.items()
+        work: runs.table(WORK[work].items, "any", seed, each.items).to_pylist()
+        for work, each in found.items()
     }

@@ -14,7 +14,7 @@ from edgewise.reproduce import run
 from edgewise.reproduce.cases.osdec import TRAINED
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST_BYTES = 3_500_000
+LARGEST_BYTES = 3_700_000  # 2.5 MB of it are data, nearly all policies that are trained already
 FRESH = (2_000_000,)
 
 

@@ -27,7 +27,7 @@ from edgewise.demo.reading import characters, found, model_file, read
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.report.figures import new_axes, png
+from edgewise.report.style import new_axes, png
 from edgewise.runtime import http
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by

@@ -4,7 +4,10 @@ schema      the columns of the two tables
 records     run folders: write, read
 summary     shares per policy, seed and application
 statistics  paired comparisons
+use         who used what: nodes, links, workers; quantiles of delays
 figures     plots
+timeline    who held what over time
+style       of all figures
 html        one self-contained page
 
 Forbidden here: running anything. Reports read records only.

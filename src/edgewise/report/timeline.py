@@ -85,7 +85,8 @@ def _bands(held: Sequence[Mapping[str, Any]], key: str, has: float, edges: Float
     for work in BANDS:
         spans = [(row["start_s"], row["end_s"], row[key] / has) for row in held if row["work"] == work]
         if any(share for *_, share in spans):
-            bands[work] = _mean_in_steps(*np.array(spans).T, edges)
+            start_s, end_s, share = np.array(spans).T
+            bands[work] = _mean_in_steps(start_s, end_s, share, edges)
     return bands
 
 
@@ -117,7 +118,7 @@ def timelines(use: Mapping[str, pa.Table], policy: str, seed: int) -> dict[str, 
     """Figures of one run: "nodes", cores beside memory, and "links"; those of which something is known."""
     tracks, edges = tracks_of(use, policy, seed)
     about = f"{policy}, seed {seed}"
-    nodes = {what: tracks[what] for what in ("cores", "memory") if what in tracks}
+    nodes: dict[str, Sequence[Track]] = {what: tracks[what] for what in ("cores", "memory") if what in tracks}
     figures = {}
     if nodes:
         figures["nodes"] = _drawn(nodes, edges, f"Who holds what of each node: {about}")

@@ -10,7 +10,7 @@ Each begins with seed and policy; a table of which nothing is known is not writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,8 +75,8 @@ def rate(bps: float) -> str:
     return f"{bps / 1e9:g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:g} Mbit/s"
 
 
-HELD = {
-    "cores": ("cores", lambda has: f"{has:g} cores"),
+HELD: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "cores": ("cores", "{:g} cores".format),
     "memory": ("memory_bytes", lambda has: f"{has / 1e9:.3g} GB"),
     "reserved": ("bps", rate),
 }

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from edgewise.arrays import Floats
-from edgewise.report.figures import legend_below, new_axes
 from edgewise.report.statistics import mean_interval
+from edgewise.report.style import legend_below, new_axes
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from edgewise import parallel
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
-from edgewise.report import figures
+from edgewise.report import style
 from edgewise.report.statistics import best_baseline
 from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
 from edgewise.reproduce.frozen import (
@@ -214,7 +214,7 @@ class Run:
         path = self.folder / f"{stem}.png"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            figures.png(figure, path)
+            style.png(figure, path)
         except OSError as error:
             raise RunError(f"cannot write {path}: {error}; check the path and its rights") from error
         return path

@@ -92,7 +92,7 @@ class Shared(Private):
         self, wires: Wires, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally
     ) -> None:
         super().__init__(truth, workers, ways, key, tally)
-        count, wires.streams, self.wires = len(truth), self, wires
+        count, wires.streams, self.wires, self.names = len(truth), self, wires, wires.names
         self._carried = shared.OnLinks(
             wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
             np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1),
@@ -115,7 +115,8 @@ class Shared(Private):
 
     def links_so_far(self, now_s: float) -> Floats:
         """See `Private`."""
-        on, sent = self.net.links, self.net.links.carried_bits - links.backlogs(self.net, now_s)
+        on = self.wires.net.links
+        sent = on.carried_bits - self.wires.links_now(now_s)[1]
         return np.stack([sent, on.dropped, on.capacity_bps, on.reserved_bps])
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
