@@ -557,8 +557,12 @@ def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_p
 def test_a_second_policy_watches_and_starts_nothing(jobs):
     jobs.use("sjf")
     jobs.store.set_policy("defer", "fifo", SHADOWS)
-    long = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, duration_s=600.0))
-    short = [jobs.book.submit(shell("sleep 0.1", cores=8.0, duration_s=60.0, key=str(k))) for k in range(2)]
+    at_once = {"earliest_s": time.time() + 1.0}  # however long it takes to submit them
+    long = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, duration_s=600.0, **at_once))
+    short = [
+        jobs.book.submit(shell("sleep 0.1", cores=8.0, duration_s=60.0, key=str(k), **at_once))
+        for k in range(2)
+    ]
     until(jobs, lambda: all(state(jobs, job) == "done" for job in short))
     found = jobs.watched()
     assert found["items"]["only_shadow"] > 0 and found["decisions"] > 0
