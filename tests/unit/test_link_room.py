@@ -20,6 +20,7 @@ from edgewise.sim.simulate import Simulation
 from edgewise.sim.sites import SiteSimulation
 from edgewise.sim.streams.habits import Habits
 from edgewise.sim.streams.rollout import Rollout, Slice
+from edgewise.sim.twin import Future, Twin
 from edgewise.testing import small_world, some_streams
 
 SITES, CLUSTERS, WORKERS, CABLES = 2, 3, 5, 4
@@ -229,3 +230,24 @@ def test_in_whole_runs_no_link_is_ever_declared_above_what_it_has(policy, sharin
         most_bps = max(most_bps, float(declared[0]))
     assert most_bps > 0.9 * 30e6
     simulation.run()
+
+
+def test_a_twin_binds_no_more_than_links_have_room_for():
+    core = DispatchCore(small_world(wan_bps=4e6), policies.load("dispatch", "farthest"))
+    wanted = [
+        replace(s, task="detect", open_s=0.0, deadline_s=5.0, min_accuracy=0.0) for s in some_streams(12)
+    ]
+    for stream in wanted[:4]:
+        core.handle(StreamOpened(0.0, stream))
+    view = core.view(with_bound=True)
+    bound = view.bound.worker.size
+    future = Future(np.full(bound, 9.0), [replace(s, open_s=1.0, close_s=8.0) for s in wanted[4:]])
+    seen = []
+
+    class Keeps(Seeing):
+        def observe(self, view):
+            seen.append(view)
+
+    Twin(view, future, 9.0, telemetry_period_s=2.0).run(Keeps(), 7)
+    assert (seen[0].link[DECLARED] <= core.world.link_bps * (1 + 1e-9)).all()
+    assert seen[0].link[DECLARED, WAN] > view.link[DECLARED, WAN] > 0.0
