@@ -9,14 +9,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, cold, gateway, machine, placing, processes, report, servers, split
+from bench import breakdown, cold, gateway, joint, machine, placing, processes, report, servers, split
 from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "startup", "cold", "slots", "kais", "breakdown", "split", "place", "gateway", "servers")
+OTHERS = ("scenario", "joint", "startup", "cold", "slots", "kais", "breakdown")
+OTHERS += ("split", "place", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
+JOINT_ROUNDS = 7
 
 
 def main() -> None:
@@ -88,6 +90,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
     if name == "scenario":
         runs = [processes.full_edge(10, rounds)]
         return {"runs": runs + ([processes.full_edge(1000, 1)] if full else [])}
+    if name == "joint":
+        return joint.run(rounds if quick else JOINT_ROUNDS, quick)
     if name == "split":
         return split.run(rounds)
     if name == "startup":

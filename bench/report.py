@@ -15,9 +15,9 @@ def table(result: dict[str, Any]) -> str:
         if name in result:
             lines += _rates(result[name])
     for name, section in (
-        ("scenario", _scenario), ("startup", _startup), ("cold", _cold), ("slots", _slots), ("kais", _kais),
-        ("breakdown", _breakdown), ("split", _split), ("place", _place), ("gateway", _gateway),
-        ("servers", _servers),
+        ("scenario", _scenario), ("joint", _joint), ("startup", _startup), ("cold", _cold), ("slots", _slots),
+        ("kais", _kais), ("breakdown", _breakdown), ("split", _split), ("place", _place),
+        ("gateway", _gateway), ("servers", _servers),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -99,6 +99,33 @@ def _scenario(case: dict[str, Any]) -> list[str]:
              f"{run['peak_bytes'] / 1e6:.0f}")
         )  # fmt: skip
     return ["## full-edge, end to end", "", *_grid(head, rows)]
+
+
+def _joint(case: dict[str, Any]) -> list[str]:
+    day, targets = case["day"], case["targets"]
+    cpu_s = statistics.median(day["cpu_s"])
+    parts = [(name, f"{seconds:.2f}", f"{seconds / cpu_s:.0%}") for name, seconds in day["parts_s"].items()]
+    rest_s = max(cpu_s - sum(day["parts_s"].values()), 0.0)
+    parts += [("clock, decisions and tables", f"{rest_s:.2f}", f"{rest_s / cpu_s:.0%}")]
+    ratios = [
+        (what.format(row["name"]), f"**{row['ratio']:.3f}**",
+         "{:.3f} – {:.3f}".format(*row["ratio_spread"]), f"≤ {target}")
+        for what, target, rows in (
+            ("campus, {} idle, over without", targets["idle"], case["idle"]),
+            ("{}, links shared (fifo), over private", targets["shared"], case["shared"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    waits = ", ".join(f"{1e3 * row['waited_s']:.3g} ms in {row['name']}" for row in case["shared"])
+    return [
+        "## All kinds of work in one run", "",
+        f"`campus`, {day['simulated_s']:,.0f} s with {day['queries']:,} queries of streams: {cpu_s:.1f} s of "
+        f"CPU, {day['simulated_s'] / cpu_s:,.0f} times real time; target {targets['times_real']:,.0f}.", "",
+        *_grid(("of which", "CPU s", "share"), parts),
+        *_grid(("CPU time", "ratio", "least – greatest of a round", "target"), ratios),
+        f"With shared links a query waits, in the mean over streams, {waits}; streams stay where they are.",
+        "",
+    ]  # fmt: skip
 
 
 def _startup(case: dict[str, Any]) -> list[str]:
