@@ -11,10 +11,11 @@ import edgewise as ew
 from edgewise import policies
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import EvictJob, JobEnded, ResumeJob, SuspendJob
+from edgewise.core.defer.events import EvictJob, JobEnded, ResumeJob, StartJob, SuspendJob
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import AddReplica, ReplicaView
+from edgewise.core.place.core import StartPipeline
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.catalog import Resources
 from edgewise.model.orchestration import System
@@ -22,6 +23,7 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.sim.jobs import JobsPart
+from edgewise.testing.driven import plain
 from joint_scenarios import five_kinds, held, mixed, ran, run_of
 
 
@@ -168,3 +170,20 @@ def test_who_has_just_ended_is_not_suspended_by_what_is_heard_first() -> None:
     core.handle(JobEnded(0))
     core.validate()
     assert (part.ended_s[0], part.moves[0], part.suspended_s[0]) == (5.0, 0, 0.0)
+
+
+def test_place_orchestrate_and_defer_decide_the_same_until_they_have_heard_of_a_dead_node() -> None:
+    """Frames, slots and submissions lie between the failure and the news of it."""
+    fails_s, lag_s = 18.5, 4.0
+    jobs = [{"duration_s": 60, "submitted_s": at_s, "latest_s": 60} for at_s in (0, 0, 15, 20, 25)]
+    logs = []
+    for timeline in ([], [(fails_s, False)]):
+        data = five_kinds(jobs, timeline)
+        data["telemetry"] = {"period_s": 1, "lag_s": lag_s}
+        data["pipelines"].append(data["pipelines"][0] | {"name": "later", "arrive_s": 19.0})
+        data["services"] |= {"orchestrate": "autoscaler", "frame_s": 5}
+        logs.append(run_of(data, check=True, orchestrate="autoscaler")[0].joint.log)
+    alone, failed = ([row for row in log if row[0] < fails_s + lag_s] for log in logs)
+    assert plain(failed) == plain(alone)
+    assert {type(command) for at_s, command in alone if at_s > fails_s} >= {StartPipeline, StartJob}
+    assert plain(logs[0]) != plain(logs[1])
