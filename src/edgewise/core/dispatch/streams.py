@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
 from edgewise.core.dispatch import events, state
+from edgewise.core.dispatch.checks import check_ledger
 from edgewise.core.dispatch.policy import (
     DispatchPolicy,
     LeastImpedanceFallback,
@@ -32,7 +33,6 @@ from edgewise.core.dispatch.policy import (
 )  # fmt: skip
 from edgewise.core.dispatch.state import Batch, State, Weights
 from edgewise.core.dispatch.views import (
-    DECLARED,
     LEFT,
     REASONS,
     UNSENT,
@@ -407,29 +407,8 @@ class DispatchCore:
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
-        real = self._state.real
-        load = np.zeros_like(real[state.LOAD])
-        streams = np.zeros_like(self._state.whole[state.STREAMS])
-        declared = np.zeros(self.world.link_bps.size)
-        for stream_id, worker in self.bindings.items():
-            item = self._item(stream_id)
-            load[worker] += state.share_of(real, worker, item.rate_qps, item.size_bytes)
-            streams[worker] += 1
-            path = self.world.path[item.site, self.world.cluster[worker]]
-            declared[path[path >= 0]] += item.rate_qps * item.size_bytes * 8.0
-            assert self.world.task[worker] == item.task, "bound to a worker of another task"
-            assert self.world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
-            assert self._state.up[worker], "bound to a worker that is down"
-        assert np.allclose(load + real[state.ELSEWHERE], real[state.LOAD]), (
-            "load differs from the sum of the bindings"
-        )
-        assert (streams == self._state.whole[state.STREAMS]).all(), "stream count differs from the bindings"
-        # A day of openings and closings leaves rounding of far less than a bit.
-        assert np.allclose(declared, self._state.link[DECLARED], atol=1.0), (
-            "declared rates differ from the sum of the bindings"
-        )
-        most_qps = self.world.capacity_qps * (1 + 2 * state.TOLERANCE)
-        assert (load <= most_qps).all(), "a worker is over capacity"
+        bound = {stream: (self._item(stream), worker) for stream, worker in self.bindings.items()}
+        check_ledger(self.world, self._state, bound)
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"
         assert self.bindings.keys() | self.refused.keys() == self._open_streams.keys(), "a stream was lost"
 
