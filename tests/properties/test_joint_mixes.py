@@ -84,16 +84,16 @@ def test_second_by_second_nothing_is_overbooked_and_jobs_run_as_long_as_they_are
     ends: dict[int, int] = {}
     tasks: dict[int, Any] = {}
     for now_s in range(END_S):
+        for number in [n for n in state if done[n] == jobs[n].in_slots(5.0)[3] * 5]:
+            assert state.pop(number) == "runs"
+            ends[number] = now_s
+            del place[number]
         for node in nodes:
             up[node] = down.get((node, float(now_s)), up[node])
             if not up[node]:
                 for number in [n for n, at in place.items() if at == node]:
                     if jobs[number].when_evicted == "restart":
                         done[number] = 0
-        for number in [n for n in state if done[n] == jobs[n].in_slots(5.0)[3] * 5]:
-            assert state.pop(number) == "runs"
-            ends[number] = now_s
-            del place[number]
         between = [
             each for time_s in sorted(by_time) if now_s - 1 < time_s <= now_s for each in by_time[time_s]
         ]
