@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from edgewise.cli import jobs, live, reproduce as reproducing, running, sweeps, switch, traffic, verbs
+from edgewise.cli import jobs, live, nodes, reproduce as reproducing, running, sweeps, switch, traffic, verbs
 from edgewise.cli.catalog import catalog
 from edgewise.cli.kernels import kernels, say_when_compiling
 from edgewise.cli.output import err
@@ -21,7 +21,8 @@ from edgewise.errors import EdgewiseError
 PANELS = {
     "Simulate": "scenarios explain policies simulate compare sweep size replay report schema",
     "Train and reproduce": "train reproduce looks freeze",
-    "Run live": "up down status record policy shadow streams workers drain resume load token",
+    "Run live": "up down status load record policy shadow streams workers drain resume nodes fail repair "
+    "token",
     "Deferrable jobs, live": "submit jobs job",
     "Try on this machine": "demo run clean profile catalog kernels",
     "Parts of a live system": "worker gateway openapi",
@@ -71,7 +72,7 @@ app = typer.Typer(
 app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
 app.command(epilog="Example: edgewise catalog detection")(catalog)
 app.command(epilog="Example: edgewise kernels --into /opt/kernels")(kernels)
-for _commands in (verbs, sweeps, running, reproducing, live, traffic, switch, jobs):
+for _commands in (verbs, sweeps, running, reproducing, live, nodes, traffic, switch, jobs):
     app.add_typer(_commands.app)
 app.add_typer(standalone)
 app.add_typer(training, name="train")

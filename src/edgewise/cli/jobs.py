@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise.cli.live import DEFAULT, Folder, call
+from edgewise.cli.calling import DEFAULT, Folder, call
 from edgewise.errors import EdgewiseError
 
 out = Console(width=None if sys.stdout.isatty() else 160)

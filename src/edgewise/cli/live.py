@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,8 @@ from rich.table import Table
 
 from edgewise import policies
 from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
+from edgewise.cli.calling import DEFAULT, Folder, call
+from edgewise.cli.nodes import show_nodes
 from edgewise.cli.output import check_folder, err, extra, note, out, show as show_table
 from edgewise.cli.running import show_pipelines
 from edgewise.cli.verbs import (
@@ -43,13 +44,9 @@ from edgewise.model.grammar.scenario import LIVE, not_run
 from edgewise.model.scenario import Scenario
 
 app = typer.Typer(rich_markup_mode="rich")
-Folder = Annotated[
-    Path, typer.Option("--state", help="Folder of the live system's state.", callback=Path.absolute)
-]
 Otlp = Annotated[
     str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
 ]
-DEFAULT = Path("runs/live")
 OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
@@ -209,6 +206,7 @@ def status(folder: Folder = DEFAULT) -> None:
             out.print(
                 failing(row["name"], row["failures"], row["why"]), markup=False, style="red", soft_wrap=True
             )
+    show_nodes(found["nodes"])
     if found["orchestration"] is not None:
         out.print(services_table(found["orchestration"]))
     change = found["change"]
@@ -328,40 +326,6 @@ def _want(folder: Path, name: str, wanted: bool) -> None:
 
     call(folder, "PUT", f"/v1/workers/{quote(name, '', errors='surrogateescape')}", {"wanted": wanted})
     out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
-
-
-def call(folder: Path, method: str, path: str, body: Any = None, patience_s: float = 10.0) -> Any:
-    """JSON of the controller's answer, which is waited for so long; shows the folder's operator token.
-
-    Raises:
-        RunError: there is no controller, or it refuses.
-        UnansweredError: it does not answer.
-    """
-    from edgewise.runtime import reaching
-
-    store = reaching.store_of(folder)
-    client = reaching.operator(store)
-    store.close()
-    data = b"" if body is None else json.dumps(body).encode()
-
-    async def send() -> Any:
-        try:
-            return await reaching.ask(client, method, path, body=data, patience_s=patience_s)
-        finally:
-            client.close()
-
-    try:
-        answer = asyncio.run(send())
-    except ConnectionError:
-        why = "its controller cannot be reached; is edgewise up running?"
-        raise UnansweredError(f"state {folder}: {why}") from None
-    except TimeoutError:
-        why = f"its controller runs, but did not answer within {patience_s:g} s; try again"
-        raise UnansweredError(f"state {folder}: {why}") from None
-    found = json.loads(answer.body)
-    if answer.status not in (200, 202):
-        raise RunError(found.get("error", f"status {answer.status}"))
-    return found
 
 
 def services_table(found: dict[str, Any]) -> Table:

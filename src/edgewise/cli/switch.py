@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import config
-from edgewise.cli.live import DEFAULT, Folder, call, deciding, show_faults, show_policies, switch
+from edgewise.cli.calling import DEFAULT, Folder, call
+from edgewise.cli.live import deciding, show_faults, show_policies, switch
 from edgewise.cli.output import out, show, show_shadows
 from edgewise.cli.verbs import complete_policy, parted
 

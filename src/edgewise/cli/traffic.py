@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from edgewise import api
-from edgewise.cli.live import DEFAULT, Folder, call
+from edgewise.cli.calling import DEFAULT, Folder, call
 from edgewise.cli.output import check_folder, note, out, show as show_table
 from edgewise.cli.verbs import (
     JsonOption,

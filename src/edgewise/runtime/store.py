@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS request (
 );
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
+MOST_CHANGES = 1000  # of nodes, that are kept
 POLICIES, SHADOWS = "policies", "shadows"  # settings: by decision the name of who decides, and of who watches
 
 
@@ -254,6 +255,24 @@ class Store(TrafficStore):
         """Workers that an operator gave another address in a gateway, and where they are for it."""
         found: dict[str, Any] = self.get(f"moved {gateway}", {})
         return found
+
+    # nodes
+
+    def nodes_down(self) -> list[str]:
+        """Nodes that an operator has failed: nothing runs there."""
+        found: list[str] = self.get("nodes down", [])
+        return found
+
+    def node_changes(self) -> list[tuple[float, str, bool]]:
+        """Failures and repairs of nodes so far: when, which, and whether it is up from then on."""
+        return [(at_s, node, up) for at_s, node, up in self.get("node changes", [])]
+
+    def change_node(self, node: str, up: bool) -> None:
+        """A node fails, or is back."""
+        down = [each for each in self.nodes_down() if each != node]
+        with self.at_once():
+            self.put("nodes down", down if up else [*down, node])
+            self.put("node changes", [*self.node_changes(), (time.time(), node, up)][-MOST_CHANGES:])
 
     # successors: beside a process with other settings until they serve
 

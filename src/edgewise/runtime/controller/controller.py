@@ -3,6 +3,7 @@
     GET  /v1/status                       policy, shadow, processes, streams at a glance
     GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
     PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
+    .../v1/nodes                          the ledger, and nodes that fail, see `node_requests`
     GET  /v1/streams                      every stream, with its gateway
     GET  /v1/policies                           who decides what, and who watches
     GET  /v1/policies/{decision}  PUT {"policy"}   everywhere, now and after restarts
@@ -33,7 +34,7 @@ from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
-from edgewise.runtime.controller import job_requests
+from edgewise.runtime.controller import job_requests, node_requests
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import DATABASE
@@ -68,7 +69,7 @@ class Controller:
 
     def __init__(self, store: SteadyStore, backend: Backend) -> None:
         self.store, self.backend, self._folder = store, backend, store.file.parent
-        plane = LivePlane(store)
+        self.plane = plane = LivePlane(store)
         self.faults = plane.faults
         self.jobs = LiveJobs(plane)
         self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
@@ -78,6 +79,7 @@ class Controller:
         )
         self.ending = asyncio.Event()
         self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
+        self._down: list[str] = []  # nodes
         self._served: set[str] = set()  # handles that answered
         self._misses: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}  # when a handle was told to end
@@ -89,6 +91,7 @@ class Controller:
         """One pass: note what ended, start what is wanted, end what is not."""
         self.store.settle()
         self.rolling.reconcile()
+        self._down = self.store.nodes_down()
         for running in self.store.processes():
             try:
                 self._reconcile(running)
@@ -105,13 +108,17 @@ class Controller:
             why = {} if told else {"why": said_last(self._folder, process.name)}
             log.warning("ended", extra={"who": process.name, "failures": failures} | why)
             handle = None
-        wanted = process.wanted and not self.ending.is_set()
+        failed = process.settings.get("node") in self._down
+        wanted = process.wanted and not failed and not self.ending.is_set()
         if handle is None:
             wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
             if wanted and time.time() >= running.started_s + wait_s:
                 process = self._at_free_port(process) if failures else process
                 self.store.started(process.name, self.backend.start(process), failures)
                 log.info("started", extra={"who": process.name, "port": process.port})
+        elif failed:
+            self._asked_s.setdefault(handle, time.monotonic())
+            self.backend.stop(handle, force=True)
         elif not wanted and (self.ending.is_set() or not self._needed(process)):
             self._end(handle)
 
@@ -236,6 +243,8 @@ class Controller:
                 return http.as_json(await self._listed(kind[:-1]))
             case "PUT", ["v1", "workers", name]:
                 return self._want(name, request.body)
+            case _, ["v1", "nodes", *_]:
+                return node_requests.answer(self.plane, request, self.reconcile)
             case "GET", ["v1", "policies"]:
                 return http.as_json(self._policies())
             case "GET", ["v1", "policies", decision]:
@@ -274,6 +283,7 @@ class Controller:
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
             "orchestration": self.replicas.report(),
+            "nodes": node_requests.report(self.plane),
             "change": self.rolling.report(),
             "store": self.store.trouble,
         }
@@ -291,6 +301,8 @@ class Controller:
         up = handle is not None and self.backend.alive(handle)
         fails = process.wanted and running.failures >= TRIES and not (up and handle in self._served)
         state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
+        if process.settings.get("node") in self._down:
+            state = "node down"
         return {
             "name": process.name, "kind": process.kind, "url": process.url, "wanted": process.wanted,
             "outdated": running.outdated, "failures": running.failures if fails else 0,

@@ -16,12 +16,15 @@ from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import CLOUD, DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import RunError
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.work import variant_holds
 from edgewise.runtime.controller.rolling import SCENARIO
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.store import Running, Store
+
+SHOWN = ("cpu_cores", "memory_bytes")  # of resources
 
 
 class LivePlane(Plane):
@@ -68,7 +71,12 @@ class LivePlane(Plane):
         Raises:
             ScenarioError: the file is wrong.
         """
-        return self._services if (self.store.file.parent / SCENARIO).is_file() and self.scenario else None
+        return self._services if self.has_scenario and self.scenario else None
+
+    @property
+    def has_scenario(self) -> bool:
+        """Whether there is a scenario; `edgewise up` writes it."""
+        return (self.store.file.parent / SCENARIO).is_file()
 
     def listen(self, now_s: float) -> None:
         """Tell the plane what it does not know yet of nodes, workers and replicas."""
@@ -80,8 +88,30 @@ class LivePlane(Plane):
         for command in self.handle(event, now_s):
             self.carry_out[type(command)](command, now_s)
 
+    def report(self) -> list[dict[str, Any]]:
+        """Who holds what of each node."""
+        down, ledger, found = self.store.nodes_down(), self.ledger, []
+        for node in self.scenario.topology.nodes:
+            mine = [each for each in ledger.reservations if each.node == node.name]
+            holders = [
+                {"owner": each.owner, "decision": each.decision or None, "priority": each.priority}
+                | _amounts(each.resources)
+                for each in mine
+            ]
+            found.append(
+                {
+                    "node": node.name,
+                    "up": node.name not in down,
+                    "total": _amounts(node.resources),
+                    "held": {kind: sum(each[kind] for each in holders) for kind in SHOWN},
+                    "holders": holders,
+                }
+            )
+        return found
+
     def _news(self) -> Iterator[PlaneEvent]:
-        ledger, nodes = self.ledger, self.scenario.topology.nodes
+        ledger, down = self.ledger, self.store.nodes_down()
+        nodes = tuple(node for node in self.scenario.topology.nodes if node.name not in down)
         if ledger.there != nodes:
             yield NodesChanged(nodes)
         known = self.replicas()
@@ -99,6 +129,10 @@ class LivePlane(Plane):
         gone = [each.owner for each in ledger.reservations if each.decision in ("", DECISION)]
         if gone := [owner for owner in gone if owner not in here]:
             yield HoldsChanged((), tuple(gone))
+
+
+def _amounts(resources: Resources) -> dict[str, float]:
+    return {kind: float(getattr(resources, kind)) for kind in SHOWN}
 
 
 def _holds(scenario: Scenario, rows: Sequence[Running]) -> Iterator[Reservation]:

@@ -132,7 +132,8 @@ def prepare(
         if (variant := scenario.catalog.variant(name))
     }
     workers = [
-        known.worker(world.worker_names[w], kinds[world.variant_names[w]]) for w in range(world.workers)
+        known.worker(each.name, kinds[each.variant] | {"node": each.node})
+        for each in scenario.topology.workers
     ]
     settings = {
         "splits": {p.name: p.settings["split"] for p in workers if p.settings["split"]},
@@ -156,7 +157,10 @@ def prepare(
     store.put(POLICIES, wanted_policies)
     store.put("token", where.token)
     store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
-    if change.before is not None:
+    if change.before is None:
+        store.put("nodes down", [])
+        store.put("node changes", [])
+    else:
         change.before["renamed"] = known.renamed
     write_change(store, change)
     keep_copy(store.file)

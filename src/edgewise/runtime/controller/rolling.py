@@ -84,10 +84,13 @@ def begin_change(store: Store) -> ScenarioChange:
         RunError: another one is under way.
     """
     rows, change = store.processes(), read_change(store)
+    down = store.nodes_down()
     if not any(running.handle and alive_handle(running.handle) for running in rows):
         return ScenarioChange(UNDER_WAY, "", None, time.time())
     if change is not None and change.open:
         raise RunError(f"state {store.file.parent}: an earlier change is under way; see edgewise status")
+    if down:
+        raise RunError(f"state {store.file.parent}: node {down[0]} is down; edgewise repair {down[0]} first")
     before = {
         "scenario": (store.file.parent / SCENARIO).read_text(),
         "settings": {name: store.get(name) for name in KEPT},

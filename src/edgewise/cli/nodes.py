@@ -1,0 +1,61 @@
+"""Commands of the nodes of a live system: who holds what, and what becomes of work when one fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.markup import escape
+
+from edgewise.cli.calling import DEFAULT, Folder, call
+from edgewise.cli.output import out, show
+
+app = typer.Typer(rich_markup_mode="rich")
+Node = Annotated[str, typer.Argument(help="Its name, as `edgewise nodes` shows it.")]
+
+
+@app.command(epilog="Example: edgewise nodes")
+def nodes(folder: Folder = DEFAULT) -> None:
+    """Show the ledger: what each node has, and who holds it."""
+    show_nodes(call(folder, "GET", "/v1/nodes"))
+
+
+@app.command(epilog="Example: edgewise fail hall-1")
+def fail(node: Node, folder: Folder = DEFAULT) -> None:
+    """Fail a node: what runs there is killed at once, and all kinds of work hear of it."""
+    _change(folder, node, up=False)
+
+
+@app.command(epilog="Example: edgewise repair hall-1")
+def repair(node: Node, folder: Folder = DEFAULT) -> None:
+    """Have a node back that failed: its workers and replicas start again, others may take of it."""
+    _change(folder, node, up=True)
+
+
+def _change(folder: Any, node: str, up: bool) -> None:
+    call(folder, "PUT", f"/v1/nodes/{quote(node, '', errors='surrogateescape')}", {"up": up})
+    out.print(escape(f"{node}: {'is back' if up else 'has failed'}"))
+
+
+def show_nodes(found: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each node: cores and memory held of all there are, and by whom."""
+    rows = (
+        (
+            row["node"],
+            "up" if row["up"] else "down",
+            f"{row['held']['cpu_cores']:g} of {row['total']['cpu_cores']:g}",
+            f"{row['held']['memory_bytes'] / 1e9:.2f} of {row['total']['memory_bytes'] / 1e9:.3g}",
+            _who(each["owner"] for each in row["holders"]),
+        )
+        for row in found
+    )
+    show(("node", "state", "cores", "memory GB", "held by"), rows)
+
+
+def _who(owners: Iterable[str]) -> str:
+    """Owners without what says which of several and where."""
+    names = Counter(owner.partition(" on ")[0].partition("@")[0] for owner in owners)
+    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
