@@ -81,13 +81,14 @@ def up(
     Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
     """
     from edgewise.runtime.compiling import needed_by
-    from edgewise.runtime.controller import nursery, plan
+    from edgewise.runtime.controller import graphs, nursery, plan
     from edgewise.runtime.serving import Listen
 
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     loaded = load_changed(scenario, changes)
-    note(not_run(loaded.spec, LIVE, "edgewise up"))
+    runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
+    note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded)])
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
     if restore:

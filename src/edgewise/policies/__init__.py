@@ -3,7 +3,6 @@
 from edgewise.policies.registry import (
     DECISIONS,
     RUNNING,
-    WATCHED,
     is_file,
     load,
     located,
@@ -12,4 +11,4 @@ from edgewise.policies.registry import (
     policy,
 )
 
-__all__ = ["DECISIONS", "RUNNING", "WATCHED", "is_file", "load", "located", "names", "offer", "policy"]
+__all__ = ["DECISIONS", "RUNNING", "is_file", "load", "located", "names", "offer", "policy"]

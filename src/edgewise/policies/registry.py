@@ -42,11 +42,10 @@ RUNNING: Mapping[str, Kind] = {
     "dispatch": ("dispatch", STREAMS),
     "requests": ("dispatch", REQUESTS),
     "orchestrate": ("orchestrate", None),
+    "split": ("split", None),
     "defer": ("defer", None),
 }
 """Who decides in a system that is up, by the name that its store, its commands and its REST interface use."""
-WATCHED: Mapping[str, Kind] = {**RUNNING, "split": ("split", None)}
-"""Decisions of a system that is up that a second policy may watch; a split model says who splits it."""
 _known: dict[Kind, dict[str, type]] = {kind: {} for kind in KINDS}
 _offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in KINDS}
 

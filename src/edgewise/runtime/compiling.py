@@ -39,11 +39,12 @@ from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime.controller import jobs
+from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.gateway import session, split
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
 LONGEST_S = 300.0  # that a child may take: a policy that never answers keeps others from being switched
-Wanted = tuple[str, str]  # a decision, of `policies.WATCHED`, and the name of a policy
+Wanted = tuple[str, str]  # a decision, of `policies.RUNNING`, and the name of a policy
 
 
 def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
@@ -78,7 +79,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
 
 def _loaded(kind: str, name: str) -> Any:
     """A policy of a running system by its name."""
-    decision, of = policies.WATCHED[kind]
+    decision, of = policies.RUNNING[kind]
     return policies.load(decision, name, of, live=True)
 
 
@@ -134,6 +135,7 @@ def needed_by(scenario: Scenario, wanted: Iterable[Wanted], told: Callable[[], N
     Raises:
         PolicyError: a policy cannot be used.
     """
+    scenario = with_servers(scenario)
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     asyncio.run(compiled(list(wanted), world, services_of(scenario), told))
 

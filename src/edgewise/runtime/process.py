@@ -32,6 +32,7 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import place_file
 from edgewise.runtime.compiling import try_out
 from edgewise.runtime.controller import jobs
+from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
@@ -63,7 +64,7 @@ def world_of(folder: Path) -> tuple[Scenario, World]:
 
 @cache
 def _world_of(folder: Path, content: bytes) -> tuple[Scenario, World]:
-    scenario = load_scenario(folder / SCENARIO)
+    scenario = with_servers(load_scenario(folder / SCENARIO))
     return scenario, World.build(scenario.catalog, scenario.topology, scenario.sharing)
 
 
@@ -78,8 +79,9 @@ def warm(folder: Path) -> None:
         _try_out((decision, store.policy(decision)), world, services)
     jobs.warm(store.policy("defer"))
     wanted = [row.process.settings.get("split") for row in store.processes()]
+    splitter = store.policy("split")
     store.close()  # SQLite must not be carried over a fork
-    split.warm(list(dict.fromkeys(each for each in wanted if each)))
+    split.warm(list(dict.fromkeys(each for each in wanted if each)), splitter)
 
 
 def main(folder: Path, process: Process) -> None:
@@ -181,7 +183,9 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
     folders = [settings["splits"].get(name) for name in places]
-    gateway.splits = split.split_upstreams(gateway.upstreams, session, folders, gateway.metrics.registry)
+    gateway.splits = split.split_upstreams(
+        gateway.upstreams, session, folders, gateway.metrics.registry, store.policy("split")
+    )
     if services is not None:
         gateway.services = _services(services, process, store, gateway)
     where = _front(folder, process, store)

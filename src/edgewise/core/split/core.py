@@ -116,13 +116,21 @@ class SplitCore:
         guard: Guard | None = None,
         follows: bool = False,
     ) -> None:
-        self.policy, self.guard, self.plans = policy, guard, 1
+        self.plans, self._follows = 1, follows
         self.work_ops = work_of(program.classes)
-        rates_qps = np.array([each.rate_qps for each in program.classes])
-        self.state = new_state(program.server_ops, rates_qps, follows and hasattr(policy, "renewed"))
+        self._rates_qps = np.array([each.rate_qps for each in program.classes])
+        self.state = new_state(program.server_ops, self._rates_qps, follows)
+        self.use(policy, guard)
         self.up = np.ones(program.server_ops.size, dtype=np.bool_)
         self.shadow: Shadow[Ints] | None = None
         begin(policy, program, Key(seed))
+
+    def use(self, policy: SplitPolicy, guard: Guard | None = None) -> None:
+        """Ask another policy from now on, which has begun; what is outstanding stays."""
+        self.policy, self.guard = policy, guard
+        plans = self._follows and hasattr(policy, "renewed")
+        rates = self.state.rates._replace(planned_qps=self._rates_qps.copy() if plans else np.zeros(0))
+        self.state = self.state._replace(rates=rates)
 
     def handle(self, event: SplitEvent) -> list[SplitCommand]:
         """Take note of an event; commands follow queries.

@@ -220,7 +220,7 @@ COMMANDS = {  # that simulate each
     "pipelines": "edgewise simulate --policy place=NAME",
 }
 SIMULATED = ("streams", "timeline")  # by `edgewise simulate` and what it shares its engine with
-LIVE = ("streams", "services")  # by `edgewise up`
+LIVE = ("streams", "services", "graphs", "jobs", "pipelines", "timeline")  # by `edgewise up`
 
 
 def not_run(spec: ScenarioSpec, runs: Sequence[str], what: str) -> list[str]:

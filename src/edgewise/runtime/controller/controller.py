@@ -288,7 +288,7 @@ class Controller:
             "store": self.store.trouble,
         }
 
-    def _policies(self, decisions: Iterable[str] = policies.WATCHED) -> list[dict[str, Any]]:
+    def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
         faults = self.replicas.faults() | {"defer": self.jobs.fault or None}
         return [

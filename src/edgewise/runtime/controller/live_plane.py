@@ -20,6 +20,7 @@ from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.work import variant_holds
+from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.rolling import SCENARIO
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.store import Running, Store
@@ -60,7 +61,7 @@ class LivePlane(Plane):
             raise RunError(f"jobs: no {file}; they need the nodes that `edgewise up` writes there")
         content = file.read_bytes()
         if self._scenario is None or content != self._content:
-            scenario = load_scenario(file)
+            scenario = with_servers(load_scenario(file))
             self._services, self._scenario, self._content = services_of(scenario), scenario, content
         return self._scenario
 
@@ -90,10 +91,11 @@ class LivePlane(Plane):
 
     def report(self) -> list[dict[str, Any]]:
         """Who holds what of each node."""
-        down, ledger, found = self.store.nodes_down(), self.ledger, []
+        down, ledger = self.store.nodes_down(), self.ledger
+        found: list[dict[str, Any]] = []
         for node in self.scenario.topology.nodes:
             mine = [each for each in ledger.reservations if each.node == node.name]
-            holders = [
+            holders: list[dict[str, Any]] = [
                 {"owner": each.owner, "decision": each.decision or None, "priority": each.priority}
                 | _amounts(each.resources)
                 for each in mine

@@ -22,6 +22,12 @@ from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.runtime import private
+from edgewise.runtime.controller.graphs import (
+    FOLDER as GRAPHS,
+    cut_graphs,
+    served_graphs,
+    with_servers,
+)
 from edgewise.runtime.controller.jobs import POLICY
 from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
@@ -40,6 +46,7 @@ from edgewise.runtime.store import POLICIES, Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
 
+SPLIT = "nona-queues"
 DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
 MOST_PROCESSES = 64
 HERE = Listen()
@@ -74,7 +81,8 @@ def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, s
     """
     services = scenario.spec.services
     stated = {} if services is None else {"requests": services.dispatch, "orchestrate": services.orchestrate}
-    found = {"dispatch": "least-impedance", **stated, "defer": POLICY}
+    splits = {"split": SPLIT} if served_graphs(scenario) else {}
+    found = {"dispatch": "least-impedance", **stated, **splits, "defer": POLICY}
     if strange := given.keys() - found.keys():
         raise PolicyError(
             f"no decision {min(strange)!r} in a live system of {scenario.name}: {', '.join(found)}"
@@ -115,6 +123,7 @@ def prepare(
         RunError: an earlier change is under way, or the state is damaged or cannot be written.
     """
     check_otlp(otlp)
+    given_scenario, scenario = scenario, with_servers(scenario)
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     count = len(scenario.topology.sites) if gateways is None else gateways
     services, wanted_policies = services_of(scenario), deciding(scenario, given or NONE)
@@ -124,10 +133,12 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store)
+    cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
     known = _Known(store, world)
     kinds = {
-        name: _settings(variant, _file(variant, models, folder), emulation) | {"otlp": otlp}
+        name: _settings(variant, _file(variant, models, folder), emulation)
+        | {"otlp": otlp, "cut": cut.get(name)}
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }
@@ -280,8 +291,9 @@ def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, A
 def _file(variant: Variant, models: Path | None, folder: Path) -> Path:
     """The ONNX file of a variant: from `models`, its own, or a stand-in."""
     for name in (f"{variant.name}{SUFFIX}/{WHOLE}", f"{variant.name}.onnx", f"{variant.model}.onnx"):
-        if models is not None and (models / name).is_file():
-            return (models / name).resolve()
+        for place in (models, folder / GRAPHS):
+            if place is not None and (place / name).is_file():
+                return (place / name).resolve()
     if variant.file is not None:
         if not Path(variant.file).is_file():
             raise ScenarioError(f"variants.{variant.name}.file: no file {variant.file}; correct it")

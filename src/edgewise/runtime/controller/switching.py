@@ -100,23 +100,22 @@ class Switching:
         Raises:
             ProtocolError: nobody decides that here, or it is about services, and there are none; status 404.
         """
-        kinds = policies.WATCHED if what == SHADOWS else policies.RUNNING
-        if decision not in kinds:
-            have = ", ".join(kinds)
+        if decision not in policies.RUNNING:
+            have = ", ".join(policies.RUNNING)
             raise ProtocolError(f"no decision {decision[:80]!r} here; there are {have}", status=404)
         if decision == "split" and not self._splits():
             raise ProtocolError(NO_SPLIT, status=404)
         if decision in OF_SERVICES and self.replicas.services is None:
             raise ProtocolError(NO_SERVICES, status=404)
-        kind, of = kinds[decision]
+        kind, of = policies.RUNNING[decision]
         return policies.names(kind, of, live=True)
 
-    def report(self, decisions: Iterable[str] = policies.WATCHED) -> list[dict[str, Any]]:
+    def report(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
         """Who decides and who watches, of those decisions that there are."""
         return [
             {
                 "decision": each,
-                "policy": self.store.policy(each) if each != "split" else ", ".join(self._splits()),
+                "policy": self.store.policy(each) or ", ".join(self._splits()),
                 "shadow": self.store.policy(each, SHADOWS) or None,
             }
             for each in decisions

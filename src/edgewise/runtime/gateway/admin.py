@@ -27,6 +27,7 @@ from edgewise.runtime.compiling import compiled, try_out
 from edgewise.runtime.gateway.books import Move
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.service_requests import ServiceRequests
+from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations, check_name
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.protocol.stated import stated_in, text
@@ -34,7 +35,7 @@ from edgewise.runtime.store import POLICIES, SHADOWS
 
 log = logging.getLogger("edgewise.admin")
 HAND_OVER_S = 0.0005  # a thread that loads kernels lets the next query have the interpreter so soon
-DECIDED = {POLICIES: ("dispatch", "requests"), SHADOWS: ("dispatch", "requests", "split")}
+DECIDED = ("dispatch", "requests", "split")
 NO_SERVICES = "the scenario has no orchestration; add services to it"
 
 
@@ -49,7 +50,7 @@ def with_admin(gateway: Gateway) -> http.Handler:
         rest = parts[2:]
         if rest[:1] == ["operations"]:
             return operations.answer(request, rest[1:])
-        if len(rest) == 2 and rest[0] in DECIDED:
+        if len(rest) == 2 and rest[0] in (POLICIES, SHADOWS):
             return _policies(gateway, operations, request, rest[0], rest[1])
         return _admin(gateway, request, rest)
 
@@ -88,12 +89,10 @@ def _policies(
     gateway: Gateway, operations: Operations, request: http.HttpRequest, what: str, decision: str
 ) -> http.Response:
     """Say which policy is in use, or begin to switch it; to a file only if the store names it."""
-    if decision not in DECIDED[what]:
-        raise ProtocolError(
-            f"no decision {decision[:80]!r} here; there are {', '.join(DECIDED[what])}", status=404
-        )
+    if decision not in DECIDED:
+        raise ProtocolError(f"no decision {decision[:80]!r} here; there are {', '.join(DECIDED)}", status=404)
     services = _services(gateway) if decision == "requests" else None
-    have = policies.names(*policies.WATCHED[decision], live=True)
+    have = policies.names(*policies.RUNNING[decision], live=True)
     if request.method == "PUT":
         name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
         if name and name != gateway.book.policy(decision, what):
@@ -102,8 +101,7 @@ def _policies(
     if request.method != "GET":
         return unanswered(request, "gateway")
     if decision == "split":
-        found = ((group.variant, group.core.shadow) for group in gateway.splits)
-        return http.as_json([shadow.report() | {"variant": name} for name, shadow in found if shadow])
+        return http.as_json([row for group in gateway.splits if (row := _split(group, what))])
     if what == SHADOWS:
         watching = (gateway.session if services is None else services).core.shadow
         return http.as_json({"policy": ""} if watching is None else watching.report())
@@ -117,6 +115,14 @@ def _policies(
     return http.as_json(
         {"policy": policy.name, "available": have, "budget_s": budget_s, "faults": dict(faults)}
     )
+
+
+def _split(group: SplitGroup, what: str) -> dict[str, Any] | None:
+    """Who splits the queries of a variant, or what a second policy would have done."""
+    shadow = group.core.shadow
+    if what == POLICIES:
+        return {"variant": group.variant, "policy": group.core.policy.name}
+    return shadow.report() | {"variant": group.variant} if shadow else None
 
 
 async def _switch(gateway: Gateway, operation: Operation) -> None:
@@ -139,7 +145,8 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     await asyncio.to_thread(try_out, wanted, session.world, services)
     if operation.decision == "split":
         for group in gateway.splits:
-            group.watch_with(await asyncio.to_thread(group.begun, name))
+            begun = await asyncio.to_thread(group.begun, name)
+            (group.watch_with if operation.what == SHADOWS else group.use)(begun)
         return
     kind, of = policies.RUNNING[operation.decision]
     policy = await asyncio.to_thread(policies.load, kind, name, of, True)

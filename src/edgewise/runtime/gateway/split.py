@@ -124,6 +124,7 @@ class SplitGroup:
         names: of the workers.
         metrics: told about every query.
         session: whose seed keys the policy's draws, and which makes its guard.
+        policy_name: who splits; "": as the cut says.
     Raises:
         ScenarioError: there is only one worker.
         PolicyError: the policy's name is unknown, or the workers cannot do the work.
@@ -137,12 +138,13 @@ class SplitGroup:
         names: Sequence[str],
         metrics: SplitMetrics,
         session: Session,
+        policy_name: str = "",
     ) -> None:
         if len(members) < 2:
             raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics, self._session = metrics, session
-        program, policy = program_of(cut, len(members)), load("split", cut.policy)
+        program, policy = program_of(cut, len(members)), load("split", policy_name or cut.policy)
         self.core = SplitCore(program, policy, session.seed, session.guard("split", policy), follows=True)
         self._work_s = {task.name: task.work_ops / cut.power_ops for task in closed(cut.graph).tasks}
         self._live = [part for part in cut.parts if part.name]
@@ -172,6 +174,11 @@ class SplitGroup:
         policy: SplitPolicy = load("split", name)
         begin(policy, program_of(self.cut, len(self.members)), Key(self._session.seed))
         return policy
+
+    def use(self, policy: SplitPolicy) -> None:
+        """Take a policy, which has begun."""
+        self.core.use(policy, self._session.guard("split", policy))
+        self._tell()
 
     def watch_with(self, policy: SplitPolicy | None) -> None:
         """Ask a second policy, which has begun, the same from now on, and compare; None: no longer."""
@@ -273,6 +280,7 @@ class SplitGroup:
         """Make a plan in a thread, and have the core draw from it."""
         policy: Any = self.core.policy
         made = await asyncio.to_thread(Guard().ask, lambda: policy.renewed(rates_qps), lambda: None)
+        made = made if policy is self.core.policy else None  # another decides by now
         self.core.handle(PlanMade(time.monotonic(), rates_qps, made))
         self._tell()
 
@@ -295,11 +303,11 @@ def program_of(cut: Cut, servers: int) -> SplitProgram:
     return build_program([QueryClass(cut.graph, cut.rate_qps)], servers, cut.power_ops, cut.link_bps)
 
 
-def warm(folders: Sequence[str]) -> None:
+def warm(folders: Sequence[str], policy: str) -> None:
     """Compile what groups need, so that forks of this process start at once."""
     for folder in folders:
         cut = read_split(Path(folder))
-        core = SplitCore(program_of(cut, 2), load("split", cut.policy), follows=True)
+        core = SplitCore(program_of(cut, 2), load("split", policy or cut.policy), follows=True)
         core.handle(QueryArrived(0.0, 0, 0))
         core.handle(ServersTold(0.0, np.zeros(2), np.zeros(2, dtype=np.int64)))
 
@@ -316,12 +324,17 @@ def rehearse(policy: SplitPolicy) -> None:
 
 
 def split_upstreams(
-    upstreams: list[Upstream], session: Session, folders: Sequence[str | None], registry: CollectorRegistry
+    upstreams: list[Upstream],
+    session: Session,
+    folders: Sequence[str | None],
+    registry: CollectorRegistry,
+    policy: str = "",
 ) -> list[SplitGroup]:
     """Replace the upstreams of split variants in a gateway's list.
 
     Args:
         folders: of each worker: its cut network (`pieces`), None where it serves its network whole.
+        policy: as `SplitGroup`.
     """
     groups: list[SplitGroup] = []
     world = session.world
@@ -335,7 +348,8 @@ def split_upstreams(
             upstreams[worker] = SplitUpstream(upstreams[worker].client, variant)
         members = [member for w in mine if isinstance(member := upstreams[w], SplitUpstream)]
         names = [world.worker_names[w] for w in mine]
-        groups.append(SplitGroup(variant, read_split(Path(folder)), members, names, metrics, session))
+        cut = read_split(Path(folder))
+        groups.append(SplitGroup(variant, cut, members, names, metrics, session, policy))
     return groups
 
 
