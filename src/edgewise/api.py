@@ -296,7 +296,7 @@ def replay(
     Raises:
         ScenarioError, PolicyError: something cannot be read or loaded.
     """
-    from edgewise.workloads import read_streams_csv
+    from edgewise.workloads.generate import read_streams_csv
 
     folder = Path(folder)
     if not (folder / "scenario.yaml").is_file():

@@ -22,7 +22,7 @@ from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
-from edgewise.workloads import read_streams_csv
+from edgewise.workloads.generate import read_streams_csv
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ from scipy.integrate import quad
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Application, Arrivals
-from edgewise.workloads import generate_streams
-from edgewise.workloads.generate import fit_weights, mean_load_qps, queries_per_client
+from edgewise.workloads.generate import fit_weights, generate_streams, mean_load_qps, queries_per_client
 
 SCENARIO = load_scenario("dc-cloud", {"topology.antennas": 1})
 APPLICATIONS = SCENARIO.streams.applications

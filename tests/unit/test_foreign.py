@@ -17,9 +17,9 @@ import pytest
 
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
-from edgewise.workloads import generate_streams
 from edgewise.workloads.foreign import Query, Rate, Source
 from edgewise.workloads.foreign_traces import import_traffic
+from edgewise.workloads.generate import generate_streams
 from in_process import edgewise
 
 FILES = Path(__file__).parent / "foreign"

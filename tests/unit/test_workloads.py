@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Application, Arrivals, Scenario
-from edgewise.workloads import generate_streams, read_streams_csv
+from edgewise.workloads.generate import generate_streams, read_streams_csv
 
 TINY = load_scenario("tiny")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -28,6 +29,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.report import records
 
 app = typer.Typer(rich_markup_mode="rich")
+BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought
 
 
 @app.command(
@@ -134,11 +136,34 @@ def say_busy(why: str | None) -> None:
         out.print(text, style="yellow", highlight=False, soft_wrap=True)
 
 
-@app.command(epilog="Example: edgewise load camera --rate-qps 60 --seconds 20")
+def _all_work(folder: Path, seed: int) -> None:
+    """See `load`."""
+    from edgewise.runtime.clients import all_work
+
+    found = all_work.bring(folder, seed)
+    show_table(("work", *BECAME, "median ms"), brought_rows(found.figures, found.median_s))
+    out.print("streams, services and graphs count queries; ok: answered in time, or done")
+    say_busy(found.busy)
+
+
+def brought_rows(
+    figures: Mapping[str, Mapping[str, int]], median_s: Mapping[str, float]
+) -> list[tuple[Any, ...]]:
+    """What became of each kind of work, a line each."""
+    medians = {work: f"{1e3 * delay_s:.0f}" for work, delay_s in median_s.items()}
+    return [
+        (work, *(counts[name] for name in BECAME), medians.get(work, "")) for work, counts in figures.items()
+    ]
+
+
+@app.command(epilog="Examples: edgewise load; edgewise load camera --rate-qps 60 --seconds 20")
 def load(
-    service: Annotated[str, typer.Argument(help="A service of the scenario's orchestration.")],
+    service: Annotated[
+        str | None,
+        typer.Argument(help="A service of the scenario; without any, all work that the scenario says comes."),
+    ] = None,
     rate_qps: Annotated[float, typer.Option("--rate-qps", help="Requests/s, Poisson.", min=0.01)] = 10.0,
-    seconds: Annotated[float, typer.Option(help="How long.", min=0.1)] = 20.0,
+    seconds: Annotated[float, typer.Option(help="Of a service: how long.", min=0.1)] = 20.0,
     deadline_s: Annotated[
         float | None,
         typer.Option("--deadline-s", help="Of each request; the service's own by default.", min=0.001),
@@ -147,8 +172,15 @@ def load(
     seed: Annotated[int, typer.Option(help="Keys the gaps between requests.")] = 0,
     folder: Folder = DEFAULT,
 ) -> None:
-    """Send requests to the live system that is up, and say what became of them."""
+    """Send requests to the live system that is up, or all work of its scenario, and say what became of it.
+
+    All work: streams, requests, queries of split models, pipelines, jobs, and nodes that fail and come back,
+    for as long as the scenario says.
+    """
     from edgewise.runtime.clients import traffic
+
+    if service is None:
+        return _all_work(folder, seed)
 
     seen = traffic.load(folder, service, rate_qps, seconds, deadline_s, site, seed)
     headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")

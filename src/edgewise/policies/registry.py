@@ -43,6 +43,7 @@ RUNNING: Mapping[str, Kind] = {
     "requests": ("dispatch", REQUESTS),
     "orchestrate": ("orchestrate", None),
     "split": ("split", None),
+    "place": ("place", None),
     "defer": ("defer", None),
 }
 """Who decides in a system that is up, by the name that its store, its commands and its REST interface use."""

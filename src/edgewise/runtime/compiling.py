@@ -38,7 +38,7 @@ from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.runtime.controller import jobs
+from edgewise.runtime.controller import jobs, pipelines
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.gateway import session, split
 
@@ -65,6 +65,8 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         Strict(name).ask(lambda: jobs.start_one(name), list)
     elif kind == "split":
         split.rehearse(policy)
+    elif kind == "place":
+        Strict(name).ask(lambda: pipelines.start_one(policy), list)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
     elif kind == "requests":

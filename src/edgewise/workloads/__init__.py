@@ -1,5 +1,1 @@
-"""What clients ask for: generated streams and recorded ones."""
-
-from edgewise.workloads.generate import generate_streams, read_streams_csv
-
-__all__ = ["generate_streams", "read_streams_csv"]
+"""What clients ask for: generated streams and recorded ones; each part is imported by itself."""

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from edgewise.errors import ScenarioError
-from edgewise.model.problems import nearest
 
 
 def load_code(path: str) -> ModuleType:
@@ -52,6 +51,8 @@ def task_functions(path: str | Path) -> tuple[str, ...]:
     names = tuple(element.id for element in value if isinstance(element, ast.Name))
     for name in names:
         if name not in functions:
+            from edgewise.model.problems import nearest  # slow to load, for each task's process
+
             raise ScenarioError(
                 f"{file}: job names {name!r}, which is no function; {nearest(name, functions)}"
             )

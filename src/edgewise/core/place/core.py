@@ -6,7 +6,7 @@ carry out its commands. Forbidden here: clocks, I/O, threads.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from edgewise.core.place import (
     validate,
 )
 from edgewise.core.shadow import Shadow
-from edgewise.errors import PolicyError
+from edgewise.errors import CapacityError, PolicyError
 from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.network import Network
 from edgewise.model.topology import Node
@@ -76,9 +76,15 @@ class TaskMeasured(NamedTuple):
 
 
 class PlacementDue(NamedTuple):
-    """All that happened up to now was told."""
+    """All that happened up to now was told.
+
+    Attributes:
+        decided: what the policy answered if a driver asked it apart, as it may take long
+            (`PlaceCore.question`); nothing of it is done where it no longer fits. None: it is asked now.
+    """
 
     time_s: float
+    decided: Mapping[int, Placement] | None = None
 
 
 class StartPipeline(NamedTuple):
@@ -145,7 +151,7 @@ class PlaceCore:
         guard: Guard | None = None,
         ledger: NodeLedger | None = None,
     ) -> None:
-        self.network, self.policy, self._guard, self._key = network, policy, guard, Key(seed)
+        self.network, self._key = network, Key(seed)
         self.ledger = _ledger_of(network) if ledger is None else ledger
         self.links = LinkLedger(network.bandwidth_bps)
         self.pipelines: dict[int, PipelineArrays] = {}
@@ -154,7 +160,16 @@ class PlaceCore:
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
         self._rows = np.array([self.ledger.row(name) for name in network.names])
         self._see_memory()
-        policy.reset(self.network, self._key)
+        self.use(policy, guard)
+
+    def use(self, policy: PlacementPolicy, guard: Guard | None = None) -> None:
+        """Ask another policy from now on.
+
+        Raises:
+            PolicyError: it cannot begin; all is as before then.
+        """
+        begin(policy, self.network, self._key)
+        self.policy, self.guard = policy, guard
 
     def watch_with(self, policy: PlacementPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
@@ -182,8 +197,11 @@ class PlaceCore:
             CapacityError, ValueError: without a guard: its answer cannot be carried out, see `validate`.
         """
         match event:
-            case PlacementDue(time_s):
-                return self._decide(self.view(time_s))
+            case PlacementDue(time_s, decided):
+                view = self.view(time_s)
+                return self._decide(
+                    view, self._asked(view) if decided is None else self._fitting(view, decided)
+                )
             case PipelineSubmitted(pipeline):
                 self.pipelines[pipeline.id] = pipeline
             case PipelineEnded(number):
@@ -201,6 +219,11 @@ class PlaceCore:
             case TaskMeasured():
                 self._note(event)
         return []
+
+    def question(self, now_s: float) -> Callable[[], Mapping[int, Placement]]:
+        """What asks the policy about things as they are now; it may be called later, and in any thread."""
+        view = self.view(now_s)
+        return lambda: self._asked(view)
 
     def view(self, now_s: float) -> NetworkView:
         """What a policy sees now."""
@@ -277,13 +300,24 @@ class PlaceCore:
         self.running.pop(number, None)
         self._planned.pop(number, None)
 
-    def _decide(self, view: NetworkView) -> list[PlaceCommand]:
-        if self._guard is None:
-            decided = _checked(self.policy, view)
-        else:
-            decided = self._guard.ask(lambda: _checked(self.policy, view), dict[int, Placement])
+    def _asked(self, view: NetworkView) -> dict[int, Placement]:
+        policy, guard = self.policy, self.guard
+        if guard is None:
+            return _checked(policy, view)
+        return guard.ask(lambda: _checked(policy, view), dict[int, Placement])
+
+    def _fitting(self, view: NetworkView, decided: Mapping[int, Placement]) -> dict[int, Placement]:
+        """What was decided about things as they were, where it can be carried out as they are."""
+        known, wanted = _by_id(view.running), {n: p for n, p in decided.items() if n in self.pipelines}
+        try:
+            validate(view.network, list((known | wanted).values()))
+        except (CapacityError, ValueError):
+            return {}
+        return wanted
+
+    def _decide(self, view: NetworkView, decided: Mapping[int, Placement]) -> list[PlaceCommand]:
         self._take(decided)
-        before, self.running = self.running, _by_id(view.running) | decided
+        before, self.running = self.running, _by_id(view.running) | dict(decided)
         if (shadow := self.shadow) is not None:
             known = _by_id(view.running)
             shadow.watch(lambda: known | _checked(shadow.policy, view), self.running, view.now_s)

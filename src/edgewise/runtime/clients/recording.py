@@ -29,7 +29,7 @@ from edgewise.runtime.metrics import watched
 from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.store import Running, Store
 from edgewise.runtime.traffic_store import Request
-from edgewise.workloads import read_streams_csv
+from edgewise.workloads.generate import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
 TRACE, REQUESTS, FAULTS = "streams.csv", "requests.csv", "faults.csv"

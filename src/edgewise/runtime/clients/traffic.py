@@ -281,7 +281,7 @@ async def _load(
             break
         await asyncio.sleep(max(began_s + at_s - time.monotonic(), 0.0))
         client = clients[number % len(clients)]
-        tasks.add(asyncio.create_task(_ask(client, service, headers, body, deadline_s, loaded)))
+        tasks.add(asyncio.create_task(ask_service(client, service, headers, body, deadline_s, loaded)))
         number += 1
     await asyncio.gather(*tasks)
     for client in clients:
@@ -289,9 +289,10 @@ async def _load(
     return loaded
 
 
-async def _ask(
+async def ask_service(
     client: http.Client, service: str, headers: dict[str, str], body: bytes, deadline_s: float, loaded: Loaded
 ) -> None:
+    """Send a request without a stream, and count what became of it."""
     sent_s = time.monotonic()
     try:
         answer = await client.request(

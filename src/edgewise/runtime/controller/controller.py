@@ -9,7 +9,7 @@
     GET  /v1/policies/{decision}  PUT {"policy"}   everywhere, now and after restarts
     GET  /v1/shadows/{decision}   PUT {"policy"}   a second policy that only watches; "" ends it
     GET  /v1/operations[/{id}]            how far the switches of policies are; PUT answers 202 and says where
-    .../v1/admin/…                        deferrable jobs, see `runtime.controller.job_requests`
+    .../v1/admin/…                        jobs and pipelines, see `job_requests`, `pipeline_requests`
     POST /v1/down                         end everything
     GET  /metrics                         how often policies that decide here failed
     GET  /openapi.json, /v2/health/live
@@ -34,9 +34,10 @@ from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
-from edgewise.runtime.controller import job_requests, node_requests
+from edgewise.runtime.controller import job_requests, node_requests, pipeline_requests
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_port, taken
@@ -73,10 +74,10 @@ class Controller:
         self.faults = plane.faults
         self.jobs = LiveJobs(plane)
         self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
+        self.pipelines = LivePipelines(plane)
         self.upkeep = Upkeep(store, self.jobs)
-        self.switching = Switching(
-            store, self.replicas, {"orchestrate": self.replicas.use, "defer": self.jobs.use}, self._answer
-        )
+        here = {"orchestrate": self.replicas.use, "place": self.pipelines.use, "defer": self.jobs.use}
+        self.switching = Switching(store, self.replicas, here, self._answer)
         self.ending = asyncio.Event()
         self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
         self._down: list[str] = []  # nodes
@@ -227,6 +228,8 @@ class Controller:
 
     async def _handle(self, request: http.HttpRequest) -> http.Response:
         match request.method, request.parts:
+            case _, ["v1", "admin", "pipelines", *_]:
+                return pipeline_requests.answer(self.pipelines, request)
             case _, ["v1", "admin", *_]:
                 return job_requests.answer(self.jobs, request)
             case "GET", ["v2", "health", "live"]:
@@ -264,7 +267,8 @@ class Controller:
 
     async def _shadows(self, decision: str) -> list[dict[str, Any]]:
         """What a second policy would have decided, wherever that is made."""
-        here = {"defer": self.jobs.watched, "orchestrate": self.replicas.watched}.get(decision)
+        watched = {"place": self.pipelines.watched, "orchestrate": self.replicas.watched}
+        here = (watched | {"defer": self.jobs.watched}).get(decision)
         if here is not None:
             return [{"gateway": "controller", "answer": here()}]
         found = await self._gateways("GET", f"/v1/admin/shadows/{decision}")
@@ -290,7 +294,8 @@ class Controller:
 
     def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
-        faults = self.replicas.faults() | {"defer": self.jobs.fault or None}
+        here = {"defer": self.jobs.fault or None, "place": self.pipelines.fault or None}
+        faults = self.replicas.faults() | here
         return [
             row | {"fault": faults.get(of := row["decision"]), "faults": self.store.faults_since_switch(of)}
             for row in self.switching.report(decisions)
@@ -366,7 +371,8 @@ async def _run(controller: Controller) -> None:
     when_told(controller.ending.set)
     work = (
         controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
-        controller.replicas.keep(), controller.upkeep.keep(), controller.keep_copies(),
+        controller.replicas.keep(), controller.pipelines.keep(), controller.upkeep.keep(),
+        controller.keep_copies(),
     )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]
     done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
@@ -376,6 +382,7 @@ async def _run(controller: Controller) -> None:
         chore.cancel()
     with suppress(StoreError):  # its runners end by themselves
         await controller.jobs.end()
+    controller.pipelines.close()
     await listening.close(0.5)
 
 

@@ -45,9 +45,9 @@ def report(plane: LivePlane) -> list[dict[str, Any]]:
 
 
 def _change(plane: LivePlane, name: str, body: bytes, end: Callable[[], None]) -> dict[str, Any]:
-    names = [node.name for node in plane.scenario.topology.nodes]
+    names = [row["node"] for row in report(plane)]
     if name not in names:
-        raise ProtocolError(f"no node {name[:80]!r}; there are {', '.join(names)}", status=404)
+        raise ProtocolError(f"no node {name[:80]!r}; there are {', '.join(names) or 'none'}", status=404)
     up = flag(stated_in(body, "up").get("up"), "up")
     if up == (name in plane.store.nodes_down()):
         plane.store.change_node(name, up)

@@ -29,6 +29,7 @@ from edgewise.runtime.controller.graphs import (
     with_servers,
 )
 from edgewise.runtime.controller.jobs import POLICY
+from edgewise.runtime.controller.pipelines import POLICY as PLACE
 from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
     begin_change,
@@ -82,7 +83,8 @@ def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, s
     services = scenario.spec.services
     stated = {} if services is None else {"requests": services.dispatch, "orchestrate": services.orchestrate}
     splits = {"split": SPLIT} if served_graphs(scenario) else {}
-    found = {"dispatch": "least-impedance", **stated, **splits, "defer": POLICY}
+    places = {"place": PLACE} if scenario.spec.pipelines is not None else {}
+    found = {"dispatch": "least-impedance", **stated, **splits, **places, "defer": POLICY}
     if strange := given.keys() - found.keys():
         raise PolicyError(
             f"no decision {min(strange)!r} in a live system of {scenario.name}: {', '.join(found)}"

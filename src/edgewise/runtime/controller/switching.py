@@ -47,6 +47,7 @@ LAST, UNDER_WAY = "last_operation", "operations"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
+NO_PIPELINES = "the scenario has no pipelines; add a section of them"
 NO_SPLIT = "no variant of the scenario is split; start with --models and a folder that has one"
 Answer = Callable[[Process, str, str, bytes], Awaitable[http.Response | None]]
 
@@ -105,6 +106,8 @@ class Switching:
             raise ProtocolError(f"no decision {decision[:80]!r} here; there are {have}", status=404)
         if decision == "split" and not self._splits():
             raise ProtocolError(NO_SPLIT, status=404)
+        if decision == "place" and not self._places:
+            raise ProtocolError(NO_PIPELINES, status=404)
         if decision in OF_SERVICES and self.replicas.services is None:
             raise ProtocolError(NO_SERVICES, status=404)
         kind, of = policies.RUNNING[decision]
@@ -120,8 +123,15 @@ class Switching:
             }
             for each in decisions
             if (each != "split" or self._splits())
+            and (each != "place" or self._places)
             and (self.replicas.services is not None or each not in OF_SERVICES)
         ]
+
+    @property
+    def _places(self) -> bool:
+        """Whether there are pipelines to place."""
+        plane = self.replicas.plane
+        return plane.has_scenario and plane.scenario.spec.pipelines is not None
 
     def _splits(self) -> list[str]:
         """The policies of split variants, one of each variant."""

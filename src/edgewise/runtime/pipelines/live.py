@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,16 @@ class LivePipeline:
 
     Attributes:
         pipeline: tasks, edges, source; from the profiler.
-        code: path of a Python file with a function for each task.
+        code: path of a Python file with a function for each task; None: stand-ins take the time and send the
+            bytes that the pipeline says.
         functions: task name → function name.
         frames: files that the source sends in turn.
     """
 
     pipeline: Pipeline
-    code: str
-    functions: dict[str, str]
-    frames: tuple[str, ...]
+    code: str | None = None
+    functions: dict[str, str] = field(default_factory=dict)
+    frames: tuple[str, ...] = ()
 
 
 def live_pipeline(pipeline: Pipeline, spec: PipelineSpec) -> LivePipeline:

@@ -10,15 +10,11 @@ takes the work of tasks as it was measured instead of as it was profiled.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from secrets import token_urlsafe
 
-import numpy as np
-
-from edgewise.core.place import Placement, PlacementPolicy, arrays_of, throughput
+from edgewise.core.place import PlacementPolicy, arrays_of, throughput
 from edgewise.core.place.core import (
     BandwidthChanged,
     MemoryChanged,
@@ -28,7 +24,6 @@ from edgewise.core.place.core import (
     PlaceCommand,
     PlaceCore,
     PlacementDue,
-    ReroutePipeline,
     StartPipeline,
     StopPipeline,
     TaskMeasured,
@@ -42,15 +37,14 @@ from edgewise.runtime.pipelines.live import (
     LivePipeline,
     PipelineRates,
     RunningPipeline,
-    StartedTask,
     rates_of,
 )
 from edgewise.runtime.pipelines.meta import ENDED, RUNNING, WAITING, MetaStore, Monitor, link_status
-from edgewise.runtime.pipelines.task import PERIOD_S, FlowTarget, TaskSetting
-from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
+from edgewise.runtime.pipelines.processes import PipelineProcesses
+from edgewise.runtime.pipelines.task import PERIOD_S
+from edgewise.runtime.testbeds import LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed
 
-READY_S = 60.0  # a task must have loaded its code within
 BACKENDS: dict[str, Callable[[Network], Testbed]] = {"netns": NetnsTestbed, "local": LocalTestbed}
 log = logging.getLogger("edgewise.pipelines")
 
@@ -80,7 +74,7 @@ class PipelineSession:
         shadow: a second policy that only watches, see `core.shadow`.
     Attributes:
         core: what there is to decide about, and what was decided.
-        running: the processes of each pipeline that runs, by its number.
+        processes: of the pipelines that run.
     """
 
     def __init__(
@@ -98,11 +92,15 @@ class PipelineSession:
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
         if shadow is not None:
             self.core.watch_with(shadow, self.faults.guard("place", _name(shadow), patience_s, shadow=True))
-        self.running: dict[int, RunningPipeline] = {}
+        self.processes = PipelineProcesses(backend)
         self._known: dict[int, LivePipeline] = {}
         self._monitor: Monitor | None = None
-        self._secret = token_urlsafe(24)  # by which tasks know each other
         self._began_s = time.monotonic()
+
+    @property
+    def running(self) -> dict[int, RunningPipeline]:
+        """The processes of each pipeline that runs, by its number."""
+        return self.processes.running
 
     def __enter__(self) -> PipelineSession:
         return self
@@ -238,86 +236,17 @@ class PipelineSession:
 
     def _stop(self, number: int, state: str) -> None:
         """End the processes of a pipeline that runs."""
-        for process in self.running.pop(number).processes.values():
-            process.stop()
+        self.processes.stop(number)
         self._note(number, state)
 
     def _carry_out(self, commands: Sequence[PlaceCommand]) -> None:
-        fresh: list[RunningPipeline] = []
+        self.processes.carry_out(commands, self._known)
         for command in commands:
             match command:
-                case ReroutePipeline(placed):
-                    self.running[placed.pipeline.id].placed = placed
                 case StopPipeline(number):
-                    self._stop(number, WAITING)
+                    self._note(number, WAITING)
                 case StartPipeline(placed) | MovePipeline(placed):
-                    number = placed.pipeline.id
-                    if isinstance(command, MovePipeline):
-                        self._stop(number, WAITING)
-                    self.running[number] = self._started(self._known[number], placed)
-                    fresh.append(self.running[number])
-                    self._note(number, RUNNING)
-        self.backend.apply([flow for each in self.running.values() for flow in self._flows(each)])
-        for each in fresh:
-            for process in each.processes.values():
-                process.wait_ready(READY_S)
-            for process in each.processes.values():
-                process.tell("go")
-        self._tell_rates()
-
-    def _flows(self, pipeline: RunningPipeline) -> list[Flow]:
-        """Flows between nodes; the bandwidth of the plan is what the network manager enforces."""
-        p = pipeline.placed
-        return [
-            Flow(port, int(u), int(v), tuple(p.path(e).tolist()), float(p.bandwidth_bps[e]))
-            for e, (port, u, v) in enumerate(zip(pipeline.ports, p.tail_node, p.head_node, strict=True))
-            if u != v
-        ]
-
-    def _tell_rates(self) -> None:
-        if not isinstance(self.backend, LocalTestbed):
-            return
-        rates = {
-            str(flow.port): self.backend.sender_rate_bps(flow.port)
-            for pipeline in self.running.values()
-            for flow in self._flows(pipeline)
-        }
-        for pipeline in self.running.values():
-            for process in pipeline.processes.values():
-                process.tell(json.dumps(rates))
-
-    def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
-        """The processes of a pipeline and of its source, which is task -1.
-
-        A task takes at least work / speed of its node, as profiled: so this machine acts as slow nodes do.
-        """
-        profiled = arrays_of(live.pipeline, placed.pipeline.id, self.backend.network)
-        running = RunningPipeline(live, placed, [self.backend.port() for _ in profiled.head], {})
-        order, speed_ops = live.pipeline.graph.order(), self.backend.network.speed_ops
-        for task, name in enumerate(("", *order), start=-1):
-            node = int(placed.node[task]) if name else profiled.source
-            setting = TaskSetting(
-                code=live.code if name else None,
-                function=live.functions[name] if name else None,
-                frames=[] if name else list(live.frames),
-                address=self.backend.address(node),
-                inputs=[running.ports[e] for e in np.flatnonzero(profiled.head == task)],
-                outputs=[self._output(running, e) for e in np.flatnonzero(profiled.tail == task).tolist()],
-                least_s=float(profiled.work_ops[task] / speed_ops[node]) if name else 0.0,
-                secret=self._secret,
-            )
-            label = f"pipeline {live.pipeline.name!r}, {f'task {name!r}' if name else 'its source'}"
-            running.processes[name] = StartedTask(self.backend, node, label, setting)
-        return running
-
-    def _output(self, running: RunningPipeline, e: int) -> FlowTarget:
-        placed = running.placed
-        paced = not self.backend.shapes and placed.tail_node[e] != placed.head_node[e]
-        return FlowTarget(
-            address=self.backend.address(int(placed.head_node[e])),
-            port=running.ports[e],
-            rate_bps=float(placed.bandwidth_bps[e]) if paced else None,
-        )
+                    self._note(placed.pipeline.id, RUNNING)
 
     def _reports(self) -> dict[int, dict[str, dict[str, float]]]:
         try:

@@ -164,18 +164,25 @@ def _exactly(sock: socket.socket, size: int, meter: Meter) -> bytes | None:
 
 
 class FlowTarget(TypedDict):
-    """Where an output goes; `rate_bps` is None where the backend shapes."""
+    """Where an output goes.
+
+    Attributes:
+        rate_bps: None where the backend shapes.
+        size_bytes: what a stand-in sends there for each frame; None: what the function returns.
+    """
 
     address: str
     port: int
     rate_bps: float | None
+    size_bytes: int | None
 
 
 class TaskSetting(TypedDict):
     """What a task process must know.
 
     Attributes:
-        code, function: the user's file and function; both None for the source.
+        code, function: the user's file and function; both None for the source, and for a stand-in, which
+            takes its time and sends so many bytes.
         frames: of the source: files that it sends in turn, again and again.
         address: of this node.
         inputs: ports to listen on, in the order of the predecessors.
@@ -225,12 +232,14 @@ class TaskProcess:
 
     def _work(self, function: Callable[[Any], Any] | None) -> None:
         frames = itertools.cycle([b"b" + Path(name).read_bytes() for name in self.setting["frames"]])
+        sizes = [out["size_bytes"] for out in self.setting["outputs"]]
+        stand_ins = [None if size is None else b"b" + bytes(size) for size in sizes]
         least_s, finish_s = self.setting["least_s"], 0.0
         while True:
             given = [q.get() for q in self.into]
             began_s = time.monotonic()
-            if function is None:  # the source
-                output = next(frames)
+            if function is None:  # the source, or a stand-in
+                output = next(frames, b"")
             elif NOTHING not in given:
                 output = _call(function, [decode(data) for data in given])
             else:
@@ -241,8 +250,8 @@ class TaskProcess:
             if now_s < finish_s:
                 time.sleep(finish_s - now_s)
             self.done += 1
-            for q in self.out:
-                q.put(output)
+            for q, made in zip(self.out, stand_ins, strict=True):
+                q.put(output if made is None else made)
 
     def _read(self, i: int, listener: Any) -> None:
         sock = accept(listener, self.setting["secret"].encode())

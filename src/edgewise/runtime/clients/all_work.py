@@ -1,0 +1,304 @@
+"""Clients that bring all work of the scenario that is up: what it says comes, at the times that it says.
+
+Streams, requests, pipelines and jobs are those that a simulation with the same seed draws; queries of split
+models are a Poisson process of the same rate. Nodes fail and come back as the timeline says. A job without a
+program counts its seconds: it stands still while it is suspended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from edgewise.config import load_scenario
+from edgewise.core.keyed import Purpose, exponential
+from edgewise.errors import RunError
+from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.pipelines import Pipeline
+from edgewise.model.scenario import Scenario
+from edgewise.model.services import service_names
+from edgewise.model.topology import NodeChange
+from edgewise.model.work import DeferrableJob
+from edgewise.runtime import http
+from edgewise.runtime.clients.traffic import Loaded, Traffic, ask_service, zeros
+from edgewise.runtime.controller.graphs import served_graphs
+from edgewise.runtime.controller.plan import SCENARIO
+from edgewise.runtime.metrics import watched
+from edgewise.runtime.pipelines.live import LivePipeline, live_pipeline
+from edgewise.runtime.protocol.stated import DEADLINE
+from edgewise.runtime.reaching import ask, client_to, operator, store_of
+from edgewise.workloads.deferrable import jobs_apart
+from edgewise.workloads.generate import generate_streams
+from edgewise.workloads.pipelines import pipelines_of
+from edgewise.workloads.services import simulated_services
+
+GRAPH = 2**42  # keys the gaps of its queries apart from others
+QUERY_S = 10.0  # a query of a split model has so long
+LATER_S = 60.0  # that pipelines and jobs have to end after all else
+BROUGHT = "brought.json"  # in the state's folder: what became of all work that was brought last
+
+
+@dataclass(slots=True)
+class Brought:
+    """What became of all work.
+
+    Attributes:
+        seed: keys what came.
+        figures: by kind of work, how much came, and what became of it.
+        median_s: of answers that came in time or late.
+        busy: why all this says more about the machine than about the system; None where it does not.
+    """
+
+    seed: int
+    figures: dict[str, dict[str, int]] = field(default_factory=dict)
+    median_s: dict[str, float] = field(default_factory=dict)
+    busy: str | None = None
+
+
+def bring(state: Path, seed: int = 0) -> Brought:
+    """Bring all work of the scenario that is up, for as long as it says.
+
+    Args:
+        state: its folder.
+        seed: of what comes.
+    Raises:
+        RunError: the system does not answer.
+    """
+    store = store_of(state)
+    fronts = [r.process for r in store.processes("gateway")]
+    scenario = load_scenario(state / SCENARIO)
+    of_site = {front.settings["site"]: front for front in reversed(fronts)}
+    places = [of_site.get(site.name, fronts[0]) for site in scenario.topology.sites]
+    clients = [client_to(front, store, store.get("token")) for front in places]
+    bringing, running = _Bringing(scenario, clients, operator(store), seed), store.processes()
+    store.close()
+
+    async def watch() -> Brought:
+        async with watched(running) as machine:
+            found = await bringing.all()
+        found.busy = machine.busy
+        return found
+
+    try:
+        found = asyncio.run(watch())
+    except (ConnectionError, TimeoutError, ValueError) as error:
+        raise RunError(f"load: {error}") from error
+    (state / BROUGHT).write_bytes(msgspec.json.encode(found))
+    return found
+
+
+class _Bringing:
+    """All kinds of work, each by its own clients.
+
+    Args:
+        gateways: a client for each site.
+        controller: a client of it.
+    """
+
+    def __init__(
+        self, scenario: Scenario, gateways: Sequence[http.Client], controller: http.Client, seed: int
+    ) -> None:
+        self.scenario, self._gateways, self._controller, self.seed = scenario, gateways, controller, seed
+        self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
+
+    async def all(self) -> Brought:
+        """From the beginning to the end of the scenario, and until what came has ended."""
+        works: dict[str, Any] = {
+            "streams": self._streams, "services": self._services, "graphs": self._graphs,
+            "pipelines": self._pipelines, "jobs": self._jobs,
+        }  # fmt: skip
+        made = [await works[work]() for work in self.scenario.spec.holds]
+        self._began_s, self._began = time.monotonic(), time.time()
+        await asyncio.gather(self._timeline(), *(run() for run in made))
+        for client in (*self._gateways, self._controller):
+            client.close()
+        return self.found
+
+    async def _until(self, at_s: float) -> None:
+        await asyncio.sleep(max(self._began_s + at_s - time.monotonic(), 0.0))
+
+    async def _timeline(self) -> None:
+        for change in self.scenario.timeline:
+            if isinstance(change, NodeChange):
+                await self._until(change.at_s)
+                await self._ask("PUT", f"/v1/nodes/{change.node}", {"up": change.up})
+
+    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = b"" if body is None else msgspec.json.encode(body)
+        answer = await ask(self._controller, method, path, body=data)
+        found = json.loads(answer.body)
+        if answer.status != 200:
+            raise RunError(f"load: {method} {path}: {found.get('error', answer.status)}")
+        return found
+
+    # streams, requests, queries
+
+    async def _streams(self) -> Any:
+        streams = generate_streams(self.scenario, self.seed)
+        tasks = {stream.task for stream in streams}
+        queries = {task: await zeros(self._gateways[0], task) for task in tasks}
+        sites = [site.name for site in self.scenario.topology.sites]
+        clients = dict(enumerate(self._gateways))
+        traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], self.seed)
+
+        async def run() -> None:
+            seen = await traffic.play()
+            counted = {
+                name: sum(getattr(each, name) for each in seen) for name in ("ok", "failed", "rejected")
+            }
+            self._note("streams", counted["ok"], counted["failed"], counted["rejected"])
+            self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
+
+        return run
+
+    async def _services(self) -> Any:
+        spec = self.scenario.spec.services
+        assert spec is not None
+        names, drawn = (
+            service_names(spec, self.scenario.catalog),
+            simulated_services(self.scenario).draw([self.seed]),
+        )
+        queries = {name: await zeros(self._gateways[0], name) for name in names}
+        count = int(drawn.count[0])
+        rows = [
+            getattr(drawn, name)[0, :count].tolist()
+            for name in ("arrival_s", "site", "service", "deadline_s")
+        ]
+        loaded = Loaded(0.0)
+
+        async def one(arrival_s: float, site: int, service: int, deadline_s: float) -> None:
+            await self._until(arrival_s)
+            headers, body = queries[names[service]]
+            given_s = deadline_s - arrival_s
+            headers = headers | {DEADLINE: f"{given_s:.6f}"}
+            await ask_service(self._gateways[site], names[service], headers, body, given_s, loaded)
+
+        async def run() -> None:
+            await asyncio.gather(*(one(*row) for row in zip(*rows, strict=True)))
+            self._note(
+                "services", loaded.in_time, loaded.late + loaded.failed, loaded.refused + loaded.dropped
+            )
+            self._median("services", loaded.delays_s)
+
+        return run
+
+    async def _graphs(self) -> Any:
+        graphs = served_graphs(self.scenario)
+        queries = {graph.name: await zeros(self._gateways[0], graph.name) for graph in graphs}
+        loaded = Loaded(QUERY_S)
+
+        async def one(at_s: float, number: int, name: str, rate_qps: float) -> None:
+            await self._until(at_s)
+            headers, body = queries[name]
+            stated = {DEADLINE: f"{QUERY_S:g}", "edgewise-rate-qps": f"{rate_qps:g}"}
+            client = self._gateways[number % len(self._gateways)]
+            await ask_service(client, name, headers | stated, body, QUERY_S, loaded)
+
+        async def run() -> None:
+            times = [
+                (at_s, number, graph.name, graph.rate_qps)
+                for g, graph in enumerate(graphs)
+                for number, at_s in enumerate(self._times_s(graph.rate_qps, g))
+            ]
+            await asyncio.gather(*(one(*row) for row in times))
+            self._note_loaded("graphs", loaded)
+
+        return run
+
+    def _times_s(self, rate_qps: float, entity: int) -> Iterator[float]:
+        at_s, number = 0.0, 0
+        while True:
+            at_s += float(exponential(self.seed, Purpose.QUERY, GRAPH + entity, number)) / rate_qps
+            if at_s >= self.scenario.duration_s:
+                return
+            yield at_s
+            number += 1
+
+    # pipelines and jobs
+
+    async def _pipelines(self) -> Any:
+        pipelines = pipelines_of(self.scenario, self.seed)
+        specs = {
+            each.name: each for each in self.scenario.spec.pipelines or () if isinstance(each, PipelineSpec)
+        }
+        path = "/v1/admin/pipelines"
+
+        async def one(pipeline: Pipeline) -> int:
+            spec = specs.get(pipeline.name)
+            live = (
+                LivePipeline(pipeline) if spec is None or spec.code is None else live_pipeline(pipeline, spec)
+            )
+            await self._until(pipeline.arrival_s)
+            return int((await self._ask("POST", path, {"key": uuid4().hex, "live": live}))["id"])
+
+        async def run() -> None:
+            await self._ended("pipelines", path, [one(each) for each in pipelines], "done")
+
+        return run
+
+    async def _jobs(self) -> Any:
+        assert self.scenario.jobs is not None
+        jobs = jobs_apart(self.scenario.jobs, self.seed)
+        path = "/v1/admin/jobs"
+
+        async def one(job: DeferrableJob) -> int:
+            await self._until(job.submitted_s)
+            wish = {
+                "key": uuid4().hex, "command": ["/bin/sh", "-c", program(job.duration_s)], "folder": "/",
+                "cores": job.resources.cpu_cores, "memory_bytes": job.resources.memory_bytes,
+                "duration_s": job.duration_s, "earliest_s": self._began + job.earliest_s,
+                "latest_s": self._began + job.latest_s, "priority": job.priority,
+                "when_evicted": job.when_evicted,
+            }  # fmt: skip
+            return int((await self._ask("POST", path, wish))["id"])
+
+        async def run() -> None:
+            await self._ended("jobs", path, [one(each) for each in jobs], "done")
+
+        return run
+
+    async def _ended(self, work: str, path: str, coming: Sequence[Awaitable[int]], good: str) -> None:
+        """Wait until what came has ended, for a while after the end of the scenario."""
+        numbers = set(await asyncio.gather(*coming))
+        while True:
+            mine = [row for row in await self._ask("GET", path) if row["id"] in numbers]
+            late = time.monotonic() - self._began_s > self.scenario.duration_s + LATER_S
+            if late or all(row["ended_s"] is not None for row in mine):
+                break
+            await asyncio.sleep(0.25)
+        states = Counter(row["state"] for row in mine)
+        left = sum(row["ended_s"] is None for row in mine)
+        self._note(work, states[good], len(mine) - states[good] - states["lost"] - left, states["lost"], left)
+
+    def _note_loaded(self, work: str, seen: Loaded) -> None:
+        self._note(work, seen.in_time, seen.late + seen.failed, seen.refused + seen.dropped)
+        self._median(work, seen.delays_s)
+
+    def _note(self, work: str, ok: int, failed: int, refused: int, left: int = 0) -> None:
+        came = ok + failed + refused + left
+        self.found.figures[work] = {
+            "came": came,
+            "ok": ok,
+            "failed": failed,
+            "refused": refused,
+            "left": left,
+        }
+
+    def _median(self, work: str, delays_s: Sequence[float]) -> None:
+        if delays_s:
+            self.found.median_s[work] = sorted(delays_s)[len(delays_s) // 2]
+
+
+def program(duration_s: float) -> str:
+    """A shell program that runs for so long, a second at a time."""
+    whole = int(duration_s)
+    return f"for i in $(seq {whole}); do sleep 1; done; sleep {duration_s - whole:g}"

@@ -1,0 +1,303 @@
+"""Pipelines, live: placed on the plane's ledger beside all other work, and run here as processes.
+
+What is decided is decided by `core.place.core.PlaceCore`; here are the clock, the store and the processes. A
+pipeline without code is run by stand-ins, which take the time and send the bytes that it says; their senders
+pace themselves to the rates that flows have in the plan. Links as such are not emulated: that requests and
+pipelines slow each other down there is seen in simulation, and by `edgewise run` on shaped namespaces.
+
+Processes are started and ended in a thread, and so is the policy asked: both may take seconds. Their standard
+input is the controller's, so they end with it; its successor starts pipelines where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from typing import Any, get_args
+
+import numpy as np
+
+from edgewise import policies
+from edgewise.core.guard import Guard
+from edgewise.core.place import PlacementPolicy, arrays_of
+from edgewise.core.place.core import (
+    MovePipeline,
+    PipelineEnded,
+    PipelineSubmitted,
+    PlaceCommand,
+    PlaceCore,
+    PlacementDue,
+    ReroutePipeline,
+    StartPipeline,
+    StopPipeline,
+)
+from edgewise.errors import PolicyError, RunError
+from edgewise.model.network import Network, network_of
+from edgewise.model.pipelines import Pipeline
+from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.pipeline_book import RUNNING, KeptPipeline, PipelineBook
+from edgewise.runtime.logs import SaidOnce
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.processes import PipelineProcesses
+from edgewise.runtime.store import SHADOWS
+from edgewise.runtime.testbeds import LocalTestbed
+
+log = logging.getLogger("edgewise.pipelines")
+POLICY = "otfa"
+
+
+class LivePipelines:
+    """Keeps the pipelines of a live system.
+
+    Args:
+        plane: knows what other work leaves.
+    """
+
+    def __init__(self, plane: LivePlane) -> None:
+        self.plane, self.store, self.book = plane, plane.store, PipelineBook(plane.store.file)
+        plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
+        self._core: PlaceCore | None = None
+        self._processes: PipelineProcesses | None = None
+        self._commands: list[PlaceCommand] = []  # to be carried out
+        self._carrying: asyncio.Task[None] | None = None
+        self._name, self._watching = "", ""
+        self._changes = -1  # of the ledger, when it was decided last
+        self._looked_s: dict[int, tuple[float, float]] = {}  # time and frames of each that runs, as counted
+        self._going_on = SaidOnce(log, "pipelines")
+        for kept in self.book.open():
+            self.book.waits(kept.id)  # its processes ended with their controller
+
+    @property
+    def there(self) -> bool:
+        """Whether the scenario holds pipelines."""
+        return self.plane.has_scenario and self.plane.scenario.spec.pipelines is not None
+
+    @property
+    def fault(self) -> str:
+        """Why the policy was not followed, and what ran went on as it was; "" when it was."""
+        return self._core.guard.fault if self._core is not None and self._core.guard else ""
+
+    def use(self, name: str) -> None:
+        """Take a placement policy.
+
+        Raises:
+            PolicyError: there is none of that name, or it cannot begin.
+        """
+        if (core := self._core) is not None:
+            core.use(policies.load("place", name), self._guard(name))
+            self._name = name
+
+    def check(self, live: LivePipeline) -> None:
+        """See that a pipeline can be placed here.
+
+        Raises:
+            ScenarioError: its source is no node.
+            ValueError: its graph cannot be read.
+        """
+        arrays_of(live.pipeline, 0, network_of(self.plane.scenario))
+
+    def watched(self) -> dict[str, Any]:
+        """What the second policy would have done."""
+        core = self._core
+        return {"policy": ""} if core is None or core.shadow is None else core.shadow.report()
+
+    def report(self) -> Counter[str]:
+        """How many pipelines are in each state."""
+        return Counter(kept.state for kept in self.book.listed())
+
+    async def keep(self, period_s: float = 0.25) -> None:
+        """Go on for ever."""
+        while True:
+            with self._going_on():
+                await self.step(time.time())
+            await asyncio.sleep(period_s)
+
+    async def step(self, now_s: float) -> None:
+        """One pass: tell the core what came and went, have it decide, and carry its commands out."""
+        if not self.there:
+            return self.close()
+        core = self._core_of(network_of(self.plane.scenario))
+        self._watch(core)
+        self.plane.listen(now_s)
+        kept = {each.id: each for each in self.book.open()}
+        changed = self._tell(core, kept, now_s)
+        waits = len(core.running) < len(core.pipelines)
+        if changed or (waits and self.plane.ledger.changes != self._changes):
+            self._changes = self.plane.ledger.changes
+            decided = await asyncio.to_thread(core.question(now_s))  # all else goes on meanwhile
+            if self._core is core:
+                self.plane.tell(PlacementDue(now_s, decided), now_s)
+        if self._carrying is not None and self._carrying.done():
+            self._carrying.result()
+            self._carrying = None
+        if self._commands and self._carrying is None:
+            self._carrying = asyncio.create_task(self._carry_all_out(core))
+
+    def close(self) -> None:
+        """End all processes; what is not over waits for the next controller, or for a scenario."""
+        self.plane.cores.pop("place", None)
+        for number in list(self._processes.running if self._processes else ()):
+            self._stop(number)
+            self.book.waits(number)
+        self._core, self._commands = None, []
+
+    # the core
+
+    def _core_of(self, network: Network) -> PlaceCore:
+        """The core in the plane; another one where the network is another."""
+        if self._core is not None and not _same(self._core.network, network):
+            self.close()
+        name = self.store.policy("place") or POLICY
+        if self._core is None:
+            for each in [each for each in self.plane.ledger.reservations if each.decision == "place"]:
+                self.plane.ledger.release(each.owner)
+            policy, guard = self._begun(name)
+            self._core = PlaceCore(network, policy, 0, guard, self.plane.ledger)
+            self._processes, self._name, self._watching = PipelineProcesses(LocalTestbed(network)), name, ""
+        elif name != self._name:
+            self.use(name)
+        self.plane.cores["place"] = self._core
+        return self._core
+
+    def _begun(self, name: str) -> tuple[PlacementPolicy, Guard]:
+        """The policy that was named; where it cannot be loaded the usual one decides, and it is said."""
+        guard = self._guard(name)
+        try:
+            return policies.load("place", name), guard
+        except PolicyError as error:
+            guard.blame("cannot begin", str(error))
+            return policies.load("place", POLICY), guard
+
+    def _guard(self, name: str, shadow: bool = False) -> Guard:
+        budget_s = self.plane.scenario.spec.live.budgets_s.place
+        return self.plane.faults.guard("place", name, budget_s, shadow)
+
+    def _watch(self, core: PlaceCore) -> None:
+        """Have the second policy watch that is named by now, if any."""
+        name = self.store.policy("place", SHADOWS)
+        if name != self._watching:
+            self._watching = name
+            try:
+                policy = policies.load("place", name) if name else None
+                core.watch_with(policy, self._guard(name, shadow=True))
+            except PolicyError as error:
+                log.error(
+                    "placement policy in shadow cannot begin", extra={"policy": name, "why": str(error)}
+                )
+
+    def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> bool:
+        """Tell the core which pipelines came and ended; whether any did."""
+        for each in list(kept.values()):
+            if each.state == RUNNING:
+                self._count(each, now_s)
+            if how := self._end_of(each.id):
+                self.book.end(each.id, *how)
+                del kept[each.id]
+        gone, fresh = core.pipelines.keys() - kept.keys(), kept.keys() - core.pipelines.keys()
+        for number in gone:
+            self.plane.tell(PipelineEnded(number), now_s)
+            self._commands.append(StopPipeline(number))
+        for number in sorted(fresh):
+            arrays = arrays_of(kept[number].live.pipeline, number, core.network)
+            self.plane.tell(PipelineSubmitted(arrays), now_s)
+        return bool(gone or fresh)
+
+    def _end_of(self, number: int) -> tuple[str, str] | None:
+        """How a pipeline has ended, if it has."""
+        kept = self.book.get(number)
+        assert kept is not None and self._processes is not None
+        if kept.cancel:
+            return "cancelled", "as was asked for"
+        if kept.over:
+            return "done", f"{kept.frames:.0f} frames"
+        running = self._processes.running.get(number)
+        try:
+            for process in running.processes.values() if running else ():
+                if process.culprit:
+                    process.check()
+        except RunError as error:
+            return "failed", str(error)
+        return None
+
+    def _count(self, kept: KeptPipeline, now_s: float) -> None:
+        """Note how far a pipeline is: frames that its last tasks finished."""
+        assert self._processes is not None
+        running = self._processes.running.get(kept.id)
+        if running is None or kept.id not in self._looked_s:
+            return
+        order, pipeline = running.live.pipeline.graph.order(), running.placed.pipeline
+        last = [name for i, name in enumerate(order) if i not in pipeline.tail]
+        frames = min(running.processes[name].latest.get("frames", 0.0) for name in last)
+        since_s, before = self._looked_s[kept.id]
+        self._looked_s[kept.id] = now_s, max(frames, before)
+        self.book.went_on(kept.id, max(frames - before, 0.0), now_s - since_s)
+
+    # its commands
+
+    def _obey(self, command: PlaceCommand, now_s: float) -> None:
+        """Note a command; `step` carries it out, for it takes seconds."""
+        if isinstance(command, StopPipeline):
+            self.book.waits(command.pipeline)
+            self._looked_s.pop(command.pipeline, None)
+        self._commands.append(command)
+
+    async def _carry_all_out(self, core: PlaceCore) -> None:
+        """One command after the other, also those that come meanwhile."""
+        while self._commands and self._core is core:
+            known = {each.id: each.live for each in self.book.open()}
+            await self._carry_out(self._commands.pop(0), known)
+
+    async def _carry_out(self, command: PlaceCommand, known: dict[int, LivePipeline]) -> None:
+        """Start, move, pace or end processes."""
+        processes, core = self._processes, self._core
+        assert core is not None and processes is not None
+        match command:
+            case StopPipeline(number):
+                await asyncio.to_thread(self._stop, number)
+            case StartPipeline(placed) | MovePipeline(placed) if placed.pipeline.id in known:
+                number, moved = placed.pipeline.id, isinstance(command, MovePipeline)
+                try:
+                    await asyncio.to_thread(processes.carry_out, [command], known)
+                except RunError as error:
+                    return self.book.end(number, "failed", str(error))
+                order, names = known[number].pipeline.graph.order(), core.network.names
+                nodes = {task: names[n] for task, n in zip(order, placed.node.tolist(), strict=True)}
+                self.book.runs(number, nodes, moved)
+                self._looked_s[number] = time.time(), 0.0
+                log.info("pipeline moved" if moved else "pipeline started", extra={"pipeline": number})
+            case ReroutePipeline(placed) if placed.pipeline.id in processes.running:
+                await asyncio.to_thread(processes.carry_out, [command], known)
+
+    def _stop(self, number: int) -> None:
+        assert self._processes is not None
+        if number in self._processes.running:
+            self._processes.stop(number)
+
+
+def _same(one: Network, other: Network) -> bool:
+    """Whether two networks are alike, free memory and links that are down left out."""
+    return (
+        one.names == other.names
+        and np.array_equal(one.speed_ops, other.speed_ops)
+        and np.array_equal(one.ends, other.ends)
+        and np.array_equal(one.bandwidth_bps, other.bandwidth_bps)
+    )
+
+
+def start_one(policy: PlacementPolicy) -> list[PlaceCommand]:
+    """What a policy does about one pipeline of two tasks on two nodes: whatever is wrong with it is raised.
+
+    Raises:
+        PolicyError: it cannot begin.
+    """
+    link = np.array([[0, 1]]), np.array([1e9])
+    network = Network(("one", "other"), np.full(2, 1e9), np.full(2, 1e9), *link)
+    graph = TaskGraph(
+        "small", (Task("first", 1e6, 1e6), Task("second", 1e6, 1e6)), (Edge("first", "second", 1e3),)
+    )
+    core = PlaceCore(network, policy)
+    core.handle(PipelineSubmitted(arrays_of(Pipeline("small", graph, "one", 1e3, 10.0), 0, network)))
+    return core.handle(PlacementDue(0.0))
