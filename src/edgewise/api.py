@@ -287,7 +287,7 @@ def replay(
     fixed: Mapping[Any, Policy] | None = None,
     command: str = "",
 ) -> Result:
-    """Simulate what was recorded, streams, requests or jobs, under each policy of one decision.
+    """Simulate what was recorded, all kinds of work together, under each policy of one decision.
 
     Args:
         folder: has scenario.yaml and what it names, as `edgewise record` writes them.
@@ -303,7 +303,8 @@ def replay(
         raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
     work, found, held = alternatives(scenario, policies, fixed, "replay")
-    trace = read_streams_csv(folder / "streams.csv", scenario, seed) if work == "streams" else None
+    traced = "streams" in runs.beside(scenario, work)
+    trace = read_streams_csv(folder / "streams.csv", scenario, seed) if traced else None
     return replace(simulated(scenario, work, found, held, (seed,), trace=trace), command=command)
 
 

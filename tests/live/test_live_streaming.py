@@ -111,7 +111,7 @@ def test_netns_rates_and_paths_are_those_of_the_plan_also_around_a_failed_link(w
         bed = session.backend
         session.submit([watch])
         check_links(session, bed)
-        assert bed.apply([f for each in session.running.values() for f in session._flows(each)]) == 0
+        assert bed.apply(session.processes.flows()) == 0
         session.set_link(1, up=False)
         rates = check_links(session, bed)
         assert all(1 not in flow.path and 3 not in flow.path for flow in rates.flows)

@@ -29,6 +29,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.report import records
 
 app = typer.Typer(rich_markup_mode="rich")
+CAME = ("streams", "requests", "queries", "pipelines", "jobs")
 BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought
 
 
@@ -73,7 +74,7 @@ def record(
 
     made = recording.record(folder, target, last_s)
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
-    came = ", ".join(f"{getattr(made, name)} {name}" for name in ("streams", "requests", "jobs"))
+    came = ", ".join(f"{getattr(made, name)} {name}" for name in CAME)
     out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
     if made.faults:
         out.print(escape(f"policies failed: see {target / recording.FAULTS}"), style="red", soft_wrap=True)

@@ -259,11 +259,11 @@ class Following:
         self._bound = dict(bound)
 
     def _note_requests(self) -> None:
-        if (services := self.gateway.services) is None or not services.came:
-            return
-        site = self.gateway.session.world.site_names[services.core.site]
-        came = [services.came.popleft() for _ in range(len(services.came))]
-        self.store.note_requests([Request(at_s, site, *rest) for at_s, rest in came])
+        services = self.gateway.services
+        queues = [group.came for group in self.gateway.splits] + ([services.came] if services else [])
+        if came := [queue.popleft() for queue in queues for _ in range(len(queue))]:
+            site = str(self.gateway.site)
+            self.store.note_requests([Request(at_s, site, *rest) for at_s, rest in came])
 
 
 def _front(folder: Path, process: Process, store: Store) -> Listen:

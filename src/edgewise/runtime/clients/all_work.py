@@ -121,6 +121,7 @@ class _Bringing:
         await asyncio.gather(self._timeline(), *(run() for run in made))
         for client in (*self._gateways, self._controller):
             client.close()
+        self.found.figures = {work: self.found.figures[work] for work in self.scenario.spec.holds}
         return self.found
 
     async def _until(self, at_s: float) -> None:

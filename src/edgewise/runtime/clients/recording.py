@@ -1,4 +1,8 @@
-"""Live traffic as a scenario and a trace: the folder can be simulated, and is played live again here."""
+"""Live traffic as a scenario and traces: the folder can be simulated, and its streams are played again here.
+
+Streams, requests, pipelines and jobs are those that came, one by one; of queries of a split model the rate is
+kept. Failures of nodes are the recording's timeline.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import csv
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +28,7 @@ from edgewise.runtime.clients.traffic import StreamSeen, Traffic, zeros
 from edgewise.runtime.controller.job_book import JobBook
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.pipeline_book import KeptPipeline, PipelineBook
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.faults import Fault
 from edgewise.runtime.metrics import watched
@@ -48,7 +54,7 @@ class Recording:
 
     Attributes:
         folder: has scenario.yaml, and the files that it names.
-        streams, requests, jobs, faults: how many.
+        streams, requests, queries, pipelines, jobs, faults: how many; queries are those of split models.
         duration_s: from the first of them to the last end.
         left_out: streams that no scenario can have: the live system has not their task or site, or they
             tolerate no delay at all.
@@ -57,6 +63,8 @@ class Recording:
     folder: Path
     streams: int
     requests: int
+    queries: int
+    pipelines: int
     jobs: int
     faults: int
     duration_s: float
@@ -64,7 +72,7 @@ class Recording:
 
 
 def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
-    """Write what came to a live system, streams, requests and jobs, as a scenario with traces.
+    """Write what came to a live system, all kinds of work, as a scenario with traces.
 
     What policies failed at stands beside them.
 
@@ -82,17 +90,21 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         live.spec.jobs.slot_s if live.spec.jobs is not None else SLOT_S,
     )
     rows, requests, jobs = seen.rows, seen.requests, seen.jobs
-    came = [row["opened_s"] for row in rows] + [each.at_s for each in requests]
-    began_s = min(came + [job.submitted_s for job in jobs])
-    ends = [row["closed_s"] or now_s for row in rows] + [each.at_s for each in requests]
+    asked_s = [each.at_s for each in (*requests, *seen.queries)]
+    came = [row["opened_s"] for row in rows] + asked_s + [job.submitted_s for job in jobs]
+    began_s = min(came + [each.submitted_s for each in seen.pipelines])
+    ends = [row["closed_s"] or now_s for row in rows] + asked_s
     ends += [job.earliest_s + job.duration_s + 2 * slot_s for job in jobs]
+    ends += [each.ended_s or now_s for each in seen.pipelines]
     duration_s = max(max(ends) - began_s, 1.0) + SHORTEST_S
     services = live.spec.services
     if requests and services is not None:  # whole frames are simulated
         duration_s = math.ceil(duration_s / services.frame_s) * services.frame_s
     data = live.spec.model_dump(mode="json", exclude_none=True, exclude=set(NEEDS)) | {
-        "name": f"{live.name}-recorded", "duration_s": duration_s, "timeline": [],
-        "description": f"{len(rows)} streams, {len(requests)} requests and {len(jobs)} jobs recorded live.",
+        "name": f"{live.name}-recorded", "duration_s": duration_s,
+        "timeline": _timeline(seen.changes, began_s, duration_s),
+        "description": f"{len(rows)} streams, {len(requests)} requests, {len(seen.queries)} queries of split "
+        f"models, {len(seen.pipelines)} pipelines and {len(jobs)} jobs recorded live.",
         "window_s": min(live.window_s, duration_s),
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,6 +116,10 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         asked = {"requests": {"file": REQUESTS}}
         data["services"] = services.model_dump(mode="json", exclude_none=True) | asked
         _write(folder / REQUESTS, REQUEST_COLUMNS, _request_lines(live, requests, began_s))
+    if seen.queries:
+        data["graphs"] = _graphs(live, seen.queries, duration_s)
+    if seen.pipelines:
+        data["pipelines"] = [_pipeline(each, began_s) for each in seen.pipelines]
     if jobs:
         listed = [_job(job, began_s, duration_s - 2 * slot_s) for job in jobs]
         data["jobs"] = {
@@ -115,7 +131,10 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     if seen.faults:
         _write(folder / FAULTS, Fault._fields, seen.faults)
     private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
-    return Recording(folder, len(rows), len(requests), len(jobs), len(seen.faults), duration_s, seen.left_out)
+    return Recording(
+        folder, len(rows), len(requests), len(seen.queries), len(seen.pipelines), len(jobs), len(seen.faults),
+        duration_s, seen.left_out,
+    )  # fmt: skip
 
 
 class _Seen(NamedTuple):
@@ -123,17 +142,27 @@ class _Seen(NamedTuple):
 
     rows: list[dict[str, Any]]
     requests: list[Request]
+    queries: list[Request]
+    pipelines: list[KeptPipeline]
     jobs: list[DeferrableJob]
+    changes: list[tuple[float, str, bool]]
     faults: list[Fault]
     left_out: int
     held: float
 
 
 def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
-    opened = [row for row in store.streams(1_000_000) if row["opened_s"] >= since_s]
+    graphs = [graph.name for graph in live.graphs]
+    opened = [
+        row
+        for row in store.streams(1_000_000)
+        if row["opened_s"] >= since_s and row["task"] not in graphs  # queries of those are counted apart
+    ]
     rows = [row for row in opened if _is_possible(row, live)]
     names = [] if live.spec.services is None else service_names(live.spec.services, live.catalog)
-    requests = [each for each in store.requests(since_s) if each.service in names]
+    asked = store.requests(since_s)
+    requests, queries = ([each for each in asked if each.service in of] for of in (names, graphs))
+    changes = [each for each in store.node_changes() if each[0] >= since_s]
     faults, plane = store.faults(since_s), LivePlane(store)
     plane.listen(since_s)
     left = float(plane.ledger.left_over(INFERENCE)[:, 0].sum())
@@ -141,11 +170,54 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
     book = JobBook(store.file)
     jobs = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]
     book.close()
-    if not (rows or requests or jobs):
+    kept = PipelineBook(store.file)
+    pipelines = [each for each in kept.listed() if each.submitted_s >= since_s]
+    kept.close()
+    if not (rows or requests or queries or pipelines or jobs):
         why = f"{len(opened)} of tasks or sites that it has not were; " if opened else ""
         raise RunError(f"state {store.file.parent}: no stream was opened; {why}there is nothing to record")
     total = sum(node.resources.cpu_cores for node in live.topology.nodes)
-    return _Seen(rows, requests, jobs, faults, len(opened) - len(rows), 1.0 - left / total)
+    held, left_out = 1.0 - left / total, len(opened) - len(rows)
+    return _Seen(rows, requests, queries, pipelines, jobs, changes, faults, left_out, held)
+
+
+def _timeline(
+    changes: Sequence[tuple[float, str, bool]], began_s: float, duration_s: float
+) -> list[dict[str, Any]]:
+    """Failures and repairs of nodes, as far as they are inside the recording."""
+    found = [(at_s - began_s, node, up) for at_s, node, up in changes]
+    return [{"at_s": at_s, "node": node, "up": up} for at_s, node, up in found if 0.0 <= at_s < duration_s]
+
+
+def _graphs(live: Scenario, queries: Sequence[Request], duration_s: float) -> list[dict[str, Any]]:
+    """Split models that were asked, at the rate of late."""
+    asked = Counter(each.service for each in queries)
+    return [
+        graph.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        | {"rate_qps": asked[graph.name] / duration_s}
+        for graph in live.graphs
+        if asked[graph.name]
+    ]
+
+
+def _pipeline(kept: KeptPipeline, began_s: float) -> dict[str, Any]:
+    """A pipeline as it was submitted; of a task's outputs of several sizes the largest."""
+    pipeline, graph = kept.live.pipeline, kept.live.pipeline.graph
+    tasks = []
+    for task in graph.tasks:
+        out = [edge for edge in graph.edges if edge.source == task.name]
+        tasks.append(
+            {
+                "name": task.name, "downstream": [edge.target for edge in out], "work_ops": task.work_ops,
+                "memory_bytes": task.memory_bytes,
+                "output_bytes": max((edge.size_bytes for edge in out), default=0.0),
+            }
+        )  # fmt: skip
+    length = {"frames": pipeline.frames} if pipeline.frames is not None else {"length_s": pipeline.duration_s}
+    return {
+        "name": f"{pipeline.name}-{kept.id}", "source": pipeline.source, "input_bytes": pipeline.input_bytes,
+        "arrive_s": kept.submitted_s - began_s, "tasks": tasks, **length,
+    }  # fmt: skip
 
 
 def _job(job: DeferrableJob, began_s: float, duration_s: float) -> dict[str, Any]:

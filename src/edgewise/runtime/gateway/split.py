@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
 log = logging.getLogger("edgewise.split")
 PASSED = (PRIORITY, *TRACE)
+KEPT = 100_000  # queries that came, for whoever keeps them
 
 
 class SplitMetrics:
@@ -125,6 +127,8 @@ class SplitGroup:
         metrics: told about every query.
         session: whose seed keys the policy's draws, and which makes its guard.
         policy_name: who splits; "": as the cut says.
+    Attributes:
+        came: the latest queries, as `ServiceRequests.came`.
     Raises:
         ScenarioError: there is only one worker.
         PolicyError: the policy's name is unknown, or the workers cannot do the work.
@@ -150,6 +154,7 @@ class SplitGroup:
         self._live = [part for part in cut.parts if part.name]
         self._asked = [self._targets(member) for member in members]
         self._queries = 0
+        self.came: deque[tuple[float, tuple[str, float, int]]] = deque(maxlen=KEPT)
         self._worked_s, self._served = np.zeros(len(members)), np.zeros(len(members), dtype=np.int64)
         self._planning: asyncio.Task[None] | None = None
         self._tell()
@@ -200,6 +205,7 @@ class SplitGroup:
         """
         began_s, number = time.monotonic(), self._queries
         self._queries += 1
+        self.came.append((time.time(), (self.variant, timeout_s, len(body))))
         lost: list[int] = []
         servers = self._decided(QueryArrived(began_s, number, 0))
         while servers is not None:

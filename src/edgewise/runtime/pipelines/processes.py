@@ -56,7 +56,7 @@ class PipelineProcesses:
                         self.stop(number)
                     self.running[number] = self._started(known[number], placed)
                     fresh.append(self.running[number])
-        self.backend.apply([flow for each in self.running.values() for flow in self._flows(each)])
+        self.backend.apply(self.flows())
         for each in fresh:
             for process in each.processes.values():
                 process.wait_ready(READY_S)
@@ -68,6 +68,10 @@ class PipelineProcesses:
         """End the processes of a pipeline that runs."""
         for process in self.running.pop(number).processes.values():
             process.stop()
+
+    def flows(self) -> list[Flow]:
+        """What passes between nodes."""
+        return [flow for each in self.running.values() for flow in self._flows(each)]
 
     def _flows(self, pipeline: RunningPipeline) -> list[Flow]:
         """Flows between nodes; the bandwidth of the plan is what the network manager enforces."""
@@ -81,11 +85,7 @@ class PipelineProcesses:
     def _tell_rates(self) -> None:
         if not isinstance(self.backend, LocalTestbed):
             return
-        rates = {
-            str(flow.port): self.backend.sender_rate_bps(flow.port)
-            for pipeline in self.running.values()
-            for flow in self._flows(pipeline)
-        }
+        rates = {str(flow.port): self.backend.sender_rate_bps(flow.port) for flow in self.flows()}
         for pipeline in self.running.values():
             for process in pipeline.processes.values():
                 process.tell(json.dumps(rates))

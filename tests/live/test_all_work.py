@@ -1,0 +1,191 @@
+"""`campus-small` made short, live: all five kinds of work on one ledger of nodes, and one of them fails."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httptools", reason="the extra `live` is not installed")
+
+from running_system import System
+
+from edgewise import api
+from edgewise.config import load_scenario
+from edgewise.runtime.clients.all_work import bring
+from edgewise.runtime.clients.recording import record
+from edgewise.workloads.services import simulated_services
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
+]
+DOWN_S, UP_S, DURATION_S = 8.0, 11.0, 15.0
+SCRIPT = """
+from pathlib import Path
+
+from edgewise.core.orchestrate import AddReplica, ReplicaCommands, RemoveReplica
+
+class Script:
+    name, decision, batched = "script", "orchestrate", True
+
+    def reset(self, world, key):
+        self.added = None
+
+    def decide(self, view):
+        said = Path(__file__).parent / "replica"
+        wanted = int(said.read_text()) if said.exists() else None
+        if wanted == self.added:
+            return ReplicaCommands.of_worlds([[]])
+        changes = [AddReplica(wanted, 0) if self.added is None else RemoveReplica(self.added, 0)]
+        self.added = wanted
+        return ReplicaCommands.of_worlds([changes])
+"""
+CHANGES = {
+    "duration_s": DURATION_S,
+    "window_s": 5,
+    "services.frame_s": 1,
+    "services.requests.rate_qps": 8,
+    "services.offered": [{"variant": "tiny-yolov2-cpu1", "deadline_s": 1.0, "initial": 1}],
+    "services.requests.slack": [10, 20],
+    "streams.arrivals": {"clients_per_min": 12},
+    "workers": [
+        {"variant": "mobilenet-ssd-cpu1", "cluster": "hall", "count": 2},
+        {"variant": "mobilenet-ssd-cpu2", "cluster": "cloud"},
+        {"variant": "yolov3-cpu2", "cluster": "cloud"},
+        {"variant": "tiny-yolov2-cpu1", "cluster": "cloud"},
+    ],
+    "graphs.inception.rate_qps": 1.5,
+    "pipelines": [{"generate": "recognition", "count": 1, "rate_qps": 100, "length_s": 3}],
+    "jobs": {
+        "slot_s": 1,
+        "submitted": [  # the nodes of the hall have 5 cores beside their servers, the others 4: it fills one
+            {"name": "large", "cores": 5, "memory_bytes": "100MB", "duration_s": 5, "latest_s": 3},
+            {"name": "small", "cores": 1, "memory_bytes": "100MB", "duration_s": 2, "latest_s": 10},
+            {"name": "again", "cores": 1, "memory_bytes": "100MB", "duration_s": 2, "latest_s": 10,
+             "when_evicted": "restart"},
+        ],
+    },
+    "timeline": [
+        {"at_s": DOWN_S, "node": "hall-1", "up": False},
+        {"at_s": UP_S, "node": "hall-1", "up": True},
+    ],
+}  # fmt: skip
+CHOSEN = {
+    "dispatch": "closest", "requests": "greedy", "split": "whole-least-loaded", "place": "tp",
+    "defer": "fifo",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("all")
+    (folder / "script.py").write_text(SCRIPT)
+    orchestrate = f"{folder / 'script.py'}:Script"
+    made = System(
+        folder / "state", load_scenario("campus-small", CHANGES), given={**CHOSEN, "orchestrate": orchestrate}
+    )
+    made.start()
+    asyncio.run(made.ready())
+    yield made
+    made.stop()
+
+
+def seen(system, path):
+    return asyncio.run(system.get(path))
+
+
+def until(found, patience_s=30.0):
+    """What `found` returns, once it is something."""
+    until_s = time.monotonic() + patience_s
+    while not (value := found()):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    return value
+
+
+def node(system, name):
+    return next(row for row in seen(system, "/v1/nodes") if row["node"] == name)
+
+
+def owners(row, decision):
+    return [each["owner"] for each in row["holders"] if each["decision"] == decision]
+
+
+def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
+    rows = {row["decision"]: row["policy"] for row in seen(system, "/v1/policies")}
+    assert {decision: rows[decision] for decision in CHOSEN} == CHOSEN
+    assert rows["orchestrate"].endswith("script.py:Script")
+    brought = []
+    clients = threading.Thread(target=lambda: brought.append(bring(system.folder, seed=3)))
+    clients.start()
+
+    def jobs():
+        return {row["cores"]: row for row in seen(system, "/v1/admin/jobs")}
+
+    large = until(lambda: (row := jobs().get(5.0)) and row["state"] == "running" and row)
+    names = list(seen(system, "/v1/status")["orchestration"]["services"][0]["nodes"])
+    replica = system.folder.parent / "replica.new"
+    replica.write_text(str(names.index(large["node"])))
+    replica = replica.rename(system.folder.parent / "replica")
+    until(lambda: jobs()[5.0]["state"] == "suspended")  # the replica that comes pushes it out
+    holders = owners(node(system, large["node"]), "orchestrate")
+    assert any(owner.startswith("tiny-yolov2-cpu1@") for owner in holders)
+    replica.unlink()  # it goes, and the job goes on
+
+    down = until(lambda: (row := node(system, "hall-1")) and not row["up"] and row)
+    assert not owners(down, "place") and down["held"] == {"cpu_cores": 0.0, "memory_bytes": 0.0}
+    states = {row["name"]: row["state"] for row in seen(system, "/v1/status")["processes"]}
+    assert states["inception@hall-1"] == "node down"
+    until(lambda: node(system, "hall-1")["up"])
+    until(lambda: seen(system, "/v1/workers") and _state(system, "inception@hall-1") == "running")
+
+    clients.join(90)
+    assert brought, "the clients failed"
+    figures = brought[0].figures
+    assert set(figures) == {"streams", "services", "pipelines", "graphs", "jobs"}
+    for work, counts in figures.items():
+        assert counts["ok"] > 0, (work, figures)
+    scenario = load_scenario("campus-small", CHANGES)
+    assert figures["services"]["came"] == int(simulated_services(scenario).draw([3]).count[0])
+    assert figures["pipelines"] == {"came": 1, "ok": 1, "failed": 0, "refused": 0, "left": 0}
+    assert figures["jobs"] == {"came": 3, "ok": 3, "failed": 0, "refused": 0, "left": 0}
+    assert (
+        figures["graphs"]["failed"] == figures["graphs"]["refused"] == 0
+    )  # what a server lost ran elsewhere
+
+    made = record(system.folder, tmp_path / "recorded")
+    assert made.requests == figures["services"]["came"] and made.queries >= figures["graphs"]["came"]
+    assert (made.pipelines, made.jobs) == (1, 3) and made.streams > 0
+    recorded = load_scenario(tmp_path / "recorded" / "scenario.yaml")
+    assert set(recorded.spec.holds) == set(figures)
+    assert [(change.node, change.up) for change in recorded.timeline] == [("hall-1", False), ("hall-1", True)]
+    again = api.replay(tmp_path / "recorded", fixed={"streams.dispatch": "closest", "defer": "fifo"})
+    assert {again.work, *again.beside} == set(recorded.spec.holds)
+    assert len(again.beside["services"].items["outcome"]) == made.requests
+
+
+def _state(system, name):
+    return {row["name"]: row["state"] for row in seen(system, "/v1/status")["processes"]}[name]
+
+
+def test_down_ends_all_of_it(system):
+    controller = system.pid("controller")
+    children = [p for p in Path("/proc").glob("[0-9]*") if _parent(p) in (controller, system.nursery.pid)]
+    assert children
+    system.nursery.send_signal(signal.SIGTERM)
+    system.nursery.wait(30)
+    left = [p.name for p in children if _parent(p) is not None and os.path.exists(p / "exe")]
+    assert not left, left
+
+
+def _parent(process):
+    try:
+        text = (process / "stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[1])
