@@ -97,6 +97,7 @@ MISTAKES = [
     ("shadow show", "no live system"),
     ("drain w", "no live system"),
     ("nodes", "no live system"),
+    ("pipelines", "no live system"),
     ("fail hall-1", "no live system"),
     ("repair hall-1", "no live system"),
     ("resume w", "no live system"),

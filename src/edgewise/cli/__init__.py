@@ -21,8 +21,8 @@ from edgewise.errors import EdgewiseError
 PANELS = {
     "Simulate": "scenarios explain policies simulate compare sweep size replay report schema",
     "Train and reproduce": "train reproduce looks freeze",
-    "Run live": "up down status load record policy shadow streams workers drain resume nodes fail repair "
-    "token",
+    "Run live": "up down status load record policy shadow streams workers drain resume pipelines nodes fail "
+    "repair token",
     "Deferrable jobs, live": "submit jobs job",
     "Try on this machine": "demo run clean profile catalog kernels",
     "Parts of a live system": "worker gateway openapi",

@@ -216,7 +216,10 @@ def status(folder: Folder = DEFAULT) -> None:
         out.print(escape(f"the latest change {said} {change['why']}".rstrip()), soft_wrap=True)
     if found["store"]:
         out.print(escape(found["store"]), soft_wrap=True)
-    out.print(f"{found['streams_open']} streams open")
+    out.print(f"streams: {found['streams_open']} open")
+    for work in ("jobs", "pipelines"):
+        if found[work]:
+            out.print(f"{work}: {', '.join(f'{count} {state}' for state, count in found[work].items())}")
     show_policies(found["policies"])
 
 

@@ -1,4 +1,4 @@
-"""Commands of the nodes of a live system: who holds what, and what becomes of work when one fails."""
+"""Commands of the nodes of a live system: who holds what, pipelines on them, and what a failure does."""
 
 from __future__ import annotations
 
@@ -35,6 +35,28 @@ def repair(node: Node, folder: Folder = DEFAULT) -> None:
     _change(folder, node, up=True)
 
 
+@app.command(epilog="Examples: edgewise pipelines; edgewise pipelines --end 3")
+def pipelines(
+    folder: Folder = DEFAULT,
+    end: Annotated[int | None, typer.Option("--end", help="End the one of this number.", min=1)] = None,
+) -> None:
+    """List the pipelines of the live system, and the nodes of their tasks; or end one."""
+    if end is not None:
+        call(folder, "DELETE", f"/v1/admin/pipelines/{end}")
+        return out.print(f"pipeline {end}: ending")
+    rows = (
+        (row["id"], row["name"], row["state"], f"{row['frames']:.0f}", f"{row['ran_s']:.0f}", row["moves"],
+         _where(row["nodes"]) if row["state"] == "running" else row["why"] or "")
+        for row in call(folder, "GET", "/v1/admin/pipelines")
+    )  # fmt: skip
+    show(("pipeline", "name", "state", "frames", "ran s", "moves", "tasks on, or why"), rows)
+
+
+def _where(nodes: Mapping[str, str]) -> str:
+    """So many tasks on each node."""
+    return ", ".join(f"{count} on {node}" for node, count in Counter(nodes.values()).items())
+
+
 def _change(folder: Any, node: str, up: bool) -> None:
     call(folder, "PUT", f"/v1/nodes/{quote(node, '', errors='surrogateescape')}", {"up": up})
     out.print(escape(f"{node}: {'is back' if up else 'has failed'}"))
@@ -48,7 +70,7 @@ def show_nodes(found: Sequence[Mapping[str, Any]]) -> None:
             "up" if row["up"] else "down",
             f"{row['held']['cpu_cores']:g} of {row['total']['cpu_cores']:g}",
             f"{row['held']['memory_bytes'] / 1e9:.2f} of {row['total']['memory_bytes'] / 1e9:.3g}",
-            _who(each["owner"] for each in row["holders"]),
+            _who(each["owner"] for each in row["holders"] if each["cpu_cores"] or each["memory_bytes"]),
         )
         for row in found
     )

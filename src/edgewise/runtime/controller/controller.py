@@ -286,6 +286,8 @@ class Controller:
             "policies": rows,
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
+            "jobs": self.jobs.report(),
+            "pipelines": self.pipelines.report(),
             "orchestration": self.replicas.report(),
             "nodes": node_requests.report(self.plane),
             "change": self.rolling.report(),

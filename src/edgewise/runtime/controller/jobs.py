@@ -15,6 +15,7 @@ import asyncio
 import logging
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import get_args
@@ -133,6 +134,10 @@ class LiveJobs:
         with suppress(RunError):  # no scenario yet
             budgets = self.plane.scenario.spec.live.budgets_s
         return self.plane.faults.guard("defer", name, budgets.defer, shadow)
+
+    def report(self) -> Counter[str]:
+        """How many jobs are in each state."""
+        return Counter(job.state for job in self.book.listed())
 
     @property
     def fault(self) -> str:
