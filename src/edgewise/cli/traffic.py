@@ -30,6 +30,7 @@ from edgewise.report import records
 
 app = typer.Typer(rich_markup_mode="rich")
 CAME = ("streams", "requests", "queries", "pipelines", "jobs")
+BROUGHT = "brought.json"  # beside a recording
 BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought
 
 
@@ -117,7 +118,8 @@ def replay(
         records.check_place(target or Path("runs") / "any")
         listed = dict([listing(chosen)]) if chosen else ()
         result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
-        return show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
+        show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
+        return None if as_json else _say_brought(source)
     policy = call(folder, "GET", "/v1/policies/dispatch")["policy"]
     from edgewise.runtime.clients import recording
 
@@ -145,6 +147,15 @@ def _all_work(folder: Path, seed: int) -> None:
     show_table(("work", *BECAME, "median ms"), brought_rows(found.figures, found.median_s))
     out.print("streams, services and graphs count queries; ok: answered in time, or done")
     say_busy(found.busy)
+
+
+def _say_brought(recording: Path) -> None:
+    """Beside a simulation of what was recorded: what became of it live, where `edgewise load` brought it."""
+    if (recording / BROUGHT).is_file():
+        found = json.loads((recording / BROUGHT).read_text())
+        rows = brought_rows(found["figures"], found["median_s"])
+        show_table(("live, by its clients", *BECAME, "median ms"), rows)
+        say_busy(found["busy"])
 
 
 def brought_rows(

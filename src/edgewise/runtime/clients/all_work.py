@@ -1,8 +1,8 @@
 """Clients that bring all work of the scenario that is up: what it says comes, at the times that it says.
 
 Streams, requests, pipelines and jobs are those that a simulation with the same seed draws; queries of split
-models are a Poisson process of the same rate. Nodes fail and come back as the timeline says. A job without a
-program counts its seconds: it stands still while it is suspended.
+models are a Poisson process of the same rate. Nodes fail and come back as the timeline says. A job
+counts seconds, and so stands still while it is suspended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import service_names
 from edgewise.model.topology import NodeChange
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime import http
+from edgewise.runtime import http, private
+from edgewise.runtime.clients.recording import BROUGHT
 from edgewise.runtime.clients.traffic import Loaded, Traffic, ask_service, zeros
 from edgewise.runtime.controller.graphs import served_graphs
 from edgewise.runtime.controller.plan import SCENARIO
@@ -43,8 +44,8 @@ from edgewise.workloads.services import simulated_services
 
 GRAPH = 2**42  # keys the gaps of its queries apart from others
 QUERY_S = 10.0  # a query of a split model has so long
+OF_LIMIT = 0.95  # a job that runs for longer than it said is ended
 LATER_S = 60.0  # that pipelines and jobs have to end after all else
-BROUGHT = "brought.json"  # in the state's folder: what became of all work that was brought last
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ def bring(state: Path, seed: int = 0) -> Brought:
         found = asyncio.run(watch())
     except (ConnectionError, TimeoutError, ValueError) as error:
         raise RunError(f"load: {error}") from error
-    (state / BROUGHT).write_bytes(msgspec.json.encode(found))
+    private.write_file(state / BROUGHT, msgspec.json.encode(found))
     return found
 
 
@@ -299,7 +300,7 @@ class _Bringing:
             self.found.median_s[work] = sorted(delays_s)[len(delays_s) // 2]
 
 
-def program(duration_s: float) -> str:
-    """A shell program that runs for so long, a second at a time."""
-    whole = int(duration_s)
-    return f"for i in $(seq {whole}); do sleep 1; done; sleep {duration_s - whole:g}"
+def program(limit_s: float) -> str:
+    """A shell program that runs for nearly so long, a second at a time."""
+    whole, rest_s = divmod(OF_LIMIT * limit_s, 1.0)
+    return f"for i in $(seq {whole:.0f}); do sleep 1; done; sleep {rest_s:.3f}"

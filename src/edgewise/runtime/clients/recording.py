@@ -39,6 +39,7 @@ from edgewise.workloads.generate import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
 TRACE, REQUESTS, FAULTS = "streams.csv", "requests.csv", "faults.csv"
+BROUGHT = "brought.json"  # what became of the work that `edgewise load` brought last
 COLUMNS = (
     "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
     "priority",
@@ -130,6 +131,8 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         }
     if seen.faults:
         _write(folder / FAULTS, Fault._fields, seen.faults)
+    if (state / BROUGHT).is_file():
+        private.write_file(folder / BROUGHT, (state / BROUGHT).read_bytes())
     private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
     return Recording(
         folder, len(rows), len(requests), len(seen.queries), len(seen.pipelines), len(jobs), len(seen.faults),
