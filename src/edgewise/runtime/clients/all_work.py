@@ -44,7 +44,7 @@ from edgewise.workloads.services import simulated_services
 
 GRAPH = 2**42  # keys the gaps of its queries apart from others
 QUERY_S = 10.0  # a query of a split model has so long
-OF_LIMIT = 0.95  # a job that runs for longer than it said is ended
+OF_LIMIT, START_S = 0.95, 1.0  # a job that runs for longer than it said is ended, its start included
 LATER_S = 60.0  # that pipelines and jobs have to end after all else
 
 
@@ -302,5 +302,5 @@ class _Bringing:
 
 def program(limit_s: float) -> str:
     """A shell program that runs for nearly so long, a second at a time."""
-    whole, rest_s = divmod(OF_LIMIT * limit_s, 1.0)
+    whole, rest_s = divmod(min(OF_LIMIT * limit_s, max(limit_s - START_S, limit_s / 2.0)), 1.0)
     return f"for i in $(seq {whole:.0f}); do sleep 1; done; sleep {rest_s:.3f}"
