@@ -12,7 +12,7 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.split.core import PlanMade, QueryArrived, QueryLost, ServersTold, SplitCore
 from edgewise.core.world import World
-from edgewise.model.grammar.scenario import TelemetrySpec
+from edgewise.model.grammar.scenario import BudgetsSpec, TelemetrySpec
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, contract
@@ -22,7 +22,7 @@ from edgewise.runtime import http
 from edgewise.runtime.clients.split_trial import VARIANT, live_scenario, running
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway import split as live
-from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.session import Session, StreamRules
 from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
@@ -128,6 +128,26 @@ def workers(folder):
     rows, token = [row for row in store.processes() if row.process.kind == "worker"], store.secret("parts")
     store.close()
     return [(http.Client.of_url(row.process.url, token), int(row.handle.split(":")[0])) for row in rows]
+
+
+def test_events_of_a_simulation_give_a_gateway_the_same_commands(tmp_path, monkeypatch):
+    """Queries of a model that is cut in pieces, on three servers whose news are late; plans are made anew."""
+    monkeypatch.setattr(simulated, "SplitCore", Halved)
+    monkeypatch.setattr(live, "SplitCore", Halved)
+    about = written(tmp_path)
+    program = live.program_of(about, 3)
+    simulated.simulate_split(Asked(policies.load("split", about.policy)), program, 300, 5, LATE)
+    log = Recorder.made.log
+    assert {QueryArrived, ServersTold, PlanMade} <= {type(event) for event, _ in log}
+    tiny = load_scenario("tiny")
+    rules = StreamRules(budgets_s=BudgetsSpec(split=60.0))
+    world = World.build(tiny.catalog, tiny.topology)
+    session = Session(world, policies.load("dispatch", "closest"), 5, time.monotonic, rules)
+    members = [live.SplitUpstream(http.Client("localhost", 1), VARIANT) for _ in range(3)]
+    metrics = live.SplitMetrics(CollectorRegistry())
+    group = live.SplitGroup(VARIANT, about, members, ["a", "b", "c"], metrics, session)
+    assert replayed(group.core, log) == [commands for _, commands in log]
+    assert not group.core.guard.faults
 
 
 @pytest.mark.live
