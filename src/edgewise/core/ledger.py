@@ -253,10 +253,16 @@ class NodeLedger:
         leave_over(self.holds, 0, priority, left)
         return left
 
-    def fits(self, node: str, resources: Resources) -> bool:
-        """Whether `resources` are free on `node` now."""
-        need = np.array(resources.as_tuple())
-        return bool(fits(self.nodes, 0, self._node[node], need, np.zeros_like(need)))
+    def gives_way(self, priority: int) -> Floats:
+        """(N, 4) what is held by work that goes for work of `priority`."""
+        rows = self.nodes[0]
+        held: Floats = self.left_over(priority) - (rows.total - rows.reserved)
+        return held
+
+    def fits(self, node: str, resources: Resources, freed: Floats | None = None) -> bool:
+        """Whether `resources` are free on `node` now, or are once (N, 4) `freed` is given back."""
+        need, h = np.array(resources.as_tuple()), self._node[node]
+        return bool(fits(self.nodes, 0, h, need, np.zeros_like(need) if freed is None else freed[h]))
 
     def of(self, owner: str) -> Reservation | None:
         """What an owner holds, None for nothing; it may need more, see `hold`."""
@@ -305,7 +311,8 @@ class NodeLedger:
         self._drop(reservation.owner)
         h, need = self.row(reservation.node), np.array(reservation.resources.as_tuple())
         left = self.left_over(self._pushes(reservation))[h]
-        short = left < need - TOLERANCE * np.maximum(self.nodes.total[0, h], 1.0)
+        total = self.nodes.total[0, h]
+        short = np.array([not has_room(*each) for each in zip(need, left, total, strict=True)])
         there = Resources(*np.where(short, left, need).tolist())
         self.reserve(replace(reservation, resources=there))
         if short.any():

@@ -43,7 +43,7 @@ from edgewise.core.defer.events import (
 )
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
-from edgewise.core.ledger import TOLERANCE, NodeLedger, Reservation
+from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.one_world import batched
 from edgewise.core.shadow import Shadow
 from edgewise.errors import PolicyError
@@ -286,12 +286,11 @@ class DeferCore:
 
     def _awaited(self) -> Mapping[str, Sequence[Standing]]:
         """Suspended jobs of each node that would fit there if no other jobs were."""
-        left = self.ledger.left_over(INFERENCE)
+        freed, names = self.ledger.gives_way(INFERENCE), {node.name for node in self.ledger.there}
         found: dict[str, list[Standing]] = {}
         for standing in self.jobs.values():
-            needs = np.array(standing.job.resources.as_tuple()) * (1 - TOLERANCE) - TOLERANCE
-            node = standing.node
-            if standing.phase is JobPhase.SUSPENDED and node and (left[self.ledger.row(node)] >= needs).all():
+            node, stands_still = str(standing.node), standing.phase is JobPhase.SUSPENDED
+            if stands_still and node in names and self.ledger.fits(node, standing.job.resources, freed):
                 found.setdefault(node, []).append(standing)
         return found
 

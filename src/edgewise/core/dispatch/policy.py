@@ -10,6 +10,7 @@ import inspect
 import warnings
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -184,9 +185,20 @@ def _compiled(cls: Any) -> Any | None:
                 keep(made)
             made.compile(score)
             made.disable_compile()
-            return made
+            return _pointed_at(made, score)
     except Exception:  # numba raises many kinds; each only means: not compilable
         return None
+
+
+def _pointed_at(score: Any, signature: Any) -> Any:
+    """A compiled score with its addresses at hand: numba looks for them at every call that it is given to."""
+    code = score.get_compile_result(signature)
+    names = code.fndesc.llvm_cfunc_wrapper_name, code.fndesc.llvm_func_name
+    address = {name: code.library.get_pointer_to_function(name) for name in names}
+    library = SimpleNamespace(get_pointer_to_function=address.__getitem__)
+    found = SimpleNamespace(fndesc=code.fndesc, library=library)
+    score.get_compile_result = lambda _: found
+    return score
 
 
 @cache

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.guard import Guard
-from edgewise.core.ledger import NodeLedger, Reservation, fits
+from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.orchestrate.counting import (
     AT_ONCE,
@@ -306,8 +306,7 @@ class _Draft:
         self.commands: list[OrchestrateCommand] = []
         self.gone: list[str] = []
         self.added = 0
-        rows = core.ledger.nodes[0]
-        self._freed = core.ledger.left_over(INFERENCE) - (rows.total - rows.reserved)
+        self._freed = core.ledger.gives_way(INFERENCE)
 
     def add(self, n: int, s: int) -> bool:
         """Keep a replica that was to go, or start one where there is room; False if nothing is done."""
@@ -316,12 +315,12 @@ class _Draft:
             self.replicas[to_go[0].replica] = to_go[0]._replace(wanted=True)
             self.commands.append(KeepReplica(to_go[0].replica))
             return True
-        ledger, row, needs = self.core.ledger, self.core.rows[n], np.array(self.core.needs[s].as_tuple())
-        if self.added >= self.core._counted.most or not fits(ledger.nodes, 0, row, needs, self._freed[row]):
+        core, needs = self.core, self.core.needs[s]
+        if self.added >= core._counted.most or not core.ledger.fits(core.nodes[n], needs, self._freed):
             return False
         name = f"new {self.added}"  # until whoever starts it names it
         self.added += 1
-        self._freed[row] -= needs
+        self._freed[core.rows[n]] -= needs.as_tuple()
         self.replicas[name] = ReplicaSeen(name, n, s, started=False)
         self.commands.append(StartReplica(n, s))
         return True

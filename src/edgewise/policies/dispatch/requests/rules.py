@@ -14,6 +14,7 @@ from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.request_rules import stays, way_s
 from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
@@ -29,8 +30,8 @@ def fits(system: System, view: ReplicaView, world: int, b: int, k: int) -> bool:
     """Whether node k has the cores and memory for the head of site b now."""
     head, m = view.site[world, b], system.first_machine[k]
     machine = view.machine[world, m]
-    cores = machine.free_cpu_cores >= head.head_cpu_cores * (1 - 1e-9)
-    return bool(cores and machine.free_memory_bytes >= head.head_memory_bytes * (1 - 1e-9))
+    cores = has_room(head.head_cpu_cores, machine.free_cpu_cores, system.cpu_cores[m])
+    return bool(cores and has_room(head.head_memory_bytes, machine.free_memory_bytes, system.memory_bytes[m]))
 
 
 @inner
