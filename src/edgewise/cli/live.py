@@ -88,7 +88,7 @@ def up(
         raise RunError(f"--models {models}: no such folder")
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
-    note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded)])
+    note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded)])
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
     if restore:
@@ -131,6 +131,19 @@ def up(
         waiting = Waiting(folder)
         nursery.Nursery(folder, waiting.look, waiting.loading).run()
         waiting.check()
+
+
+def unlike(scenario: Scenario) -> list[str]:
+    """What runs otherwise than in simulation, in words."""
+    found = []
+    if scenario.sharing != "none":
+        found.append(
+            "live, messages do not wait for each other on links: each has the rate and delay of its way; "
+            "edgewise simulate shares links"
+        )
+    if any(getattr(spec, "code", None) is None for spec in scenario.spec.pipelines or ()):
+        found.append("pipelines without code are run by stand-ins: they take the time and send the bytes")
+    return found
 
 
 def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, str]:

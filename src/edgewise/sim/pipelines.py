@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.place import Placement, PlacementPolicy, arrays_of, throughput
+from edgewise.core.place import Placement, PlacementPolicy, arrays_of, nodes_of, throughput
 from edgewise.core.place.core import (
     MovePipeline,
     PipelineEnded,
@@ -244,10 +244,7 @@ class PipelineWorld:
 
     def _broken(self, placed: Placement) -> bool:
         """Whether frames meet a dead node: their source, one of tasks, or one that they pass through."""
-        nodes = np.concatenate(
-            [placed.node, [placed.pipeline.source], self.core.network.ends[placed.links].ravel()]
-        )
-        return bool(self.down[nodes].any())
+        return bool(self.down[nodes_of(self.core.network, placed)].any())
 
     def outcome(self) -> PipelineRun:
         """What became of the pipelines."""

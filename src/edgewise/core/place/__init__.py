@@ -210,6 +210,11 @@ def _misrouted(ends: Ints, source: int, tail: Ints, head: Ints, node: Ints, star
     return -1
 
 
+def nodes_of(network: Network, placed: Placement) -> Ints:
+    """Nodes that frames meet: their source, those of tasks, and those that they pass through."""
+    return np.concatenate([placed.node, [placed.pipeline.source], network.ends[placed.links].ravel()])
+
+
 def throughput(network: Network, placements: Sequence[Placement], share_cpu: bool = False) -> Floats:
     """(J,) frames per second of each placed pipeline.
 

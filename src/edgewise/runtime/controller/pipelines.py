@@ -21,7 +21,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.core.guard import Guard
-from edgewise.core.place import PlacementPolicy, arrays_of
+from edgewise.core.place import PlacementPolicy, arrays_of, nodes_of
 from edgewise.core.place.core import (
     MovePipeline,
     PipelineEnded,
@@ -62,6 +62,7 @@ class LivePipelines:
         self._core: PlaceCore | None = None
         self._processes: PipelineProcesses | None = None
         self._commands: list[PlaceCommand] = []  # to be carried out
+        self._still: set[int] = set()  # frames meet a node that is down
         self._carrying: asyncio.Task[None] | None = None
         self._name, self._watching = "", ""
         self._changes = -1  # of the ledger, when it was decided last
@@ -130,6 +131,7 @@ class LivePipelines:
             decided = await asyncio.to_thread(core.question(now_s))  # all else goes on meanwhile
             if self._core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
+        self._halt(core)
         if self._carrying is not None and self._carrying.done():
             self._carrying.result()
             self._carrying = None
@@ -205,6 +207,20 @@ class LivePipelines:
             self.plane.tell(PipelineSubmitted(arrays), now_s)
         return bool(gone or fresh)
 
+    def _halt(self, core: PlaceCore) -> None:
+        """Pipelines whose frames meet a dead node stand still until it is back, or the core moves them."""
+        down = {n for n, name in enumerate(core.network.names) if name in self.store.nodes_down()}
+        self._still &= core.running.keys()
+        for number, placed in core.running.items():
+            broken = not down.isdisjoint(nodes_of(core.network, placed).tolist())
+            if broken and number not in self._still:
+                self._still.add(number)
+                self.book.waits(number)
+                self._commands.append(StopPipeline(number))
+            elif number in self._still and not broken:
+                self._still.remove(number)
+                self._commands.append(StartPipeline(placed))
+
     def _end_of(self, number: int) -> tuple[str, str] | None:
         """How a pipeline has ended, if it has."""
         kept = self.book.get(number)
@@ -254,10 +270,11 @@ class LivePipelines:
         """Start, move, pace or end processes."""
         processes, core = self._processes, self._core
         assert core is not None and processes is not None
+        startable = known.keys() - self._still
         match command:
             case StopPipeline(number):
                 await asyncio.to_thread(self._stop, number)
-            case StartPipeline(placed) | MovePipeline(placed) if placed.pipeline.id in known:
+            case StartPipeline(placed) | MovePipeline(placed) if placed.pipeline.id in startable:
                 number, moved = placed.pipeline.id, isinstance(command, MovePipeline)
                 try:
                     await asyncio.to_thread(processes.carry_out, [command], known)
