@@ -275,6 +275,8 @@ class Simulation:
 
     def _attach(self, streams: Ints, now_s: Floats) -> None:
         """Begin to send (K,) bound streams to their workers at (K,) times."""
+        if streams.size == 0:
+            return
         worker = self.bound[streams]
         self._last[streams] = worker
         delay_s = self.ways.delay_s[self.truth.site[streams], self.world.cluster[worker]]

@@ -149,6 +149,8 @@ class RequestCore:
         self.arrived = np.zeros(len(services.names), dtype=np.int64)
         self.ended = {outcome: np.zeros_like(self.arrived) for outcome in OUTCOMES}
         self.shadow: Shadow[int] | None = None
+        asks = [request_cores(services.system, s, 1.0) for s in range(len(services.names))]
+        self._asks_cores = np.array(asks) > 0.0  # asked once: a whole `System` costs a kernel 10 µs
         self._requests: dict[int, _Undecided] = {}
         self._view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
         self._view.cloud_delay_s[:] = services.system.delay_s[site, CLOUD]
@@ -273,10 +275,10 @@ class RequestCore:
         return Send(number, replica.name)
 
     def _station(self, view: ReplicaView, request: _Undecided) -> int:
-        system, s = self.services.system, request.service
+        s = request.service
         queue = sum(each.replica is None for each in self._requests.values())
         took_s, cores, memory_bytes = self._needs(request)
-        cores = request_cores(system, s, cores)
+        cores = cores if self._asks_cores[s] else 0.0
         head = Head(0, s, queue, request.deadline_s, took_s, cores, memory_bytes, request.size_bytes)
         view.site[0, self.site] = head
         station = self.adviser.station(view, self.site)
