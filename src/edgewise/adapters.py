@@ -19,6 +19,7 @@ from edgewise.model.work import Stream
 
 if TYPE_CHECKING:
     from edgewise.sim.jobs import JobsOutcome
+    from edgewise.sim.links.wires import Wires
     from edgewise.sim.pipelines import PipelineRun
     from edgewise.sim.replica_queues import Images
     from edgewise.sim.requests import RequestSites
@@ -115,15 +116,20 @@ def _services_at_sites(
 
 
 def request_sites(
-    scenario: Scenario, given: SimulatedServices, make: Make, seed: int, images: Images | None = None
+    scenario: Scenario,
+    given: SimulatedServices,
+    make: Make,
+    seed: int,
+    images: Images | None = None,
+    wires: Wires | None = None,
 ) -> RequestSites:
-    """Sites with a core each, before the first request."""
+    """Sites with a core each, before the first request; `wires`: links that other work uses too."""
     from edgewise.sim.requests import News, RequestSites
     from edgewise.workloads.services import services_at_sites
 
     services, frames = services_at_sites(scenario, given), given.slots // given.system.frame_slots
     news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
-    return RequestSites(services, given.draw([seed]), make, seed, frames, news, images)
+    return RequestSites(services, given.draw([seed]), make, seed, frames, news, images, wires)
 
 
 def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:

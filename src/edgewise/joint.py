@@ -31,7 +31,7 @@ from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.sim.jobs import JobsPart
-from edgewise.sim.joint.graphs import GraphsPart
+from edgewise.sim.joint.graphs import GraphsPart, shared_network
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
@@ -142,7 +142,7 @@ class JointRun:
         make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
         given = simulated_services(self.scenario)
         images = None if self.reserved is None else self.reserved.images(given.system.site_of)
-        sites = request_sites(self.scenario, given, make, self.seed, images)
+        sites = request_sites(self.scenario, given, make, self.seed, images, self.wires)
         core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
 
@@ -162,12 +162,16 @@ class JointRun:
         core = SplitCore(found.program, policy, self.seed, follows=telemetry is not None)
         rate_qps = sum(each.rate_qps for each in scenario.graphs)
         queries = max(1, round(rate_qps * scenario.duration_s))
-        world = SplitWorld(found.program, queries, self.seed, core, telemetry)
+        network, wires = None, None
+        if self.wires is not None:
+            network, route = shared_network(found.program, scenario.topology, self.wires)
+            wires = self.wires, route
+        world = SplitWorld(found.program, queries, self.seed, core, telemetry, network)
         nodes = [node.name for node in scenario.topology.nodes if node.speed_ops > 0]
         self._tables["graphs"] = lambda: query_tables(
             scenario, world.outcome(), world.sent_s, world.jobs, predicted_s(policy)
         )
-        return GraphsPart(world, nodes, scenario.telemetry_lag_s)
+        return GraphsPart(world, nodes, scenario.telemetry_lag_s, wires)
 
     def _pipelines(self) -> WorkPart:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)

@@ -57,9 +57,13 @@ class Agenda:
     def advance(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
         while self.next_s() < to_s:
-            self.now_s, _, _, what, arguments = heappop(self._events)
-            what(*arguments)
+            self.step()
         self.now_s = to_s
+
+    def step(self) -> None:
+        """Let what is next happen."""
+        self.now_s, _, _, what, arguments = heappop(self._events)
+        what(*arguments)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,8 +2,9 @@
 
 A site knows its own requests exactly, and of replicas and others' requests what it was last told, once in a
 period and with a lag. A replica that is to go serves until every site has heard of it. What is lost with a
-node its site sends elsewhere. An outcome is written when work ends. Links and draws are those of the engine
-of slots. Forbidden here: rules about scheduling; they are the cores'.
+node its site sends elsewhere. An outcome is written when work ends. Draws are those of the engine of slots,
+and so are links, unless all work of a run shares them. Forbidden here: rules about scheduling; they are the
+cores'.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
+from edgewise.sim.links.wires import Wires
 from edgewise.sim.replica_queues import Agenda, Images, Order, ReplicaQueues, ReplicaServer
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_kernels import cloud_noise_s
@@ -69,6 +71,7 @@ class RequestSites:
         frames: how long news are gathered and what is counted, in frames.
         news: of other sites' requests and of replicas.
         images: see `ReplicaQueues`.
+        wires: links that others use too; None: as in the engine of slots.
     Attributes:
         cores: of each site.
         tally: (F, COLUMNS) counts and bytes of each frame.
@@ -86,6 +89,7 @@ class RequestSites:
         frames: int,
         news: News,
         images: Images | None = None,
+        wires: Wires | None = None,
     ) -> None:
         self.services, self.system, self.news = services, services.system, news
         self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
@@ -102,6 +106,7 @@ class RequestSites:
         self._agenda = Agenda()
         self.queues = ReplicaQueues(services, self._asked, self._seed, self._agenda, self._left, images)
         self._up_free_s, self._lan_free_s = 0.0, np.zeros(self.system.sites)
+        self._wire = None if wires is None else wires.wire(self._go_on, self._came)
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
         for i, arrival_s in enumerate(rows.arrival_s[: int(requests.count[0])].tolist()):
             self._agenda.push(arrival_s, Order.ARRIVED, self._arrived, i)
@@ -124,7 +129,16 @@ class RequestSites:
 
     def advance(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
+        if self._wire is not None:
+            self._wire.wires.advance(to_s)
         self._agenda.advance(to_s)
+
+    def _go_on(self, to_s: float) -> None:
+        """Up to there or the end, or to where a message may come."""
+        assert self._wire is not None, "who waits for messages has links"
+        to_s = min(to_s, len(self.tally) * self.frame_s)
+        while self.next_s() < min(to_s, self._wire.next_s()):
+            self._agenda.step()
 
     # requests
 
@@ -151,20 +165,34 @@ class RequestSites:
             self.cores[self._asked[i].site].handle(RequestEnded(self.now_s, i, "dropped"))
 
     def _send(self, i: int, server: ReplicaServer) -> None:
-        """The queue of the link, then the delay, as in the engine of slots."""
+        """The queue of the link, then the delay, as in the engine of slots; or over links of all work."""
         row, station, now_s = self._asked[i], server.station, self.now_s
         b, bits = row.site, 8.0 * row.payload_bytes
         delay_s = float(self.system.delay_s[b, station]) - self.queues.back_s(b, station)
         if station == CLOUD:
-            sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
             noise_s = cloud_noise_s(self.system.wan_deviation_s, self._seed, int(now_s / self.system.slot_s))
             delay_s = max(0.0, delay_s + noise_s)
-        else:
-            sent_s = self._lan_free_s[b] = max(now_s, self._lan_free_s[b]) + bits / self.system.lan_bps
         own = station != CLOUD and self.system.site_of[station - 1] == b
         self._count(k.LOCAL_BYTES if own else k.FORWARDED_BYTES, row.payload_bytes)
         row.state, row.station, self.queues.at[i] = k.SENT, station, server
+        if self._wire is not None:
+            route = self._wire.wires.way(b, self.services.clusters[station])
+            self._wire.send(route, now_s, bits, (Order.REACHED, self.queues.reach, i), delay_s)
+            return
+        if station == CLOUD:
+            sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
+        else:
+            sent_s = self._lan_free_s[b] = max(now_s, self._lan_free_s[b]) + bits / self.system.lan_bps
         self._agenda.push(sent_s + delay_s, Order.REACHED, self.queues.reach, i)
+
+    def _came(self, what: Any, at_s: float, lost: bool) -> None:
+        """A message is there, or was dropped by a link on its way."""
+        order, then, i = what
+        at_s = max(at_s, self.now_s)
+        if lost:
+            self._agenda.push(at_s, Order.REACHED, self._left, i, "dropped")
+        else:
+            self._agenda.push(at_s, order, then, i)
 
     def _left(self, i: int, how: str) -> None:
         """A request leaves its replica; its site hears of it after the way back."""

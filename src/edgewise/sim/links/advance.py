@@ -94,17 +94,18 @@ def post(net: Net, sink: int, number: int, route: int, at_s: float, there_s: flo
 
 
 @kernel
-def take_there(net: Net, sink: int) -> tuple[Ints, Floats]:
-    """(A,) numbers of those that are there, and when each came; infinite where it was dropped."""
+def take_there(net: Net, sink: int) -> tuple[Ints, Floats, Ints]:
+    """(A,) numbers of those that are there, when each came, and whether it was dropped on the way."""
     row = net.sinks + sink
-    number, at_s = np.empty(net.many[row], dtype=np.int64), np.empty(net.many[row])
+    count = net.many[row]
+    number, at_s, lost = np.empty(count, dtype=np.int64), np.empty(count), np.empty(count, dtype=np.int64)
     for k in range(number.size):
         slot = net.lists[row, k]
         m = net.messages[slot]
-        number[k], at_s[k] = m.number, np.inf if m.lost else m.at_s
+        number[k], at_s[k], lost[k] = m.number, m.at_s, m.lost
         forget(net, slot)
     net.many[row] = 0
-    return number, at_s
+    return number, at_s, lost
 
 
 @kernel

@@ -26,6 +26,7 @@ from edgewise.sim.links.net import FIFO, PS, new_net, with_room
 SHARING = {"fifo": FIFO, "ps": PS}
 SINKS = 4  # lists of messages that are there: three of streams, then that of all riders
 RIDERS = SINKS - 1
+Came = Callable[[Any, float, bool], None]
 
 
 class Carrier(Protocol):
@@ -43,12 +44,10 @@ class Wire:
 
     Args:
         run: lets its own events happen that come before a time and before `next_s`.
-        came: is told what came, and when; infinite: it was dropped on the way.
+        came: is told what came, when, and whether it was dropped on the way.
     """
 
-    def __init__(
-        self, wires: Wires, run: Callable[[float], None], came: Callable[[Any, float], None]
-    ) -> None:
+    def __init__(self, wires: Wires, run: Callable[[float], None], came: Came) -> None:
         self.wires, self.run, self.came = wires, run, came
         self._soonest: list[tuple[float, int]] = []  # of messages on their way, by number
         self._slot: dict[int, int] = {}
@@ -78,10 +77,10 @@ class Wire:
             heapreplace(self._soonest, (later_s, number))
         return math.inf
 
-    def take(self, number: int, what: Any, at_s: float) -> None:
+    def take(self, number: int, what: Any, at_s: float, lost: bool) -> None:
         """A message is there."""
         del self._slot[number]
-        self.came(what, at_s)
+        self.came(what, at_s, lost)
 
     def look_again(self) -> None:
         """Links have other rates now."""
@@ -96,6 +95,7 @@ class Wires:
         sharing: "fifo" or "ps".
         topology: whose links they are.
     Attributes:
+        sharing: as given.
         names: (L,) of links.
         net: they, and what is on them.
         routes: over them; sites first.
@@ -105,7 +105,7 @@ class Wires:
 
     def __init__(self, sharing: str, topology: Topology) -> None:
         routes = self.routes = routes_of(topology)
-        self.names, self.now_s = routes.names, 0.0
+        self.sharing, self.names, self.now_s = sharing, routes.names, 0.0
         clusters = tuple(cluster.name for cluster in topology.clusters)
         bps: Floats = np.zeros((0, len(clusters)))
         if topology.sites:
@@ -126,7 +126,7 @@ class Wires:
 
     # who uses them
 
-    def wire(self, run: Callable[[float], None], came: Callable[[Any, float], None]) -> Wire:
+    def wire(self, run: Callable[[float], None], came: Came) -> Wire:
         """An end for a rider, see `Wire`."""
         self._wires.append(Wire(self, run, came))
         return self._wires[-1]
@@ -166,10 +166,10 @@ class Wires:
         else:
             self.streams.serve(until_s)
         if self.net.many[self.net.sinks + RIDERS]:
-            number, at_s = links.take_there(self.net, RIDERS)
-            for k in np.lexsort((number, at_s)).tolist():
-                wire, what = self._sent.pop(int(number[k]))
-                wire.take(int(number[k]), what, float(at_s[k]))
+            found = zip(*(column.tolist() for column in links.take_there(self.net, RIDERS)), strict=True)
+            for number, at_s, lost in sorted(found, key=lambda each: (each[1], each[0])):
+                wire, what = self._sent.pop(number)
+                wire.take(number, what, at_s, bool(lost))
 
     def reserve(
         self, link: int, now_s: float, reserved_bps: float, capacity_bps: float | None = None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgewise.arrays import Floats, Records, records
+from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim.stations import state as k
@@ -30,7 +30,9 @@ from edgewise.sim.stations.arrays import (
 )
 from edgewise.sim.stations.loop import advance, advance_deciding
 from edgewise.sim.stations.network import GraphClass, StationNetwork, compile_plan
+from edgewise.sim.stations.wired import come_back, take_sent
 
+Carry = Callable[[Ints, Ints, Floats], float]
 OUTCOMES = ("open", "done", "dropped", "reneged", "lost", "rejected")
 
 
@@ -87,6 +89,23 @@ class GraphEngine:
         tasks = max(len(c.graph.tasks) for c in classes)
         mapped = placement_rows(placement, queries, classes, len(network.stations))
         self.world = new_world(network, self.plan, queries, mapped, tasks, seed, log)
+        self._carry: Carry | None = None
+
+    def wire(self, stations: Sequence[str], carry: Carry) -> None:
+        """Let links outside carry what these stations have to send.
+
+        Args:
+            carry: given items, their stations and bits, it has them carried, and says until when the engine
+                may go on; `come_back` brings them.
+        """
+        self._carry = carry
+        self.world.stations.wired[[self.network.index(name) for name in stations]] = 1
+
+    def come_back(self, item: int, at_s: float, lost: bool) -> None:
+        """An item that was sent is there at `at_s`, or is lost on the way with its query."""
+        if self.world.clock[0].events + self.plan.slack > self.world.events.size:
+            self.world = enlarged(self.world)
+        come_back(self.world, item, max(at_s, self.now_s), lost)
 
     def advance(self, until_s: float) -> bool:
         """Run to `until_s`; True when it is reached, False when a query waits for `place`.
@@ -98,6 +117,9 @@ class GraphEngine:
             status = self._loop(self.plan, self.world, float(until_s))
             if status == k.GROW:
                 self.world = enlarged(self.world)
+            elif status == k.SENT:
+                assert self._carry is not None, "only wired stations send"
+                until_s = min(until_s, self._carry(*take_sent(self.world)))
             elif status in (k.NO_ROUTE, k.NO_STATION):
                 raise ScenarioError(
                     "a placement needs a route between two places that have none; add it to Network.routes"

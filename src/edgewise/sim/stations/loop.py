@@ -28,6 +28,7 @@ from edgewise.sim.stations.items import (
 from edgewise.sim.stations.sharing import leave_shared
 from edgewise.sim.stations.state import (
     DECISION,
+    DROPPED,
     FINISH,
     FIRST_HOP,
     GATHER,
@@ -40,13 +41,14 @@ from edgewise.sim.stations.state import (
     REACHED,
     REJECTED,
     RENEGE,
+    SENT,
     SHARED,
     UP,
     WAKE,
     GraphTables,
     StationWorld,
 )
-from edgewise.sim.stations.stations import arrive, let_in, release_server, renege, serve, unblock
+from edgewise.sim.stations.stations import arrive, fail, let_in, release_server, renege, serve, unblock
 
 # --- queries through their task graph ----------------------------------------------------------
 
@@ -97,6 +99,8 @@ def onward(p: GraphTables, world: StationWorld, i: int, holder: int) -> None:
     f = item.flight
     if world.flights[f].outcome != OPEN:
         discard(world, i)
+    elif item.gone:  # dropped by links outside
+        fail(world, item.station, i, DROPPED)
     elif item.hop < 0:
         task = p.tasks[p.graphs[world.flights[f].graph].task + item.what]
         for e in range(task.out, task.out + task.outs):
@@ -240,6 +244,8 @@ def advance_held(p: GraphTables, world: StationWorld, until_s: float, changes: R
     while True:
         if c.error:
             return int(c.error)
+        if c.sent:
+            return int(SENT)
         if short(p, world):
             return int(GROW)
         event_s = world.events[0].at_s if c.events > 0 else math.inf
@@ -276,7 +282,8 @@ def advance(plan: GraphTables, world: StationWorld, until_s: float) -> int:
 
     Returns:
         REACHED; DECISION: flight `clock.pending` waits for its row of `placement`; GROW: enlarge the
-        arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out.
+        arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out; SENT: items wait
+        at wired stations, see `sim.stations.wired`.
     """
     return advance_held(HeldPlan(*plan), HeldWorld(*world), until_s, world.changes)
 

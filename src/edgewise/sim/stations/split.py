@@ -38,7 +38,7 @@ from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
 from edgewise.sim.stations.news import SplitNews, advance_hearing, advance_to_query, latest_news, new_news
-from edgewise.sim.stations.state import DECISION, GraphTables, StationWorld
+from edgewise.sim.stations.state import DECISION, DONE, GraphTables, StationWorld
 
 
 class SplitMemory(NamedTuple):
@@ -117,6 +117,7 @@ class SplitWorld:
         seed: of them.
         core: places them; where its policy has `compiled`, in compiled code.
         telemetry: how news of the servers come; None: all is known at once.
+        network: servers and links, where they are not just those of the program.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class SplitWorld:
         seed: int,
         core: SplitCore,
         telemetry: TelemetrySpec | None = None,
+        network: StationNetwork | None = None,
     ) -> None:
         graphs = [closed(job.graph) for job in program.classes]
         classes = [
@@ -135,9 +137,8 @@ class SplitWorld:
         self.core, self.servers = core, len(program.server_ops)
         self.sent_s, self.jobs = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
         self._news = new_news(self.servers, telemetry)
-        self.engine = GraphEngine(
-            network_of(layout_of(program)), classes, self.sent_s, self.jobs, loop=self._loop, seed=seed
-        )
+        network = network or network_of(layout_of(program))
+        self.engine = GraphEngine(network, classes, self.sent_s, self.jobs, loop=self._loop, seed=seed)
 
     @property
     def _compiled(self) -> bool:
@@ -196,7 +197,8 @@ class SplitWorld:
     def outcome(self) -> SplitRun:
         """What became of the queries; nan for one that has not ended."""
         busy = self.engine.tallies()["busy_s"] / self.engine.now_s
-        time_s = self.engine.queries.done_s - self.sent_s
+        queries = self.engine.queries
+        time_s = np.where(queries.outcome == DONE, queries.done_s, np.nan) - self.sent_s
         return SplitRun(
             self.jobs, time_s, float(busy[self.servers :].max()), float(busy[: self.servers].mean())
         )

@@ -33,19 +33,19 @@ TO_RATE, TO_DOWN, TO_UP, TO_DRAINING, TO_APPEAR = _codes(5)
 # How a query ends.
 OPEN, DONE, DROPPED, RENEGED, LOST, REJECTED = _codes(6)
 # Why `advance` returns.
-REACHED, DECISION, GROW, NO_ROUTE, NO_STATION = _codes(5)
+REACHED, DECISION, GROW, NO_ROUTE, NO_STATION, SENT = _codes(6)
 
 CLOCK = np.dtype(
     [
         ("now_s", "f8"), ("seed", "u8"), ("events", "i8"), ("order", "i8"), ("query", "i8"), ("change", "i8"),
         ("item_free", "i8"), ("items", "i8"), ("flight_free", "i8"), ("flights", "i8"), ("logged", "i8"),
-        ("logging", "i8"), ("pending", "i8"), ("error", "i8"), ("steps", "i8"),
+        ("logging", "i8"), ("pending", "i8"), ("error", "i8"), ("steps", "i8"), ("sent", "i8"),
     ],
     align=True,
 )  # fmt: skip
 """One record of counters: `query` and `change` are the next ones to come, `items` and `flights` are
 in use, `*_free` head their free lists, `pending` is the flight that waits for a placement (-1 none),
-`steps` counts events and arrivals."""
+`steps` counts events and arrivals, `sent` items at wired stations that nobody has taken yet."""
 
 ITEM = np.dtype(
     [
@@ -66,7 +66,7 @@ STATION = np.dtype(
         ("discipline", "i8"), ("servers", "i8"), ("batch", "i8"), ("law", "i8"), ("mode", "i8"),
         ("on_down", "i8"), ("drop_waiting", "i8"), ("drop_full", "i8"), ("renege", "i8"), ("place", "i8"),
         ("head", "i8"), ("tail", "i8"), ("outside_head", "i8"), ("outside_tail", "i8"), ("root", "i8"),
-        ("idle", "i8"), ("slot", "i8"), ("waking", "i8"),
+        ("idle", "i8"), ("slot", "i8"), ("waking", "i8"), ("wired", "i8"),
         ("waiting", "i8"), ("serving", "i8"), ("inside", "i8"), ("stamp", "i8"), ("mode_stamp", "i8"),
         ("gather_s", "f8"), ("attained", "f8"), ("attained_s", "f8"), ("area_s", "f8"),
         ("number_s", "f8"), ("busy_s", "f8"), ("served", "i8"), ("failed", "i8"),
@@ -74,7 +74,8 @@ STATION = np.dtype(
     align=True,
 )  # fmt: skip
 """Settings, then lines (`head` of the FIFO list or root of the ordered heap, `outside` those without
-room, `root` the jobs of a processor-sharing station), then tallies up to `area_s`: `number_s` is the
+room, `root` the jobs of a processor-sharing station; `wired`: links outside carry what waits), then
+tallies up to `area_s`: `number_s` is the
 time integral of items inside, `busy_s` of busy servers."""
 
 SLOT = np.dtype(

@@ -157,6 +157,11 @@ def arrive(world: StationWorld, i: int, s: int, holder: int) -> None:
         if kept:
             world.slots[holder].blocked += 1
         push_event(world.clock, world.events, now_s + delay_s, ONWARD, i, holder if kept else NONE)
+    elif st.wired:
+        account(st, now_s)
+        st.inside += 1
+        enqueue(world, s, i)
+        world.clock[0].sent += 1
     elif (
         st.room < 0
         or (st.outside_head < 0 and has_room(world, s))
