@@ -198,6 +198,24 @@ def laid(
     return data
 
 
+def over_cables(lan: str, wan: str, tensors: str = "lan", **more: Any) -> dict[str, Any]:
+    """Streams, services and a split model of `five_kinds` over named cables.
+
+    Streams and requests go to the nodes over `lan`, requests to the cloud over `wan`, tensors over `tensors`.
+    """
+    data = held(five_kinds([], timeline=[]), "streams", "services", "graphs")
+    data["sites"][0]["uplink_bps"] = "1e30"
+    data["links"] = [
+        {"name": "lan", "bandwidth_bps": lan, "delay_s": "0.5ms"} | more,
+        {"name": "wan", "bandwidth_bps": wan, "delay_s": "10ms"} | more,
+        {"name": "lab", "bandwidth_bps": lan},
+        {"site": "site", "cluster": "near", "over": "lan"},
+        {"site": "site", "cluster": "cloud", "over": "wan", "delay_s": "5ms"},
+        {"between": ["near", "near"], "over": tensors},
+    ]
+    return data
+
+
 def held(data: dict[str, Any], *works: str) -> dict[str, Any]:
     """The scenario with these kinds of work only."""
     kinds = ("streams", "services", "pipelines", "graphs", "jobs")

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import count
 
-CHANGE, PASSED, COMES = range(3)
+CHANGE, PASSED, COMES, CALL = range(4)
 
 
 @dataclass
@@ -49,6 +49,7 @@ class NaiveLinks:
     def __init__(self, links, sharing):
         self.links = [Link(*link) for link in links]
         self.sharing, self.events, self.order, self.there = sharing, [], count(), {}
+        self.then = {}  # by number of a message what is called when it is there
 
     def run(self, messages, private_bps, changes=()):
         """(when, held up for how long) of each message; absent where it never comes.
@@ -65,7 +66,9 @@ class NaiveLinks:
             self.leave(Message(number, *given))
         while self.events:
             now_s, kind, _, what = heapq.heappop(self.events)
-            if kind == COMES:
+            if kind == CALL:
+                what(now_s)
+            elif kind == COMES:
                 self.come(now_s, *what)
             elif kind == CHANGE:
                 self.count_down(what[0], now_s)
@@ -148,3 +151,5 @@ class NaiveLinks:
         if m.done >= len(m.route):
             due_s = m.leaves_s + m.there_s + m.tx_s
             self.there[m.number] = (math.inf if m.lost else due_s + m.wait_s, m.wait_s)
+            if m.number in self.then:
+                self.add(due_s + m.wait_s, CALL, self.then[m.number])

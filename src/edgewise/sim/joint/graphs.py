@@ -85,7 +85,8 @@ class GraphsPart(Bystander):
 
     def _before_s(self) -> float:
         """The last moment before a tensor may come."""
-        return math.inf if self._wire is None else math.nextafter(self._wire.next_s(), -math.inf)
+        next_s = math.inf if self._wire is None else self._wire.next_s()
+        return next_s if next_s == math.inf else math.nextafter(next_s, -math.inf)
 
     def _send(self, items: Ints, stations: Ints, bits: Floats) -> float:
         assert self._wire is not None, "who sends has links"

@@ -109,9 +109,12 @@ def take_there(net: Net, sink: int) -> tuple[Ints, Floats, Ints]:
 
 
 @kernel
-def soonest_finish(net: Net) -> float:
-    """When the next message leaves a link where all are served at once, if none comes before."""
+def soonest_change(net: Net) -> float:
+    """When the next message comes to a link or leaves it, where all are served at once."""
     found_s = np.inf
+    for row in range(net.sinks):
+        for k in range(net.many[row]):
+            found_s = min(found_s, net.when[row, k])
     for j in range(net.links.size):
         found_s = min(found_s, finish_s(net, j))
     return found_s

@@ -115,7 +115,8 @@ class Wires:
         level, loop = levels(len(routes.names), routes.link)
         self.there = int(level[::2].max(initial=-1)) + 1
         level[1::2] += self.there  # ways back come behind all ways there
-        private_bps = np.concatenate([np.tile(bps.ravel(), 2), np.full(len(routes.between), np.inf)])
+        private_bps = np.full(len(routes.link), np.inf)
+        private_bps[: 2 * bps.size] = np.tile(bps.ravel(), 2)
         places = len(topology.workers)
         self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, places)
         self._wires: list[Wire] = []
@@ -151,7 +152,7 @@ class Wires:
             next_s = min([wire.next_s() for wire in self._wires], default=math.inf)
             if next_s >= to_s:
                 return
-            self.pass_on(math.nextafter(next_s, math.inf))
+            self.pass_on(math.nextafter(max(next_s, self.now_s), math.inf))
 
     def bring_up(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
@@ -212,7 +213,7 @@ class Wires:
             if self._begun[slot]:
                 return found_s + float(self._start_s[slot] - self._at_s[slot])
             return max(found_s, float(self._at_s[slot]))
-        return found_s if found_s >= self.now_s else links.soonest_finish(self.net)
+        return found_s if found_s >= self.now_s else links.soonest_change(self.net)
 
     def _look(self) -> None:
         """At figures of messages, which are read one by one."""

@@ -6,7 +6,6 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
-from edgewise.sim.stations.heap import push_event
 from edgewise.sim.stations.items import account
 from edgewise.sim.stations.state import NONE, ONWARD, StationWorld
 
@@ -33,7 +32,11 @@ def take_sent(world: StationWorld) -> tuple[Ints, Ints, Floats]:
 
 @kernel
 def come_back(world: StationWorld, i: int, at_s: float, lost: bool) -> None:
-    """An item will be at the end of its link then, or is dropped; there must be room for an event."""
+    """An item will be at the end of its link then, or is dropped; there must be room for an event.
+
+    Of what happens at that time it takes the turn that it had when it was sent, as at a station that serves
+    at once.
+    """
     item = world.items[i]
     st = world.stations[item.station]
     account(st, world.clock[0].now_s)
@@ -41,4 +44,14 @@ def come_back(world: StationWorld, i: int, at_s: float, lost: bool) -> None:
     st.served += 1
     st.busy_s += item.amount / st.rate
     item.gone = lost
-    push_event(world.clock, world.events, at_s, ONWARD, i, NONE)
+    c, events = world.clock[0], world.events
+    at = c.events
+    c.events += 1
+    while at > 0:
+        up = (at - 1) >> 1
+        if events[up].at_s < at_s or (events[up].at_s == at_s and events[up].order < item.order):
+            break
+        events[at] = events[up]
+        at = up
+    e = events[at]
+    e.at_s, e.order, e.kind, e.who, e.stamp = at_s, item.order, ONWARD, i, NONE
