@@ -173,7 +173,7 @@ class ScenarioSpec(Spec):
     )
     sharing: Literal["none", "fifo", "ps"] = Field(
         default="none",
-        description="What messages of streams on one link do to each other. 'none': nothing, each has the "
+        description="What messages on one link do to each other. 'none': nothing, each has the "
         "whole bandwidth, as in edgewise 0.1. 'fifo': they go one after the other. 'ps': all at once, each "
         "with its share. New scenarios should say 'fifo'; one that says nothing is told what that means.",
     )
