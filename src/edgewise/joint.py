@@ -165,7 +165,7 @@ class JointRun:
         network, wires = None, None
         if self.wires is not None:
             network, route = shared_network(found.program, scenario.topology, self.wires)
-            wires = self.wires, route
+            wires = (self.wires, route) if route else None
         world = SplitWorld(found.program, queries, self.seed, core, telemetry, network)
         nodes = [node.name for node in scenario.topology.nodes if node.speed_ops > 0]
         self._tables["graphs"] = lambda: query_tables(
