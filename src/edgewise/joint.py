@@ -178,7 +178,8 @@ class JointRun:
         core = PlaceCore(network, self._policy("pipelines", "place"), self.seed, ledger=self.plane.ledger)
         self.plane.cores["place"] = core
         tell = None if self.reserved is None else self.reserved.flows_on(network)
-        self.holders.place = core if self.reserved is None else None  # else links say what is reserved
+        self.holders.place = core
+        self.holders.on_net = () if self.wires is None else self.wires.routes.between
         part = PipelinesPart(PipelineWorld(pipelines, core), tell)
         self._tables["pipelines"] = lambda: pipeline_tables(self.scenario, part.world.outcome())
         return part

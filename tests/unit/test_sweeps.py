@@ -16,9 +16,9 @@ import pytest
 import edgewise as ew
 from edgewise import sweeps
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.report.statistics import Interval
-from edgewise.sweeps.knee import hinge
-from edgewise.sweeps.vary import Price
+from edgewise.report.statistics import Interval, mean_interval
+from edgewise.sweeps.knee import hinge, said
+from edgewise.sweeps.vary import Price, parse_target
 from in_process import edgewise
 
 LOAD = "streams.arrivals.clients_per_min"
@@ -380,3 +380,9 @@ def test_targets_of_all_work_that_runs_on_the_same_nodes_are_judged(tmp_path):
     found = json.loads(done.stdout)
     assert [point["jobs.lost"]["mean"] for point in found["points"]] == [0.0, 0.0, 4.0]
     assert (found["found"][0]["kind"], found["found"][0]["value"]) == ("up to", 2)
+
+
+def test_a_share_is_not_said_to_be_more_than_all():
+    found = mean_interval([1.0, 1.0, 0.98])
+    assert found.high > 1.0
+    assert said(parse_target("streams.ok=90%"), found).endswith("… 100.00]")

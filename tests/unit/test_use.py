@@ -210,3 +210,17 @@ def test_summaries_as_json_hold_use_delays_and_refusals(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert {row["of"] for row in found["delays"]["streams"]}
     assert found["use"] and isinstance(found["refusals"], list)
+
+
+def test_rates_of_flows_that_share_no_link_with_messages_are_shown() -> None:
+    """The link between two nodes that only the pipeline uses: its tasks fit no node together."""
+    data = mixed(nodes=2) | {"sharing": "fifo"}
+    for task in data["pipelines"][0]["tasks"]:
+        task["memory_bytes"] = "2.5GB"
+    result = ew.simulate(parse_scenario(data, "mixed"), {"dispatch": "closest"}, (0,))
+    whole, *flows = [row for row in result.use["holds"].to_pylist() if row["bps"]]
+    assert (whole["place"], whole["work"], whole["bps"]) == ("near-0 – near-1", TOTAL, 10e6)
+    assert flows and {(row["place"], row["work"]) for row in flows} == {(whole["place"], "pipelines")}
+    assert all(row["bps"] <= whole["bps"] * (1 + 1e-6) for row in flows)
+    (use,) = [one for one in result.used() if one.what == "reserved"]
+    assert 0.0 < use.mean < 1.0

@@ -14,6 +14,7 @@ from rich.markup import escape
 from edgewise import api
 from edgewise.cli.calling import DEFAULT, Folder, call
 from edgewise.cli.output import check_folder, note, out, show as show_table
+from edgewise.cli.results import show
 from edgewise.cli.verbs import (
     JsonOption,
     OutOption,
@@ -22,7 +23,6 @@ from edgewise.cli.verbs import (
     command,
     complete_scenario,
     listing,
-    show,
 )
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError

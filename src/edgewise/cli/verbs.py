@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from edgewise import api, config, policies, runs
 from edgewise.cli.output import err, note, out, show as show_table
+from edgewise.cli.results import show
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.policies.registry import KINDS
-from edgewise.report import records, summary as summaries
-from edgewise.report.schema import WORK
+from edgewise.report import records
 from edgewise.reproduce import seeds as splits
 
 if TYPE_CHECKING:
@@ -280,93 +279,6 @@ def progress() -> Progress:
 def command() -> str:
     """The command line, to be repeated."""
     return shlex.join(["edgewise", *sys.argv[1:]])
-
-
-def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as_json: bool) -> None:
-    """Save a result and say what it came to."""
-    summary = result.summary()
-    rows = () if comparison is None else comparison.rows
-    result.save(folder)
-    note(summaries.warning(summary))
-    for policy, faults in result.faults.items():
-        why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
-        what = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
-        note([f"{policy}: {what}"])
-    if as_json:
-        names = ("policy", "rival", "mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
-        found = {
-            "scenario": result.scenario.name,
-            "work": result.work,
-            "policies": result.policies,
-            "fixed": result.fixed,
-            "seeds": result.seeds,
-            "summary": summary,
-            "delays": {work: rows for work, rows in result.delays().items() if rows},
-            "refusals": result.refusals(),
-            "use": [one._asdict() for one in result.used()],
-            "beside": {work: each.summary() for work, each in result.beside.items()},
-            "decision_s": result.decision_s,
-            "comparison": [{name: getattr(row, name) for name in names} for row in rows],
-            "folder": str(folder),
-        }
-        return print(json.dumps(found, indent=1))
-    for each in (result, *result.beside.values()):
-        _print_summary(each, each.summary())
-    if comparison is None:
-        _print_delays(result)
-    if refused := result.refusals():
-        show_table(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
-    if rows:
-        _print_comparison(result, rows)
-    out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
-
-
-def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]]) -> None:
-    title = f"{result.work} of scenario {result.scenario.name}, means over seeds"
-    table = Table(title=title, caption=_about(result), box=None, padding=(0, 1, 0, 0))
-    table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
-    for heading in (*(measure.heading for measure in result.measures), "runs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for policy in result.policies:
-        mine = [row for row in summary if row["policy"] == policy]
-        cells = []
-        for measure in result.measures:
-            known = [row[measure.key] for row in mine if row[measure.key] is not None]
-            cells.append(measure.shown(sum(known) / len(known) if known else None))
-        table.add_row(escape(policy), *cells, str(len(mine)))
-    out.print(table)
-
-
-def _print_delays(result: api.Result) -> None:
-    """Quantiles of delays of each kind of work that has some."""
-    rows = [
-        (row["of"], work, str(row["count"]), *(f"{row[name]:.3f}" for name in ("p50_s", "p95_s", "p99_s")))
-        for work, found in result.delays().items()
-        for row in found
-    ]
-    if rows:
-        show_table(("delays", "of", "count", "p50 s", "p95 s", "p99 s"), rows)
-
-
-def _about(result: api.Result) -> str:
-    varied = [f"{decision}: {name}" for decision, name in result.fixed.items() if len(result.policies) > 1]
-    return "; ".join([WORK[result.work].about, *varied])
-
-
-def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
-    measure = result.measures[0]
-    shown = []
-    for row in rows:
-        ends = (
-            None if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
-        )
-        p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
-        shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
-    show_table(
-        ("policy", "against", f"difference ({measure.unit})", "95 % interval", "p (Holm)", "verdict"),
-        shown,
-        measure.heading.removesuffix(" %"),
-    )
 
 
 def print_plan(scenario: Scenario, policy: str) -> None:

@@ -70,8 +70,7 @@ def _band(share: Floats) -> Floats:
         known = values[~np.isnan(values)]
         if known.size:
             interval = mean_interval(known)
-            ends = (interval.mean if end is None else end for end in (interval.low, interval.high))
-            band[:, index] = (interval.mean, *np.clip(list(ends), 0.0, 1.0))
+            band[:, index] = (interval.mean, *(interval.ends(share=True) or (interval.mean, interval.mean)))
     return band
 
 

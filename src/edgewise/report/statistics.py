@@ -45,6 +45,12 @@ class Interval:
     high: float | None
     n: int
 
+    def ends(self, share: bool) -> tuple[float, float] | tuple[()]:
+        """Its ends to be shown, of a share within [0, 1], where there are any."""
+        if self.low is None or self.high is None:
+            return ()
+        return (max(self.low, 0.0), min(self.high, 1.0)) if share else (self.low, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRule:

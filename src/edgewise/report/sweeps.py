@@ -41,7 +41,7 @@ def curves(drawn: Sequence[Curve], key: str, measure: Measure, target: float | N
     for number, curve in enumerate(drawn):
         colour = COLOURS[number % len(COLOURS)]
         mean = [measure.scale * one.mean for one in curve.found]
-        ends = [(one.mean if end is None else end for end in (one.low, one.high)) for one in curve.found]
+        ends = [one.ends(measure.share) or (one.mean, one.mean) for one in curve.found]
         low, high = ([measure.scale * end for end in side] for side in zip(*ends, strict=True))
         axes.fill_between(curve.at, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(curve.at, mean, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5,

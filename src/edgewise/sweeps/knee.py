@@ -144,7 +144,7 @@ def said(target: Target, found: Interval | None) -> str:
     what, unit = named(target.measure)
     if found is None:
         return f"{what} unknown"
-    ends = [] if found.low is None else [target.measure.shown(found.low), target.measure.shown(found.high)]
+    ends = [target.measure.shown(end) for end in found.ends(target.measure.share)]
     return f"{what} {target.measure.shown(found.mean)}{unit}" + (f" [{' … '.join(ends)}]" if ends else "")
 
 

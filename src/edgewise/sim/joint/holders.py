@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ class Holders:
     Attributes:
         spans: (start, end, what was held).
         place: reserves rates of links, if anybody does.
+        on_net: pairs of nodes whose link is one of those that messages share, which are counted there.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Holders:
         self._since: dict[Any, tuple[float, Held]] = {}
         self.spans: list[tuple[float, float, Held]] = []
         self.place: PlaceCore | None = None
+        self.on_net: Container[tuple[str, str]] = ()
 
     def look(self, now_s: float) -> None:
         """Note what has changed."""
@@ -65,11 +67,9 @@ class Holders:
         """The run is over, and what is held then is held to its end."""
         total = [Held(node.name, "", TOTAL, *_figures(node.resources)) for node in self._nodes]
         if self.place is not None:
-            network = self.place.network
-            names = _link_names(self.place)
+            bandwidth_bps = self.place.network.bandwidth_bps
             total += [
-                Held(name, "", TOTAL, bps=bps)
-                for name, bps in zip(names, network.bandwidth_bps.tolist(), strict=True)
+                Held(name, "", TOTAL, bps=float(bandwidth_bps[link])) for link, name in self._links.items()
             ]
         end_s = max([end_s, *(since_s for since_s, _ in self._since.values())])
         self.spans += [(since_s, end_s, what) for since_s, what in self._since.values() if since_s < end_s]
@@ -94,19 +94,27 @@ class Holders:
             if any(figures := _figures(each.resources)):
                 found["owner", each.owner] = Held(each.node, each.owner, self._work_of(each), *figures)
         if self.place is not None:
-            names = _link_names(self.place)
+            links = self._links
             for number, flows in self._flows.items():
-                bps = np.bincount(flows.links, np.repeat(flows.bps, np.diff(flows.start)), len(names))
+                bps, who = (
+                    np.bincount(flows.links, np.repeat(flows.bps, np.diff(flows.start))),
+                    f"pipeline {number}",
+                )
                 for link in np.flatnonzero(bps).tolist():
-                    who = f"pipeline {number}"
-                    found[who, link] = Held(names[link], who, "pipelines", bps=float(bps[link]))
+                    if link in links:
+                        found[who, link] = Held(links[link], who, "pipelines", bps=float(bps[link]))
         return found
+
+    @property
+    def _links(self) -> dict[int, str]:
+        """Links of which only flows have rates, by number."""
+        assert self.place is not None, "who asks has looked"
+        network = self.place.network
+        ends = [(network.names[one], network.names[other]) for one, other in network.ends.tolist()]
+        return {
+            k: f"{one} – {other}" for k, (one, other) in enumerate(ends) if (one, other) not in self.on_net
+        }
 
 
 def _figures(resources: Any) -> tuple[float, float]:
     return resources.cpu_cores, resources.memory_bytes
-
-
-def _link_names(place: PlaceCore) -> list[str]:
-    network = place.network
-    return [f"{network.names[one]} – {network.names[other]}" for one, other in network.ends.tolist()]
