@@ -88,7 +88,7 @@ class Result:
 
     @cached_property
     def _crowded(self) -> list[LinkLoad]:
-        return crowded(self.scenario, self.items)
+        return crowded(self.scenario, self.items) if self.scenario.sharing == "none" else []
 
     def values(self, measure: str = "") -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """(seeds,) values of a measure, or of the first, for each policy; seeds without a value left out."""

@@ -98,3 +98,10 @@ def test_the_warning_comes_first_and_is_in_summary_and_report(scenario, tmp_path
         (entry, *_) = json.loads((folder / "summary.json").read_text())[0][links.LINKS_OVER]
         assert entry["link"] in text and entry["peak"] > 1.0
         assert "would carry over 100 %" in (folder / "report.html").read_text()
+
+
+def test_links_that_are_shared_are_not_said_to_be_unshared():
+    few = narrow(ew.load_scenario("tiny", {"sharing": "fifo"}), 1e6)
+    result = ew.simulate(few, "closest", (0,))
+    assert all(row[links.LINKS_OVER] == [] for row in result.summary())
+    assert max(one.peak for one in result.used() if one.what == "messages") > 0.9

@@ -75,13 +75,15 @@ def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]], fixed:
 
 def _print_delays(result: api.Result) -> None:
     """Quantiles of delays of each kind of work that has some."""
+    policy = ("policy",) if len(result.policies) > 1 else ()
+    columns = ("of", *policy, "count", "p50_s", "p95_s", "p99_s")
     rows = [
-        (row["of"], work, str(row["count"]), *(f"{row[name]:.3f}" for name in ("p50_s", "p95_s", "p99_s")))
+        (work, *(f"{row[name]:.3f}" if name.endswith("_s") else str(row[name]) for name in columns))
         for work, found in result.delays().items()
         for row in found
     ]
     if rows:
-        show_table(("delays", "of", "count", "p50 s", "p95 s", "p99 s"), rows)
+        show_table(("delays", "of", *policy, "count", "p50 s", "p95 s", "p99 s"), rows)
 
 
 def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:

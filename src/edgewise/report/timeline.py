@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 
 from edgewise.arrays import Floats
 from edgewise.report.style import INK, new_panels, time_axis
-from edgewise.report.use import GONE, HELD, TOTAL, rate
+from edgewise.report.use import GONE, HELD, by_place, rate
 
 BANDS = {
     "streams": ("workers", "#0072B2"),
@@ -66,28 +66,23 @@ def tracks_of(use: Mapping[str, pa.Table], policy: str, seed: int) -> tuple[dict
     ends_s = [pc.max(table["end_s"]).as_py() for table in mine.values() if table.num_rows]
     edges = np.linspace(0.0, max(ends_s, default=1.0), STEPS + 1)
     if "holds" in mine:
-        rows = mine["holds"].to_pylist()
-        places = [row for row in rows if row["work"] == TOTAL]
-        for what, (key, says) in HELD.items():
-            for total in (row for row in places if row[key] > 0.0):
-                held = [row for row in rows if row["place"] == total["place"] and row["work"] != TOTAL]
-                bands = _bands(held, key, total[key], edges)
-                found["links" if what == "reserved" else what].append(
-                    Track(total["place"], says(total[key]), bands)
-                )
+        for place, (total, held) in by_place(mine["holds"].to_pylist()).items():
+            for what, (key, says) in HELD.items():
+                if total[key] > 0.0:
+                    track = Track(place, says(total[key]), _bands(held, key, total[key], edges))
+                    found["links" if what == "reserved" else what].append(track)
     if "links" in mine:
         found["links"] += _of_messages(mine["links"], edges)
     return {what: tracks for what, tracks in found.items() if tracks}, edges
 
 
 def _bands(held: Sequence[Mapping[str, Any]], key: str, has: float, edges: Floats) -> dict[str, Floats]:
-    bands = {}
-    for work in BANDS:
-        spans = [(row["start_s"], row["end_s"], row[key] / has) for row in held if row["work"] == work]
-        if any(share for *_, share in spans):
-            start_s, end_s, share = np.array(spans).T
-            bands[work] = _mean_in_steps(start_s, end_s, share, edges)
-    return bands
+    spans: dict[str, list[tuple[float, float, float]]] = {}
+    for row in held:
+        if row[key] > 0.0:
+            spans.setdefault(row["work"], []).append((row["start_s"], row["end_s"], row[key] / has))
+    arrays = {work: np.array(spans[work]).T for work in BANDS if work in spans}
+    return {work: _mean_in_steps(one[0], one[1], one[2], edges) for work, one in arrays.items()}
 
 
 def _of_messages(links: pa.Table, edges: Floats) -> list[Track]:

@@ -186,16 +186,22 @@ def use_of(use: Mapping[str, pa.Table], policy: str) -> list[Use]:
     return found
 
 
+def by_place(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Rows of `holds` by node and link: what it has in all, and who holds what of it."""
+    found = {row["place"]: (row, list[dict[str, Any]]()) for row in rows if row["work"] == TOTAL}
+    for row in rows:
+        if row["work"] != TOTAL:
+            found[row["place"]][1].append(row)
+    return found
+
+
 def _of_places(holds: pa.Table, policy: str) -> list[Use]:
     rows = holds.filter(pc.equal(holds["policy"], policy)).to_pylist()
-    seeds = len({row["seed"] for row in rows})
-    found = []
-    for place in dict.fromkeys(row["place"] for row in rows if row["work"] == TOTAL):
-        mine = [row for row in rows if row["place"] == place]
+    seeds, found = len({row["seed"] for row in rows}), []
+    for place, (total, mine) in by_place(rows).items():
         for what, (key, says) in HELD.items():
-            total = next(row for row in mine if row["work"] == TOTAL)
             if total[key] > 0.0:
-                held = [row for row in mine if row["work"] not in (TOTAL, GONE) and row[key] > 0.0]
+                held = [row for row in mine if row["work"] != GONE and row[key] > 0.0]
                 sum_s = sum(row[key] * (row["end_s"] - row["start_s"]) for row in held)
                 whole_s = total[key] * (total["end_s"] - total["start_s"]) * seeds
                 peak = _peak([(row["seed"], row["start_s"], row["end_s"], row[key]) for row in held])

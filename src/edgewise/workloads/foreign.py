@@ -96,7 +96,10 @@ class Source:
                     found += 1
                     yield each
         except (OSError, EOFError, UnicodeDecodeError) as error:
-            raise ScenarioError(f"{self.file}: cannot be read: {error}") from None
+            why = getattr(error, "strerror", None) or error
+            raise ScenarioError(
+                f"{self.file}: cannot be read: {why}; check the path and its rights"
+            ) from None
         if not found:
             raise ScenarioError(
                 f"{self.file}: holds no traffic; give a log of nginx, Apache or Envoy, JSON of a range "
