@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, StepPatch
 
 from edgewise.arrays import Floats
 from edgewise.report.style import INK, new_panels, time_axis
@@ -156,10 +156,15 @@ def _busiest(tracks: Sequence[Track]) -> list[Track]:
 
 def _draw(axes: Axes, track: Track, row: int, edges: Floats) -> None:
     floor = np.full(STEPS, row + _HEIGHT)  # the axis points down
-    axes.stairs(floor - _HEIGHT, edges, baseline=floor, fill=True, color=_FREE, linewidth=0)
+
+    def fill(top: Floats, **style: Any) -> None:  # as `stairs`, which looks at all points for the limits
+        below: Any = floor
+        axes.add_artist(StepPatch(top, edges, baseline=below, fill=True, **style))
+
+    fill(floor - _HEIGHT, color=_FREE, linewidth=0)
     for work, band in track.bands.items():
         top = np.maximum(floor - _HEIGHT * band, row)
-        axes.stairs(top, edges, baseline=floor, fill=True, **_style(work))
+        fill(top, **_style(work))
         floor = top
     mean, most = 100 * track.share.mean(), 100 * track.share.max()
     says = f"{_percent(mean)} of {track.has}" + (f"\nat most {_percent(most)}" if most > mean * 1.01 else "")
