@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
@@ -255,7 +256,7 @@ class _Bringing:
         async def one(job: DeferrableJob) -> int:
             await self._until(job.submitted_s)
             wish = {
-                "key": uuid4().hex, "command": ["/bin/sh", "-c", program(job.duration_s)], "folder": "/",
+                "key": uuid4().hex, "command": program(job.duration_s), "folder": "/",
                 "cores": job.resources.cpu_cores, "memory_bytes": job.resources.memory_bytes,
                 "duration_s": job.duration_s, "earliest_s": self._began + job.earliest_s,
                 "latest_s": self._began + job.latest_s, "priority": job.priority,
@@ -300,7 +301,17 @@ class _Bringing:
             self.found.median_s[work] = sorted(delays_s)[len(delays_s) // 2]
 
 
-def program(limit_s: float) -> str:
-    """A shell program that runs for nearly so long, a second at a time."""
-    whole, rest_s = divmod(min(OF_LIMIT * limit_s, max(limit_s - START_S, limit_s / 2.0)), 1.0)
-    return f"for i in $(seq {whole:.0f}); do sleep 1; done; sleep {rest_s:.3f}"
+COUNTING = """
+import time
+left_s = {:.3f}
+while left_s > 0.0:
+    began_s = time.monotonic()
+    time.sleep(min(left_s, 0.5))
+    left_s -= min(time.monotonic() - began_s, 1.0)  # the rest of it is suspension
+"""
+
+
+def program(limit_s: float) -> list[str]:
+    """A command that runs for nearly so long, time in suspension left out."""
+    run_s = min(OF_LIMIT * limit_s, max(limit_s - START_S, limit_s / 2.0))
+    return [sys.executable, "-I", "-S", "-c", COUNTING.format(run_s)]
