@@ -42,7 +42,7 @@ def run(rounds: int, quick: bool) -> dict[str, Any]:
     day = {"duration_s": 7200, "timeline": [], **FEW} if quick else {}
     return {
         "targets": TARGETS,
-        "day": _day(ew.load_scenario("campus", day), 1 if quick else min(rounds, 3)),
+        "day": _day(ew.load_scenario("campus", day), 1 if quick else min(rounds, 2)),
         "idle": _idle(rounds),
         "shared": [_shared(name, scenario, rounds) for name, scenario in full_edges().items()],
     }
