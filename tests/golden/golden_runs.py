@@ -57,14 +57,16 @@ def dispatch(scenario: str, policy: str, seeds: str = "0:1", **settings: Any) ->
     return Golden(f"edgewise simulate {scenario} --policy {policy} --seeds {seeds}{flags}", tables)
 
 
-def together() -> Golden:
+def together(scenario: str, **settings: Any) -> Golden:
     """All kinds of work on the same nodes."""
+    paths = {name.replace("__", "."): value for name, value in settings.items()}
 
     def tables() -> Tables:
-        result = ew.simulate("campus-small", seeds=(0,))
+        result = ew.simulate(config.load_scenario(scenario, paths), seeds=(0,))
         return {work: columns(each.items) for work, each in {result.work: result, **result.beside}.items()}
 
-    return Golden("edgewise simulate campus-small --seeds 0", tables)
+    flags = "".join(f" --set '{name}={value}'" for name, value in paths.items())
+    return Golden(f"edgewise simulate {scenario} --seeds 0{flags}", tables)
 
 
 def columns(table: Any) -> dict[str, Any]:
@@ -238,10 +240,20 @@ FAILURES = [
 SHORT: dict[str, Any] = {"duration_s": 40, "window_s": 10}
 SMALL: dict[str, Any] = {"duration_s": 75, "topology__antennas": 3}
 FRAMES: dict[str, Any] = {"duration_s": 50}
+TWO_HOURS: dict[str, Any] = {
+    "duration_s": "2h",
+    "streams__arrivals__clients_per_min": 20,
+    "pipelines__0__count": 10,
+    "timeline": [
+        {"at_s": 4000, "node": "hall-1", "up": False},
+        {"at_s": 4600, "node": "hall-1", "up": True},
+    ],
+}
 
 RUNS: Mapping[str, Golden] = {
     "tiny": dispatch("tiny", "closest", "0:3"),
-    "campus-small": together(),
+    "campus-small": together("campus-small"),
+    "campus": together("campus", **TWO_HOURS),
     "poisson-queries": dispatch(
         "tiny", "power-of-two", "0:2", streams__applications__quick__arrivals="poisson"
     ),
