@@ -27,7 +27,7 @@ BANDS = {
     "pipelines": ("pipelines", "#CC79A7"),
     "jobs": ("jobs", "#E69F00"),
     "messages": ("messages", "#4D4D4D"),
-    "reserved": ("reserved rates", "#CC79A7"),
+    "reserved": ("reserved: flows, images", "#D55E00"),
     GONE: ("not there", "#FFFFFF"),
 }
 """By kind of work its name and its colour, from the bottom of a track upwards."""
