@@ -120,8 +120,7 @@ class Result:
             raise EdgewiseError("to_pandas needs pandas: pip install pandas") from error
         if table == "summary":
             return pandas.DataFrame(self.summary())
-        frame: pandas.DataFrame = {"items": self.items, "windows": self.windows}[table].to_pandas()
-        return frame
+        return {"items": self.items, "windows": self.windows}[table].to_pandas()
 
     def save(self, folder: str | Path) -> Path:
         """Write scenario, manifest, Parquet records, summary, figures and report.html.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from replica_scenarios import a_system, some_commands, some_requests
+from replicas_bound import hindsight_bound
 
 from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import Requests
 from edgewise.policies import cards
-from edgewise.policies.dispatch.requests.bound import hindsight_bound
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
 SLOTS = 40

@@ -168,5 +168,4 @@ def _end(node: yaml.Node, text: str) -> int:
 
 
 def _dump(data: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
-    return text
+    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)

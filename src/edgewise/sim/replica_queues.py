@@ -218,8 +218,7 @@ class ReplicaQueues:
         return held + self._replica_holds(server) if server.station == CLOUD else held
 
     def _replica_holds(self, server: ReplicaServer) -> Floats:
-        held: Floats = self.system.replica_holds[server.service, ::-1]
-        return held
+        return self.system.replica_holds[server.service, ::-1]
 
     def _work(self, server: ReplicaServer, i: int, machine: int) -> None:
         row = self.rows[i]

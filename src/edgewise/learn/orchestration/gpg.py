@@ -237,8 +237,7 @@ class Scaler:
         return scales.masked_fill(~here, MASKED)
 
     def _commands(self, nodes: Tensor, changes: Tensor) -> Ints:
-        found: Ints = torch.stack([nodes, changes - self.system.services], dim=2).numpy()
-        return found
+        return torch.stack([nodes, changes - self.system.services], dim=2).numpy()
 
     def _descend(self, loss: Tensor) -> None:
         descend(self.adam, loss, list(self.network.parameters()), 1.0)

@@ -167,8 +167,7 @@ class NetnsTestbed:
         self._default_routes()
 
     def _links(self, node: int) -> list[int]:
-        found: list[int] = np.flatnonzero((self.network.ends == node).any(axis=1)).tolist()
-        return found
+        return np.flatnonzero((self.network.ends == node).any(axis=1)).tolist()
 
     def _devices(self, node: int) -> list[str]:
         return [f"l{link}" for link in self._links(node)]

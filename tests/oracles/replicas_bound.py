@@ -162,5 +162,4 @@ def _actual_s(system: System, expected_s: Floats, seed: int) -> Floats:
         return expected_s
     variance = np.log(1.0 + system.service_deviation**2)
     noise = normal(seed, Purpose.SERVICE, np.arange(expected_s.size))
-    actual: Floats = expected_s * np.exp(np.sqrt(variance) * noise - variance / 2.0)
-    return actual
+    return expected_s * np.exp(np.sqrt(variance) * noise - variance / 2.0)
