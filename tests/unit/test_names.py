@@ -1,6 +1,9 @@
 """One name for one thing: classes, types of arrays."""
 
 import ast
+import re
+import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -63,3 +66,22 @@ def test_a_pipeline_is_not_called_as_a_job_is():
     )
     found = names_in("policies/place", *one)
     assert [path for path, names in found.items() if names & {"job", "jobs"}] == []
+
+
+def test_every_library_that_is_not_always_installed_is_kept_to_named_modules():
+    """What an extra brings is in the import contract, however late it is imported."""
+    written = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    always = {re.match(r"\w+", each)[0] for each in written["project"]["dependencies"]}
+    contracts = written["tool"]["importlinter"]["contracts"]
+    forbidden = {name for each in contracts for name in each.get("forbidden_modules", ())}
+    used = set()
+    for tree in SOURCES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                used |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                used.add(node.module.partition(".")[0])
+    brought = {"yaml", "llvmlite", "PIL"}  # by pyyaml, numba, matplotlib
+    own = {"edgewise", *brought, *always, *sys.stdlib_module_names}
+    assert used - own - forbidden == set()
+    assert {"torch", "onnxruntime", "pandas", "topohub", "ml_dtypes"} <= used & forbidden
