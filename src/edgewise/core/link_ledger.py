@@ -78,7 +78,9 @@ class LinkLedger:
 
     def __init__(self, capacity_bps: Floats) -> None:
         self._links = records((1, len(capacity_bps)), LINK)
-        self._links.capacity_bps[0] = capacity_bps
+        # Columns of the rows: Python reads attributes of records slowly.
+        self._capacity_bps, self._reserved_bps = (self._links[k][0] for k in ("capacity_bps", "reserved_bps"))
+        self._capacity_bps[:] = capacity_bps
         self._held: dict[int, FlowRates] = {}
         self._granted = True
 
@@ -96,7 +98,7 @@ class LinkLedger:
 
     def change(self, link: int, capacity_bps: float) -> None:
         """A link has another capacity; 0: it is down."""
-        self._links.capacity_bps[0, link] = capacity_bps
+        self._capacity_bps[link] = capacity_bps
         self._granted = False
 
     def reserve(self, wanted: Mapping[int, FlowRates]) -> None:
@@ -111,9 +113,8 @@ class LinkLedger:
 
     def free_bps(self) -> Floats:
         """(L,) what nobody has; rounding is not free bandwidth."""
-        row = self.links[0]
-        capacity_bps: Floats = row["capacity_bps"]
-        return unrounded(capacity_bps - row["reserved_bps"], TOLERANCE * capacity_bps)
+        self._grant()
+        return unrounded(self._capacity_bps - self._reserved_bps, TOLERANCE * self._capacity_bps)
 
     def validate(self) -> None:
         """Check that no link is exceeded, and that what is reserved is the sum of what owners have.
@@ -121,12 +122,12 @@ class LinkLedger:
         Raises:
             AssertionError: it is not.
         """
-        row, used = self.links[0], np.zeros(self._links.shape[1])
+        used = np.zeros_like(self._capacity_bps)
         for each in self.held.values():
             np.add.at(used, each.links, np.repeat(each.bps, np.diff(each.start)))
             assert (each.bps <= each.wanted_bps).all(), "a flow has more than it wanted"
-        assert np.allclose(used, row.reserved_bps), "reserved rates differ from the sum of the flows'"
-        assert (used <= row.capacity_bps * (1 + TOLERANCE)).all(), "a link is exceeded"
+        assert np.allclose(used, self._reserved_bps), "reserved rates differ from the sum of the flows'"
+        assert (used <= self._capacity_bps * (1 + TOLERANCE)).all(), "a link is exceeded"
 
     def _grant(self) -> None:
         """Give all owners what the links carry, if anything has changed."""
