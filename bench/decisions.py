@@ -11,7 +11,7 @@ import numpy as np
 from bench.measure import Case, Contender, Prepare, Work
 from edgewise import policies
 from edgewise.core.dispatch.events import StreamClosed, StreamOpened
-from edgewise.core.dispatch.state import CLOSE, OPEN, Batch
+from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Items, Rows
 from edgewise.core.keyed import Purpose, uniform

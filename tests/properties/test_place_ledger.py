@@ -11,12 +11,12 @@ from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.link_ledger import TOLERANCE
 from edgewise.core.place import arrays_of
-from edgewise.core.place.core import (
+from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.events import (
     BandwidthChanged,
     MemoryChanged,
     PipelineEnded,
     PipelineSubmitted,
-    PlaceCore,
     PlacementDue,
     StartPipeline,
     StopPipeline,

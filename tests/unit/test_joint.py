@@ -15,7 +15,7 @@ from edgewise.core.defer.events import EvictJob, JobEnded, ResumeJob, StartJob, 
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import AddReplica, ReplicaView
-from edgewise.core.place.core import StartPipeline
+from edgewise.core.place.events import StartPipeline
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.catalog import Resources
 from edgewise.model.orchestration import System

@@ -9,14 +9,13 @@ from streaming_example import edge_network, example_network, streaming_jobs, who
 from edgewise import policies
 from edgewise.core.guard import Guard
 from edgewise.core.place import Placement, arrays_of, throughput
-from edgewise.core.place.core import (
-    ENOUGH_FRAMES,
+from edgewise.core.place.core import ENOUGH_FRAMES, PlaceCore
+from edgewise.core.place.events import (
     BandwidthChanged,
     MemoryChanged,
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
-    PlaceCore,
     PlacementDue,
     ReroutePipeline,
     StartPipeline,

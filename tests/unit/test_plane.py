@@ -34,10 +34,10 @@ from edgewise.core.orchestrate.core import (
     StartReplica,
 )
 from edgewise.core.place import Placement, arrays_of
-from edgewise.core.place.core import (
+from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.events import (
     PipelineEnded,
     PipelineSubmitted,
-    PlaceCore,
     PlacementDue,
     StartPipeline,
     StopPipeline,

@@ -34,7 +34,7 @@ from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.defer.events import DeferCommand, DeferEvent
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import OrchestrateCommand, OrchestrateEvent
-from edgewise.core.place.core import PlaceCommand, PlaceEvent
+from edgewise.core.place.events import PlaceCommand, PlaceEvent
 from edgewise.model.topology import Node
 
 ORDER = ("orchestrate", "place", "defer")

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from edgewise.core.dispatch.events import Bind, Command, Refuse, Release
-from edgewise.core.dispatch.state import OPEN
+from edgewise.core.dispatch.playing import OPEN
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import REASONS, Violation
 

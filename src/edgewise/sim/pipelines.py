@@ -16,12 +16,12 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.place import Placement, PlacementPolicy, arrays_of, nodes_of, throughput
-from edgewise.core.place.core import (
+from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.events import (
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
     PlaceCommand,
-    PlaceCore,
     PlaceEvent,
     PlacementDue,
     StartPipeline,

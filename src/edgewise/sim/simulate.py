@@ -26,8 +26,9 @@ from edgewise.core.dispatch.events import (
     Tick,
     WorkerChanged,
 )
+from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch
 from edgewise.core.dispatch.policy import DispatchPolicy
-from edgewise.core.dispatch.state import CLOSE, OPEN, Batch, way_arrays
+from edgewise.core.dispatch.state import way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
 from edgewise.core.telemetry import telemetry

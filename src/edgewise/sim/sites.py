@@ -22,8 +22,8 @@ from edgewise.core.dispatch.events import (
     StreamOpened,
     Tick,
 )
+from edgewise.core.dispatch.playing import Batch
 from edgewise.core.dispatch.policy import DispatchPolicy
-from edgewise.core.dispatch.state import Batch
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import DECLARED, REASONS
 from edgewise.core.grants import Ask, Grants, Leases

@@ -22,8 +22,8 @@ from edgewise.core.dispatch.events import (
     Telemetry,
     Tick,
 )
+from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch
 from edgewise.core.dispatch.policy import DispatchPolicy, assess
-from edgewise.core.dispatch.state import CLOSE, OPEN, Batch
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import REASONS, Decisions, DispatchView, Items, Rows, Violation
 from edgewise.core.keyed import Key

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats
 from edgewise.core.compiled import JIT, PACKAGE, keep, numba
 from edgewise.core.dispatch import state
-from edgewise.core.dispatch.state import NO_NUMBER, Batch, State, Weights, weigh
+from edgewise.core.dispatch.playing import Batch, play
+from edgewise.core.dispatch.state import NO_NUMBER, State, Weights, weigh
 from edgewise.core.dispatch.views import (
     Candidates,
     Decisions,
@@ -220,7 +221,7 @@ def _prepared() -> tuple[Any, Any]:
     path = read_only(np.zeros((1, 1, 0), dtype=np.int64))
     world = State(real_rows, whole_rows, flags, ways, links, path, 0.0, np.uint64(0))
     given = (world, Weights.of(1), Batch(real, whole, whole), Rows.of([item]), whole, codes)
-    loop: Any = state.play
+    loop: Any = play
     loop.compile(numba.int64(numba.types.FunctionType(score), *map(typeof, given)))
     loop.disable_compile()
     return score, (numba.types.none, held_type(typeof(shown)), typeof(item))

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
 from edgewise.core.dispatch import events, state
+from edgewise.core.dispatch.books import Books
 from edgewise.core.dispatch.checks import check_ledger
+from edgewise.core.dispatch.playing import OPEN, Batch, play
 from edgewise.core.dispatch.policy import (
     DispatchPolicy,
     LeastImpedanceFallback,
@@ -31,7 +33,7 @@ from edgewise.core.dispatch.policy import (
     compiled,
     score_of,
 )  # fmt: skip
-from edgewise.core.dispatch.state import Batch, State, Weights
+from edgewise.core.dispatch.state import State, Weights
 from edgewise.core.dispatch.views import (
     LEFT,
     REASONS,
@@ -86,10 +88,8 @@ class DispatchCore:
         guard: Guard | None = None,
     ) -> None:
         self.world, self.seed, self.now_s = world, seed, 0.0
-        self.bindings: dict[int, int] = {}
-        self.refused: dict[int, str] = {}
-        # Open streams: needs (or rows and where in them: an item is made when asked for), time of opening.
-        self._open_streams: dict[int, tuple[Item | Rows, int, float]] = {}
+        self._books = Books()
+        self.bindings, self.refused = self._books.bindings, self._books.refused
         self._retry = retry_refused
         self._guard, self._suspended = guard or Guard(), False
         self.shadow: Shadow[Decisions] | None = None
@@ -139,7 +139,7 @@ class DispatchCore:
         Args:
             with_bound: list the bound streams too, as `tick` gets them.
         """
-        bound = self._bound() if with_bound else None
+        bound = self._books.bound() if with_bound else None
         return self._state.view(self.world, self.now_s, self._shown_links, bound)
 
     def share_qps(self, worker: int, rate_qps: float, size_bytes: float) -> float:
@@ -157,7 +157,7 @@ class DispatchCore:
             case events.StreamOpened():
                 item = Items.of(self.world, (event.stream,)).rows[0]
                 self._open(item, event.worker)
-                return [self._answer(item.id)]
+                return [self._books.answer(item.id)]
             case events.StreamClosed():
                 return self._close(event.stream_id)
             case events.Tick():
@@ -199,14 +199,15 @@ class DispatchCore:
             self._reach(float(rest.time_s[0]))
             score = compiled(self._score) if self._why_not(float(rest.time_s[-1])) is None else None
             if score is not None:
-                played = state.play(score, self._state, self._weights, rest, rows, worker, reason)
-                self._book(rest, played, rows, worker, reason)
+                played = play(score, self._state, self._weights, rest, rows, worker, reason)
+                self.now_s = float(rest.time_s[played - 1]) if played else self.now_s
+                self._books.note(rest, played, rows, worker, reason)
                 start += played
             # Where compiled code stops (a score raised, or is NaN), plain Python decides and says why.
             if start < count:
                 i, item = int(batch.row[start]), rows.item(int(batch.row[start]))
                 self._reach(float(batch.time_s[start]))
-                if batch.kind[start] == state.OPEN:
+                if batch.kind[start] == OPEN:
                     worker[i], reason[i] = self._open(item)
                 else:
                     self._close(item.id)
@@ -223,7 +224,7 @@ class DispatchCore:
         self._links, self._shown_links = Links(*(array.copy() for array in view.links)), view.links
         for i, (worker, opened_s) in enumerate(zip(bound.worker.tolist(), bound.opened_s, strict=True)):
             item = bound.items.item(i)._replace(id=i)
-            self._open_streams[i] = (item, 0, float(opened_s) - view.now_s)
+            self._books.open(item, float(opened_s) - view.now_s)
             self.bindings[i] = worker
 
     def _take(self, known: State) -> None:
@@ -233,36 +234,6 @@ class DispatchCore:
         real, streams, up, violation = map(read_only, arrays)
         ledger, shown = (real[state.LOAD], streams, up), found._replace(violation=violation)
         self._state, self._seen = known, candidates(self.world, ledger, shown, real[state.QUEUE :])[1:-1]
-
-    def _book(self, batch: Batch, played: int, rows: Rows, worker: Ints, reason: NDArray[np.int8]) -> None:
-        """Note what compiled code decided. Streams that came and went leave no trace in the books."""
-        row, opening = batch.row[:played], batch.kind[:played] == state.OPEN
-        self.now_s = float(batch.time_s[played - 1]) if played else self.now_s
-        opened, closed = row[opening], row[~opening]
-        came, went = np.zeros((2, rows.id.size), dtype=np.bool_)
-        came[opened], went[closed] = True, True
-        if not self._open_streams.keys().isdisjoint(rows.id[opened].tolist()):
-            raise ValueError("a stream to be opened is open already")
-        opened_s = batch.time_s[:played][opening]
-        stay, stay_s = opened[~went[opened]], opened_s[~went[opened]]
-        for i, stream_id, w, at_s in zip(
-            stay.tolist(), rows.id[stay].tolist(), worker[stay].tolist(), stay_s.tolist(), strict=True
-        ):
-            self._open_streams[stream_id] = (rows, i, at_s)
-            if w >= 0:
-                self.bindings[stream_id] = w
-            else:
-                self.refused[stream_id] = REASONS[Violation(int(reason[i]))]
-        for stream_id in rows.id[closed[~came[closed]]].tolist():
-            self._forget(stream_id)
-
-    def _bound(self) -> Bound:
-        held = [(self._item(i), self._open_streams[i][2]) for i in self.bindings]
-        return Bound.of(held, self.bindings.values())
-
-    def _item(self, stream_id: int) -> Item:
-        needs, i, _ = self._open_streams[stream_id]
-        return needs if isinstance(needs, Item) else needs.item(i)
 
     def _reach(self, time_s: float) -> None:
         if time_s < self.now_s:
@@ -290,7 +261,7 @@ class DispatchCore:
         lost = [
             stream
             for stream, worker in self.bindings.items()
-            if self.world.cluster[worker] == event.cluster and self._item(stream).site == event.site
+            if self.world.cluster[worker] == event.cluster and self._books.item(stream).site == event.site
         ]
         return self._move(lost)
 
@@ -306,9 +277,7 @@ class DispatchCore:
 
     def _open(self, item: Item, kept: int | None = None) -> tuple[int, int]:
         """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
-        if item.id in self._open_streams:
-            raise ValueError(f"stream {item.id} is open already")
-        self._open_streams[item.id] = (item, 0, self.now_s)
+        self._books.open(item, self.now_s)
         if kept is not None:
             state.weigh(self._state, item, self._weights)
             if self._weights.feasible[kept]:
@@ -317,25 +286,12 @@ class DispatchCore:
 
     def _close(self, stream_id: int) -> list[events.Command]:
         commands = self._unbind(stream_id)
-        self._forget(stream_id)
+        self._books.forget(stream_id)
         return commands
 
-    def _forget(self, stream_id: int) -> None:
-        """Drop a closed stream from the books (its load has been released)."""
-        if stream_id not in self._open_streams:
-            raise ValueError(f"stream {stream_id} is not open")
-        self.bindings.pop(stream_id, None)
-        self.refused.pop(stream_id, None)
-        del self._open_streams[stream_id]
-
-    def _answer(self, stream_id: int) -> events.Command:
-        if stream_id in self.bindings:
-            return events.Bind(stream_id, self.bindings[stream_id])
-        return events.Refuse(stream_id, self.refused[stream_id])
-
     def _again(self, stream_id: int) -> list[events.Command]:
-        self._place(self._item(stream_id))
-        return [self._answer(stream_id)]
+        self._place(self._books.item(stream_id))
+        return [self._books.answer(stream_id)]
 
     def _move(self, streams: list[int]) -> list[events.Command]:
         """Take streams off where they are, all of them first, and decide each anew."""
@@ -401,16 +357,15 @@ class DispatchCore:
         worker = self.bindings.pop(stream_id, None)
         if worker is None:
             return []
-        item = self._item(stream_id)
+        item = self._books.item(stream_id)
         state.release(self._state, item.site, worker, item.rate_qps, item.size_bytes)
         return [events.Release(stream_id, worker)]
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
-        bound = {stream: (self._item(stream), worker) for stream, worker in self.bindings.items()}
+        bound = {stream: (self._books.item(stream), worker) for stream, worker in self.bindings.items()}
         check_ledger(self.world, self._state, bound)
-        assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"
-        assert self.bindings.keys() | self.refused.keys() == self._open_streams.keys(), "a stream was lost"
+        self._books.check()
 
 
 def _first(decisions: Decisions) -> tuple[int, int]:

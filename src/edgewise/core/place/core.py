@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +26,20 @@ from edgewise.core.place import (
     throughput,
     validate,
 )
+from edgewise.core.place.events import (
+    BandwidthChanged,
+    MemoryChanged,
+    MovePipeline,
+    PipelineEnded,
+    PipelineSubmitted,
+    PlaceCommand,
+    PlaceEvent,
+    PlacementDue,
+    ReroutePipeline,
+    StartPipeline,
+    StopPipeline,
+    TaskMeasured,
+)
 from edgewise.core.shadow import Shadow
 from edgewise.errors import CapacityError, PolicyError
 from edgewise.model.catalog import KINDS, Resources
@@ -37,91 +50,6 @@ from edgewise.model.work import INFERENCE, Hold
 DECISION = "place"
 MEMORY = KINDS.index("memory_bytes")
 ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
-
-
-class PipelineSubmitted(NamedTuple):
-    """A pipeline waits from now on; `pipeline.id` is not that of another."""
-
-    pipeline: PipelineArrays
-
-
-class PipelineEnded(NamedTuple):
-    """A pipeline, by its id, neither waits nor runs any more."""
-
-    pipeline: int
-
-
-class BandwidthChanged(NamedTuple):
-    """A link has another bandwidth; 0: it is down."""
-
-    link: int
-    bandwidth_bps: float
-
-
-class MemoryChanged(NamedTuple):
-    """A node has another amount of memory for tasks; 0: it is gone."""
-
-    node: int
-    memory_bytes: float
-
-
-class TaskMeasured(NamedTuple):
-    """A task took `time_s` for a frame on a node, the mean of so many frames since it was started there."""
-
-    pipeline: int
-    task: int
-    node: int
-    frames: int
-    time_s: float
-
-
-class PlacementDue(NamedTuple):
-    """All that happened up to now was told.
-
-    Attributes:
-        decided: what the policy answered if a driver asked it apart, as it may take long
-            (`PlaceCore.question`); nothing of it is done where it no longer fits. None: it is asked now.
-    """
-
-    time_s: float
-    decided: Mapping[int, Placement] | None = None
-
-
-class StartPipeline(NamedTuple):
-    """A pipeline that waited runs from now on."""
-
-    placement: Placement
-
-
-class MovePipeline(NamedTuple):
-    """Tasks of a running pipeline go to other nodes."""
-
-    placement: Placement
-
-
-class ReroutePipeline(NamedTuple):
-    """Flows of a running pipeline take other paths or have other rates; its tasks stay."""
-
-    placement: Placement
-
-
-class StopPipeline(NamedTuple):
-    """A running pipeline, by its id, waits again: a node lacks the memory that its tasks hold."""
-
-    pipeline: int
-
-
-PlaceEvent = (
-    PipelineSubmitted
-    | PipelineEnded
-    | BandwidthChanged
-    | MemoryChanged
-    | TaskMeasured
-    | PlacementDue
-    | CapacityChanged
-    | Evicted
-)
-PlaceCommand = StartPipeline | MovePipeline | ReroutePipeline | StopPipeline
 
 
 class PlaceCore:

@@ -22,12 +22,12 @@ import numpy as np
 from edgewise import policies
 from edgewise.core.guard import Guard
 from edgewise.core.place import PlacementPolicy, arrays_of, nodes_of
-from edgewise.core.place.core import (
+from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.events import (
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
     PlaceCommand,
-    PlaceCore,
     PlacementDue,
     ReroutePipeline,
     StartPipeline,

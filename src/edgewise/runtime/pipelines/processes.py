@@ -9,7 +9,7 @@ from secrets import token_urlsafe
 import numpy as np
 
 from edgewise.core.place import PipelineArrays, Placement, arrays_of
-from edgewise.core.place.core import (
+from edgewise.core.place.events import (
     MovePipeline,
     PlaceCommand,
     ReroutePipeline,

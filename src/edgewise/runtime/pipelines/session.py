@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from edgewise.core.place import PlacementPolicy, arrays_of, throughput
-from edgewise.core.place.core import (
+from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.events import (
     BandwidthChanged,
     MemoryChanged,
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
     PlaceCommand,
-    PlaceCore,
     PlacementDue,
     StartPipeline,
     StopPipeline,

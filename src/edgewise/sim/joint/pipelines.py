@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from edgewise.arrays import Floats
-from edgewise.core.place.core import (
+from edgewise.core.place.events import (
     MovePipeline,
     PipelineEnded,
     PlaceCommand,

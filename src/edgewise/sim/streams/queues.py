@@ -18,6 +18,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
+from edgewise.sim.streams.arrivals import push, sift
 from edgewise.sim.streams.telemetry import count_answers, delay_cell
 
 NETWORK, SERVICE, PHASE, QUERY = (
@@ -95,46 +96,6 @@ class Tally(NamedTuple):
     window_s: float
     queries: Ints
     delays: Ints
-
-
-@kernel(allocates=False)
-def before(s: Streams, a: int, b: int) -> bool:
-    """Whether stream `a`'s query arrives before stream `b`'s; ties by position."""
-    x, y = s[a].arrival_s, s[b].arrival_s
-    return bool(x < y or (x == y and a < b))
-
-
-@kernel(allocates=False)
-def push(heap: Ints, size: int, i: int, s: Streams) -> int:
-    """Add stream `i` to a binary heap ordered by (arrival, position); returns the new size."""
-    heap[size] = i
-    at = size
-    while at > 0:
-        up = (at - 1) // 2
-        a, b = heap[at], heap[up]
-        if before(s, a, b):
-            heap[at], heap[up] = b, a
-            at = up
-        else:
-            break
-    return size + 1
-
-
-@kernel(allocates=False)
-def sift(heap: Ints, size: int, s: Streams) -> None:
-    """Restore the heap after its root's arrival grew."""
-    at = 0
-    while True:
-        least = at
-        for child in (2 * at + 1, 2 * at + 2):
-            if child < size:
-                a, b = heap[child], heap[least]
-                if before(s, a, b):
-                    least = child
-        if least == at:
-            return
-        heap[at], heap[least] = heap[least], heap[at]
-        at = least
 
 
 @kernel(allocates=False)

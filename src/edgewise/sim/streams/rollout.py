@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch, play
 from edgewise.core.dispatch.policy import ScorePolicy, compiled
-from edgewise.core.dispatch.state import CLOSE, OPEN, Batch, State, Weights, play, state_of
+from edgewise.core.dispatch.state import State, Weights, state_of
 from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.core.world import World
 from edgewise.errors import RunError
