@@ -18,7 +18,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.policies import offer, policy
 
 if TYPE_CHECKING:
-    from edgewise.api import Comparison, Result, compare, load_scenario, replay, simulate
+    from edgewise.api import compare, load_scenario, replay, simulate
     from edgewise.core.dispatch.policy import DispatchPolicy, ScorePolicy
     from edgewise.core.dispatch.views import Candidates, Decisions, DispatchView, Item, Items
     from edgewise.learn.env import DispatchEnv
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
     from edgewise.learn.methods import train
     from edgewise.policies import load as load_policy
+    from edgewise.result import Comparison, Result
     from edgewise.testing import check_policy
 
 __version__ = "0.1.0"
 
 _FROM = {
-    "edgewise.api": ("Comparison", "Result", "compare", "load_scenario", "replay", "simulate"),
+    "edgewise.api": ("compare", "load_scenario", "replay", "simulate"),
+    "edgewise.result": ("Comparison", "Result"),
     "edgewise.core.dispatch.policy": ("DispatchPolicy", "ScorePolicy"),
     "edgewise.core.dispatch.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
     "edgewise.learn.env": ("DispatchEnv",),

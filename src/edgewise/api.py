@@ -7,182 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from importlib.metadata import version
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from edgewise import parallel, runs
-from edgewise.config import dump_scenario, load_scenario as load_scenario
-from edgewise.errors import EdgewiseError, PolicyError, ScenarioError
+from edgewise.config import load_scenario as load_scenario
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
-from edgewise.report import records
-from edgewise.report.schema import WORK, Measure
-from edgewise.report.summary import LinkLoad, by_seed, crowded, refusals, summary_of, with_links
-from edgewise.report.use import USE, Use, delays_of, use_of
+from edgewise.report.schema import WORK
+from edgewise.report.use import USE
+from edgewise.result import Comparison, Result
 from edgewise.runs import Policy as Policy
 
 if TYPE_CHECKING:
-    import pandas
-
-    from edgewise.report import statistics
+    pass
 
 Policies = Policy | Mapping[str, Policy]
 """One policy, which is for the first decision of the scenario's work, or policies by decision."""
 Alternatives = Sequence[Policy] | Mapping[Any, Sequence[Policy]]
 """Policies of the first decision of a scenario's work, or of another one as {"defer": ["fifo", …]}."""
 Progress = Callable[[], None]
-
-
-@dataclass(frozen=True)  # without slots: what is found once is kept
-class Result:
-    """Records of one or more runs of a scenario.
-
-    Attributes:
-        scenario: what was run.
-        work: which kind of its work: streams, services, pipelines, graphs or jobs.
-        policies, seeds: which runs.
-        items, windows: record tables (`edgewise.report.schema` explains each column).
-        fixed: the policies of decisions that are the same in all runs, by decision.
-        command: how to repeat it.
-        rival: the policy that the others are compared with, if any.
-        faults: of each policy that had any: why the fallback decided for it, and how often over all seeds.
-        decision_s: of each policy the mean time of a decision on this machine, where it is measured.
-        beside: results of other work that ran on the same nodes at the same time, by its kind.
-        use: who used what, by the name of the table (`edgewise.report.use` explains each column).
-    """
-
-    scenario: Scenario
-    work: str
-    policies: tuple[str, ...]
-    seeds: tuple[int, ...]
-    items: pa.Table
-    windows: pa.Table
-    fixed: Mapping[str, str] = field(default_factory=dict)
-    command: str = ""
-    rival: str | None = None
-    faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    beside: Mapping[str, Result] = field(default_factory=dict)
-    use: Mapping[str, pa.Table] = field(default_factory=dict)
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """What the summary says of each run; policies are compared by the first."""
-        return WORK[self.work].measures
-
-    def summary(self) -> list[dict[str, Any]]:
-        """The measures of each policy and seed; of streams with the links over 100 %."""
-        if self.work == "streams":
-            return with_links(self._rows, self._crowded)
-        return [dict(row) for row in self._rows]
-
-    @cached_property
-    def _rows(self) -> list[dict[str, Any]]:
-        return summary_of(self.work, self.items, self.windows)
-
-    @cached_property
-    def _crowded(self) -> list[LinkLoad]:
-        return crowded(self.scenario, self.items) if self.scenario.sharing == "none" else []
-
-    def values(self, measure: str = "") -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-        """(seeds,) values of a measure, or of the first, for each policy; seeds without a value left out."""
-        return by_seed(self._rows, measure or self.measures[0].key, self.policies)
-
-    def delays(self) -> dict[str, list[dict[str, Any]]]:
-        """Quantiles of delays of each kind of work, see `report.use.delays_of`."""
-        runs_of = {self.work: self, **self.beside}
-        return {work: delays_of(work, one.items, self.use.get("delays")) for work, one in runs_of.items()}
-
-    def used(self) -> list[Use]:
-        """How far nodes, links and workers were used, policy by policy."""
-        return [one for policy in self.policies for one in use_of(self.use, policy)]
-
-    def refusals(self) -> list[dict[str, Any]]:
-        """Why streams were refused, and how many."""
-        streams = {self.work: self, **self.beside}.get("streams")
-        return [] if streams is None else refusals(streams.items)
-
-    def to_pandas(self, table: str = "items") -> pandas.DataFrame:
-        """The "items", "windows" or "summary" of the runs as a data frame.
-
-        Raises:
-            EdgewiseError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise EdgewiseError("to_pandas needs pandas: pip install pandas") from error
-        if table == "summary":
-            return pandas.DataFrame(self.summary())
-        return {"items": self.items, "windows": self.windows}[table].to_pandas()
-
-    def save(self, folder: str | Path) -> Path:
-        """Write scenario, manifest, Parquet records, summary, figures and report.html.
-
-        Returns:
-            The folder.
-        Raises:
-            RunError: it cannot be written.
-        """
-        folder = Path(folder)
-        records.write_run(
-            folder,
-            scenario_yaml=dump_scenario(self.scenario),
-            manifest={
-                "scenario": self.scenario.name,
-                "work": self.work,
-                **({"beside": list(self.beside)} if self.beside else {}),
-                "policies": list(self.policies),
-                "fixed": dict(self.fixed),
-                "seeds": list(self.seeds),
-                "version": version("edgewise"),
-                "command": self.command,
-                "rival": self.rival,
-                "faults": {policy: dict(found) for policy, found in self.faults.items()},
-                "decision_s": {policy: dict(found) for policy, found in self.decision_s.items()},
-            },
-            items=self.items,
-            windows=self.windows,
-            summary=self.summary(),
-            beside={work: (each.items, each.windows) for work, each in self.beside.items()},
-            use=self.use,
-        )
-        report(folder)
-        return folder
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Policies compared on the same seeds.
-
-    Attributes:
-        result: all records.
-        rows: each policy against the rival, paired by seed, Holm-corrected.
-    """
-
-    result: Result
-    rows: tuple[statistics.PairedComparison, ...]
-
-    def __str__(self) -> str:
-        measure = self.result.measures[0]
-        lines = []
-        for row in self.rows:
-            ends = [] if row.low is None or row.high is None else [row.low, row.high]
-            interval = f" [{', '.join(f'{100 * end:+.2f}' for end in ends)}]" if ends else ""
-            mean, difference = (
-                measure.shown(row.mean),
-                f"{100 * row.difference:+.2f}{interval} {measure.unit}",
-            )
-            lines.append(
-                f"{row.policy}: {measure.heading} {mean}, {difference} against {row.rival}: {row.verdict}"
-            )
-        return "\n".join(lines)
 
 
 def simulate(
@@ -305,22 +153,6 @@ def replay(
     traced = "streams" in runs.beside(scenario, work)
     trace = read_streams_csv(folder / "streams.csv", scenario, seed) if traced else None
     return replace(simulated(scenario, work, found, held, (seed,), trace=trace), command=command)
-
-
-def report(folder: str | Path) -> Path:
-    """Write figures and report.html of a run folder anew from its records, and return the page.
-
-    Raises:
-        RunError: it is no run folder, or cannot be written.
-    """
-    from edgewise.report import figures, html  # slow to import, and only needed here
-
-    run = records.read_run(folder)
-    images = figures.drawn(run)
-    figures.save_all(run, folder, images=images)
-    page = Path(folder) / "report.html"
-    html.write_html(run, page, images=images)
-    return page
 
 
 def _loaded(scenario: Scenario | str | Path) -> Scenario:

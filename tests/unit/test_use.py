@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import edgewise as ew
-from edgewise import api
+from edgewise import result
 from edgewise.model.scenario import parse_scenario
 from edgewise.report import records, timeline
 from edgewise.report.use import GONE, TOTAL, USE, delays_of, use_of
@@ -178,7 +178,7 @@ def test_a_run_folder_holds_the_tables_and_the_page_shows_them(tmp_path: Path) -
     assert near.bands["streams"].max() == pytest.approx(2 / 6)
     for name in USE:
         (folder / f"{name}.parquet").unlink(missing_ok=True)
-    assert "<h2>Nodes</h2>" not in api.report(folder).read_text()  # of an earlier edgewise
+    assert "<h2>Nodes</h2>" not in result.report(folder).read_text()  # of an earlier edgewise
 
 
 def test_many_tracks_of_a_day_are_drawn_quickly() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise import api
 from edgewise.cli.output import note, out, show as show_table
 from edgewise.report import summary as summaries
 from edgewise.report.schema import WORK
+from edgewise.result import Comparison, Result
 
 
-def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as_json: bool) -> None:
+def show(result: Result, comparison: Comparison | None, folder: Path, as_json: bool) -> None:
     """Save a result and say what it came to."""
     summary = result.summary()
     rows = () if comparison is None else comparison.rows
@@ -56,7 +56,7 @@ def show(result: api.Result, comparison: api.Comparison | None, folder: Path, as
     out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
 
 
-def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]], fixed: Mapping[str, str]) -> None:
+def _print_summary(result: Result, summary: Sequence[dict[str, Any]], fixed: Mapping[str, str]) -> None:
     caption = "; ".join([WORK[result.work].about, *(f"{one}: {name}" for one, name in fixed.items())])
     title = f"{result.work} of scenario {result.scenario.name}, means over seeds"
     table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0))
@@ -73,7 +73,7 @@ def _print_summary(result: api.Result, summary: Sequence[dict[str, Any]], fixed:
     out.print(table)
 
 
-def _print_delays(result: api.Result) -> None:
+def _print_delays(result: Result) -> None:
     """Quantiles of delays of each kind of work that has some."""
     policy = ("policy",) if len(result.policies) > 1 else ()
     columns = ("of", *policy, "count", "p50_s", "p95_s", "p99_s")
@@ -86,7 +86,7 @@ def _print_delays(result: api.Result) -> None:
         show_table(("delays", "of", *policy, "count", "p50 s", "p95 s", "p99 s"), rows)
 
 
-def _print_comparison(result: api.Result, rows: Sequence[Any]) -> None:
+def _print_comparison(result: Result, rows: Sequence[Any]) -> None:
     measure = result.measures[0]
     shown = []
     for row in rows:

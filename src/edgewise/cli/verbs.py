@@ -22,6 +22,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.policies.registry import KINDS
 from edgewise.report import records
 from edgewise.reproduce import seeds as splits
+from edgewise.result import report as rewritten
 
 if TYPE_CHECKING:
     from edgewise.policies.split import SplitPlan
@@ -144,7 +145,7 @@ def compare(
 @app.command(epilog="Example: edgewise report runs/three-tier-compare")
 def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write figures and report.html of a run folder anew."""
-    out.print(f"{api.report(folder)}")
+    out.print(f"{rewritten(folder)}")
 
 
 @app.command(epilog="Example: edgewise explain split-inception --policy split=nona-free")
