@@ -12,7 +12,6 @@ from edgewise.model.graphs import graph_of
 from edgewise.model.scenario import Scenario
 from edgewise.policies.split import Contraction, QueryClass, SplitProgram, contract, limit_branches
 from edgewise.policies.split.layout import LayoutProgram
-from edgewise.policies.split.layout_optimum import LayoutPlan
 from edgewise.policies.split.lens import program_of
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def splitting(scenario: Scenario) -> Splitting:
 def predicted_s(policy: Any) -> float | None:
     """Mean time of a query by the formula of a policy's plan; None where it has no plan."""
     plan = getattr(policy, "plan", None)
-    return plan.mean_s if isinstance(plan, LayoutPlan) else plan and float(plan.forecast.mean_s)
+    return plan and float(getattr(plan, "forecast", plan).mean_s)  # a layout's plan says it itself
 
 
 def _contracted(split_model: GraphSpec) -> tuple[onnx.ModelProto | None, Contraction]:

@@ -125,7 +125,9 @@ async def after_move(system, port):
 
 
 def test_a_fault_of_ours_is_one_line_and_its_details_lie_beside(system):
-    system.store.add(Process("broken", "replica", free_port(), {"file": 3}))
+    system.store.add(
+        Process("broken", "replica", free_port(), {"file": 3, "node": "near-node", "service": "none"})
+    )
 
     async def run():
         return await row_in(system, "broken", "failed")

@@ -130,7 +130,7 @@ def test_workers_hold_their_memory_for_life() -> None:
         (lambda d: d["clusters"][0]["nodes"].append(7), r"nodes\[2\]: 7 is not a mapping; its keys are name"),
         (
             lambda d: d["links"][0].update(over="lan"),
-            r"links\[0\]: over: only links from a site to a cluster run",
+            r"links\[0\].over: unknown cable 'lan'",
         ),
         (
             lambda d: d["links"][0].pop("shared"),

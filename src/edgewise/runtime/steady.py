@@ -60,7 +60,7 @@ class SteadyStore(Store):
     def get(self, name: str, default: Any = None) -> Any:
         """See `Store.get`."""
         if ("put", name) not in self._owed:
-            self._settings[name] = self._read(partial(super().get, name), self._settings.get(name))
+            self._settings[name] = self.read_or(partial(super().get, name), self._settings.get(name))
         found = self._settings.get(name)
         return default if found is None else found
 
@@ -71,7 +71,7 @@ class SteadyStore(Store):
 
     def processes(self, kind: str | None = None) -> list[Running]:
         """See `Store.processes`."""
-        rows = self._read(super().processes, self._rows)
+        rows = self.read_or(super().processes, self._rows)
         done = {r.process.name: r for r in self._rows if ("started", r.process.name) in self._owed}
         self._rows = [  # with what is not written down yet
             row
@@ -93,7 +93,7 @@ class SteadyStore(Store):
 
     def streams_open(self) -> int:
         """See `Store.streams_open`; 0 where that cannot be read."""
-        return self._read(super().streams_open, 0)
+        return self.read_or(super().streams_open, 0)
 
     def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """See `Store.close_stream`."""
@@ -104,17 +104,18 @@ class SteadyStore(Store):
 
     def retired(self) -> list[tuple[str, int, float | None]]:
         """See `Store.retired`; none where that cannot be read."""
-        return self._read(super().retired, [])
+        return self.read_or(super().retired, [])
 
     def faults(self, since_s: float = 0.0) -> list[Fault]:
         """See `FaultStore.faults`; none where that cannot be read."""
-        return self._read(partial(super().faults, since_s), [])
+        return self.read_or(partial(super().faults, since_s), [])
 
     def note_faults(self, rows: Sequence[Fault]) -> None:
         """See `FaultStore.note_faults`; what cannot be written is counted in `/metrics` alone."""
-        self._read(partial(super().note_faults, rows), None)
+        self.read_or(partial(super().note_faults, rows), None)
 
-    def _read(self, read: Callable[[], T], otherwise: T) -> T:
+    def read_or(self, read: Callable[[], T], otherwise: T) -> T:
+        """What can be read, by whomever, else something."""
         try:
             return read()
         except StoreError as error:

@@ -24,9 +24,11 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,10 +288,10 @@ class Controller:
             "policies": rows,
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
-            "jobs": self.jobs.report(),
-            "pipelines": self.pipelines.report(),
+            "jobs": self.store.read_or(self.jobs.report, Counter[str]()),
+            "pipelines": self.store.read_or(self.pipelines.report, Counter[str]()),
             "orchestration": self.replicas.report(),
-            "nodes": node_requests.report(self.plane),
+            "nodes": self.store.read_or(partial(node_requests.report, self.plane), list[dict[str, Any]]()),
             "change": self.rolling.report(),
             "store": self.store.trouble,
         }
