@@ -14,7 +14,8 @@ from edgewise import policies
 from edgewise.runtime import http
 from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.gateway import Gateway, Patience
-from edgewise.runtime.gateway.session import Session, StreamRules
+from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol import grpc_server
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.store import Store

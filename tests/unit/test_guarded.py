@@ -14,7 +14,8 @@ from edgewise.core.world import World
 from edgewise.model.grammar.scenario import BudgetsSpec
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime.gateway.session import Session, StreamRules
+from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.guarded import Limited
 
 HANGS_S = 20.0  # whoever waits for it fails

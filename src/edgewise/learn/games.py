@@ -22,12 +22,13 @@ from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.config import load_scenario
 from edgewise.core.defer import Objective
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import HOLD, SlotResult, context_mask
+from edgewise.core.orchestrate import HOLD, context_mask
 from edgewise.core.place import NetworkView, PipelineArrays
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.split import SplitView, SplitWork
 from edgewise.core.split.core import SplitCore
 from edgewise.learn.joint import Game
+from edgewise.learn.reward import shared_reward
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
@@ -44,20 +45,6 @@ from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
-
-
-def shared_reward(result: SlotResult, balance: float = 1.0) -> Floats:
-    """(W,) u = exp(-λ - ε ν)                                                        (KaiS, section III-A).
-
-    λ is the share of requests ending in the slot that violate their deadline, 0 if none ends, and
-    ν = 1 / (1 + exp(-ξ)).
-
-    Args:
-        balance: ε.
-    """
-    missed = result.violated / np.maximum(result.in_time + result.violated, 1)
-    reward: Floats = np.exp(-missed - balance / (1.0 + np.exp(-result.imbalance)))
-    return reward
 
 
 class ServiceGame(Game):

@@ -39,8 +39,9 @@ from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
+from edgewise.runtime.gateway.rules import StreamRules
 from edgewise.runtime.gateway.service_requests import ServiceRequests
-from edgewise.runtime.gateway.session import Session, StreamRules
+from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker

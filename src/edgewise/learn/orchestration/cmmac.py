@@ -34,9 +34,9 @@ from torch import Tensor
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestrate import HOLD, ReplicaView, SlotResult, context_mask, hosts
-from edgewise.learn.games import shared_reward
 from edgewise.learn.harness import descend
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers, write_half
+from edgewise.learn.reward import shared_reward
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import runner
 from edgewise.policies.dispatch.requests.features import StationRows, local_state, squash, station_rows

@@ -24,11 +24,9 @@ import asyncio
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +79,9 @@ class Controller:
         here = {"orchestrate": self.replicas.use, "place": self.pipelines.use, "defer": self.jobs.use}
         self.switching = Switching(store, self.replicas, here, self._answer)
         self.ending = asyncio.Event()
-        self.rolling = Rolling(store, backend, self._get, self._end, self.ending)
+        self.rolling = Rolling(
+            store, backend, lambda of, path: self._ask(of, "GET", path), self._end, self.ending
+        )
         self._down: list[str] = []  # nodes
         self._served: set[str] = set()  # handles that answered
         self._misses: dict[str, int] = {}
@@ -161,9 +161,8 @@ class Controller:
         """Copy the store again and again; at most a hundredth of the time is spent on it."""
         while True:
             began_s = time.monotonic()
-            with suppress(
-                StoreError
-            ):  # the former copy stays; what is wrong is said by whoever meets it first
+            # Else the former copy stays; what is wrong is said by whoever meets it first.
+            with suppress(StoreError):
                 await asyncio.to_thread(keep_copy, self.store.file)
             await asyncio.sleep(max(period_s, 100.0 * (time.monotonic() - began_s)))
 
@@ -199,9 +198,6 @@ class Controller:
             log.warning("does not answer", extra={"who": running.process.name})
             self.backend.stop(handle, force=True)
 
-    async def _get(self, process: Process, path: str) -> Any:
-        return await self._ask(process, "GET", path)
-
     async def _ask(self, process: Process, method: str, path: str) -> Any:
         """JSON of a process's answer, None when it gives none or refuses."""
         answer = await self._answer(process, method, path)
@@ -209,12 +205,10 @@ class Controller:
             return json.loads(answer.body) if answer is not None and answer.status == 200 else None
         return None
 
-    async def _answer(
-        self, process: Process, method: str, path: str, body: bytes = b""
-    ) -> http.Response | None:
-        where = process.url, process.settings.get("tls")
+    async def _answer(self, of: Process, method: str, path: str, body: bytes = b"") -> http.Response | None:
+        where = of.url, of.settings.get("tls")
         if where not in self._clients:
-            self._clients[where] = client_to(process, self.store, self.store.secret("parts"))
+            self._clients[where] = client_to(of, self.store, self.store.secret("parts"))
         with suppress(ConnectionError, TimeoutError):
             return await self._clients[where].request(method, path, body=body, timeout_s=1.0)
         return None
@@ -288,10 +282,10 @@ class Controller:
             "policies": rows,
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
-            "jobs": self.store.read_or(self.jobs.report, Counter[str]()),
-            "pipelines": self.store.read_or(self.pipelines.report, Counter[str]()),
+            "jobs": self.store.read_or(self.jobs.report, dict[str, int]()),
+            "pipelines": self.store.read_or(self.pipelines.report, dict[str, int]()),
             "orchestration": self.replicas.report(),
-            "nodes": self.store.read_or(partial(node_requests.report, self.plane), list[dict[str, Any]]()),
+            "nodes": self.store.read_or(lambda: node_requests.report(self.plane), list[dict[str, Any]]()),
             "change": self.rolling.report(),
             "store": self.store.trouble,
         }

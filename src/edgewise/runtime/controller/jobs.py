@@ -135,7 +135,7 @@ class LiveJobs:
             budgets = self.plane.scenario.spec.live.budgets_s
         return self.plane.faults.guard("defer", name, budgets.defer, shadow)
 
-    def report(self) -> Counter[str]:
+    def report(self) -> dict[str, int]:
         """How many jobs are in each state."""
         return Counter(job.state for job in self.book.listed())
 

@@ -105,7 +105,7 @@ class LivePipelines:
         core = self._core
         return {"policy": ""} if core is None or core.shadow is None else core.shadow.report()
 
-    def report(self) -> Counter[str]:
+    def report(self) -> dict[str, int]:
         """How many pipelines are in each state."""
         return Counter(kept.state for kept in self.book.listed())
 

@@ -18,7 +18,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch import events
 from edgewise.core.dispatch.events import Command, Event
-from edgewise.core.dispatch.policing import BURST, Bucket, Buckets
+from edgewise.core.dispatch.policing import Bucket, Buckets
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import REASONS, Violation
@@ -26,41 +26,14 @@ from edgewise.core.guard import Guard, Strict
 from edgewise.core.sojourns import Sojourns
 from edgewise.core.telemetry import telemetry
 from edgewise.core.world import World
-from edgewise.model.grammar.scenario import BUDGETS_S, BudgetsSpec
-from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime.faults import Faults
+from edgewise.runtime.gateway.rules import RULES, StreamRules
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements
 REQUESTS_S = 5.0  # over which the load of requests is averaged
 LEAST_QPS = 1e-3  # of such a load; less is none
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRules:
-    """How streams are treated.
-
-    Attributes:
-        window_s: length of a window.
-        retry_refused: decide refused streams anew at each window.
-        burst: queries that any stream may send at once, see `core.policing`.
-        budgets_s: that policies have for a decision, and those in shadow.
-        keep_closed: closed streams whose records are kept; older ones are forgotten.
-    """
-
-    window_s: float = 25.0
-    retry_refused: bool = False
-    burst: float = BURST
-    keep_closed: int = 10_000
-    budgets_s: BudgetsSpec = BUDGETS_S
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> StreamRules:
-        """Those of a scenario."""
-        streams = scenario.streams
-        budgets_s = scenario.spec.live.budgets_s
-        return cls(scenario.window_s, scenario.retry_refused, streams.burst, budgets_s=budgets_s)
 
 
 @dataclass(slots=True)
@@ -110,7 +83,7 @@ class Session:
         policy: DispatchPolicy,
         seed: int,
         clock: Callable[[], float],
-        rules: StreamRules = StreamRules(),
+        rules: StreamRules = RULES,
         process: str = "gateway",
     ) -> None:
         self.world, self.seed, self.clock, self.rules = world, seed, clock, rules

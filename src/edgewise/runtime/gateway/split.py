@@ -36,37 +36,28 @@ from edgewise.core.split.core import (
     ServersTold,
     SplitCore,
 )
-from edgewise.errors import ProtocolError, ScenarioError
+from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies import load
 from edgewise.policies.split import QueryClass, SplitProgram, build_program
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.split_query import QueryRun, WorkerLost
 from edgewise.runtime.protocol.messages import (
     InferRequest,
-    InferResponse,
     decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
 )
 from edgewise.runtime.protocol.stated import (
     AGE,
     PLAN,
-    PRIORITY,
-    REMAINING,
     SENT,
     SERVERS,
     TOOK,
-    TRACE,
-    remaining_s,
 )
-from edgewise.runtime.protocol.tensors import Array
 from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
 log = logging.getLogger("edgewise.split")
-PASSED = (PRIORITY, *TRACE)
 KEPT = 100_000  # queries that came, for whoever keeps them
 
 
@@ -212,7 +203,7 @@ class SplitGroup:
             left = servers.copy()
             try:
                 return await self._carried_out(servers, left, headers, body, began_s, timeout_s)
-            except _WorkerLost as error:  # inference may run twice
+            except WorkerLost as error:  # inference may run twice
                 lost.append(error.server)
             finally:
                 self.ended(left, *left)
@@ -227,7 +218,7 @@ class SplitGroup:
         used = sorted({servers[part.task] for part in self._live})
         asked = decode_request(headers, body) if len(used) > 1 else None
         if asked is not None and self._divisible(asked):
-            run = _QueryRun(self, asked, left, headers, began_s, timeout_s)
+            run = QueryRun(self, asked, left, headers, began_s, timeout_s)
             return self._reported(await run.answer(), used, run.sent_bytes, began_s)
         age_s = time.monotonic() - began_s
         try:
@@ -235,7 +226,7 @@ class SplitGroup:
                 headers | {AGE: f"{age_s:.6f}"}, body, max(timeout_s - age_s, 0.001)
             )
         except ConnectionError as error:
-            raise _WorkerLost(used[0]) from error
+            raise WorkerLost(used[0]) from error
         return self._reported(answer, used[:1], 0, began_s)
 
     def _decided(self, event: QueryArrived | QueryLost) -> dict[str, int] | None:
@@ -296,14 +287,6 @@ class SplitGroup:
         self.metrics.plans.labels(self.variant).set(self.core.plans)
 
 
-class _WorkerLost(Exception):
-    """A worker was lost while it had a query or a part of one."""
-
-    def __init__(self, server: int) -> None:
-        super().__init__(server)
-        self.server = server
-
-
 def program_of(cut: Cut, servers: int) -> SplitProgram:
     """The optimisation problem of a cut network on its workers."""
     return build_program([QueryClass(cut.graph, cut.rate_qps)], servers, cut.power_ops, cut.link_bps)
@@ -357,87 +340,3 @@ def split_upstreams(
         cut = read_split(Path(folder))
         groups.append(SplitGroup(variant, cut, members, names, metrics, session, policy))
     return groups
-
-
-class _PieceRefused(Exception):
-    """A worker's answer that is not 200."""
-
-    def __init__(self, answer: http.Response) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
-class _QueryRun:
-    """One query on its way through the sub-models.
-
-    Attributes:
-        sent_bytes: tensors that went to another worker than the one they came from.
-    """
-
-    def __init__(
-        self,
-        group: SplitGroup,
-        asked: InferRequest,
-        left: dict[str, int],
-        headers: Mapping[str, str],
-        began_s: float,
-        timeout_s: float,
-    ) -> None:
-        self._group, self._asked, self._servers, self._left = group, asked, left.copy(), left
-        self._passed = {name: headers[name] for name in PASSED if name in headers}
-        self._began_s, self._expires_s = began_s, began_s + remaining_s(headers)
-        self._until_s = began_s + timeout_s
-        self._parts = [part for part in group.cut.parts if part.name]
-        loop = asyncio.get_running_loop()
-        self._known: dict[str, asyncio.Future[Array]] = {
-            name: loop.create_future() for part in self._parts for name in part.outputs
-        }
-        self._came_from = {name: left[part.task] for part in self._parts for name in part.outputs}
-        for name, array in asked.inputs.items():
-            self._known[name] = loop.create_future()
-            self._known[name].set_result(array)
-        self.sent_bytes = 0
-
-    async def answer(self) -> http.Response:
-        """Every sub-model as soon as its tensors are known; the network's answer, or the first refusal."""
-        parts = [asyncio.ensure_future(self._carry_out(part)) for part in self._parts]
-        try:
-            await asyncio.gather(*parts)
-        except _PieceRefused as refused:
-            return refused.answer
-        finally:
-            for part in parts:
-                part.cancel()
-        asked, cut = self._asked, self._group.cut
-        outputs = {name: self._known[name].result() for name in asked.outputs or cut.outputs}
-        response = InferResponse(cut.graph.name, outputs, asked.id)
-        headers, body = encode_response(response, asked.binary, asked.binary_outputs)
-        return http.Response(200, body, headers)
-
-    async def _carry_out(self, part: Part) -> None:
-        here = self._servers[part.task]
-        feeds = {name: await self._known[name] for name in part.inputs}
-        now_s = time.monotonic()
-        if now_s >= self._expires_s:
-            raise _PieceRefused(http.failure(504, f"deadline passed before {part.task}"))
-        request = InferRequest(feeds, part.outputs, parameters=self._asked.parameters)
-        headers, body = encode_request(request)
-        headers |= self._passed | {AGE: f"{now_s - self._began_s:.6f}"}
-        if self._expires_s < np.inf:
-            headers[REMAINING] = f"{self._expires_s - now_s:.6f}"
-        try:
-            answer = await self._group.ask(here, part).infer(headers, body, max(self._until_s - now_s, 0.001))
-        except ConnectionError as error:
-            raise _WorkerLost(here) from error
-        if answer.status == 503:  # it is draining
-            raise _WorkerLost(here)
-        if answer.status != 200:
-            raise _PieceRefused(answer)
-        try:
-            found = decode_response(answer.headers, answer.body).outputs
-        except ProtocolError as error:
-            raise ProtocolError(f"{part.task}: the worker's answer: {error}", status=502) from error
-        self._group.ended(self._left, part.task)
-        self.sent_bytes += sum(a.nbytes for n, a in feeds.items() if self._came_from.get(n, here) != here)
-        for name in part.outputs:
-            self._known[name].set_result(found[name])
