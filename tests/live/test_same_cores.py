@@ -241,7 +241,7 @@ def test_cores_of_two_gateways_decide_the_same_again(told):
 def test_streams_of_two_gateways_are_bound_the_same_again(told):
     """Each fills a worker that both know, so that what one reserves the other hears of."""
     scenario, file, noted = told
-    world, cores = World.build(scenario.catalog, scenario.topology, scenario.sharing), 0
+    world, cores, lost = World.build(scenario.catalog, scenario.topology, scenario.sharing), 0, []
     for rows in of(noted, "DispatchCore"):
         fresh, found = DispatchCore(world, policies.load("dispatch", f"{file}:Near"), rows[0][0]), []
         for _, event, _, commands in rows:
@@ -249,11 +249,11 @@ def test_streams_of_two_gateways_are_bound_the_same_again(told):
             fresh.validate()
             found += [event, *commands]
         assert {type(each) for each in found} >= {
-            StreamOpened, StreamClosed, WorkerChanged, Measured, Tick, ReservedElsewhere,
-            Bind, Refuse, Release,
+            StreamOpened, StreamClosed, Measured, Tick, ReservedElsewhere, Bind, Refuse, Release,
         }  # fmt: skip
+        lost += [each for each in found if isinstance(each, WorkerChanged) and not each.up]
         cores += 1
-    assert cores == 2
+    assert cores == 2 and lost  # the worker may be back before the other gateway misses it
 
 
 def test_the_controllers_plane_decides_the_same_again(told):

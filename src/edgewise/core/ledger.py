@@ -308,7 +308,11 @@ class NodeLedger:
 
         Where it does not fit even with others pushed out it holds all there is, and more as soon as there is.
         """
-        self._drop(reservation.owner)
+        before = self._drop(reservation.owner)
+        self._hold(reservation)
+        self._refill(before)
+
+    def _hold(self, reservation: Reservation) -> None:
         h, need = self.row(reservation.node), np.array(reservation.resources.as_tuple())
         left = self.left_over(self._pushes(reservation))[h]
         total = self.nodes.total[0, h]
@@ -328,10 +332,14 @@ class NodeLedger:
     def release(self, owner: str) -> Reservation | None:
         """Give back what an owner holds, if anything, first to those that have less than they need there."""
         held = self._drop(owner)
-        if held is not None:
-            for short in [each for each in self._short.values() if each.node == held.node]:
-                self.hold(short)
+        self._refill(held)
         return held
+
+    def _refill(self, given: Reservation | None) -> None:
+        """What is given back on a node is first for those that have less than they need there."""
+        for short in [each for each in self._short.values() if given and each.node == given.node]:
+            self._drop(short.owner)
+            self._hold(short)
 
     def _pushes(self, reservation: Reservation) -> int:
         """Work of a lower priority than this goes for a reservation."""
