@@ -237,7 +237,8 @@ class Scaler:
         return scales.masked_fill(~here, MASKED)
 
     def _commands(self, nodes: Tensor, changes: Tensor) -> Ints:
-        return torch.stack([nodes, changes - self.system.services], dim=2).numpy()
+        found: Ints = torch.stack([nodes, changes - self.system.services], dim=2).numpy()
+        return found
 
     def _descend(self, loss: Tensor) -> None:
         descend(self.adam, loss, list(self.network.parameters()), 1.0)
