@@ -86,7 +86,7 @@ def test_a_damaged_store_is_left_as_it_is_and_its_copy_is_offered(prepared, dama
     before, copy = file.read_bytes(), copy_of(file).read_bytes()
     said = edgewise("up", "small.yaml", "--state", ".", "--port", "0", folder=prepared, code=2)
     assert "damaged" in said and str(copy_of(file)) in said and "--restore" in said
-    assert len(said.strip().splitlines()) == 1
+    assert len([line for line in said.strip().splitlines() if not line.startswith("compiling kernels")]) == 1
     assert file.read_bytes() == before and copy_of(file).read_bytes() == copy
     with pytest.raises(StoreError, match="damaged"):
         keep_copy(file)  # a good copy is not replaced by a bad one
