@@ -14,6 +14,22 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Stream
 from edgewise.report.schema import WORK
 
+# A file: each frame another node has a replica of another service, or has one no more.
+TURNS = """
+from edgewise.core.orchestrate import AddReplica, RemoveReplica
+
+class Turns:
+    name, decision, batched = "turns", "orchestrate", False
+
+    def reset(self, world, key):
+        self.frames = 0
+
+    def decide(self, view):
+        self.frames += 1
+        node, service = self.frames % 4, self.frames % 3
+        kind = RemoveReplica if view.ready[node + 1, service] > 0 else AddReplica
+        return [kind(node, service)]
+"""
 NODE = {"cpu_cores": 6, "memory_bytes": "4GB"}
 
 

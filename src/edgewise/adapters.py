@@ -18,6 +18,9 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 
 if TYPE_CHECKING:
+    from edgewise.model.grammar.scenario import TelemetrySpec
+    from edgewise.policies.split import SplitProgram
+    from edgewise.policies.split.layout import LayoutProgram
     from edgewise.sim.jobs import JobsOutcome
     from edgewise.sim.links.wires import Wires
     from edgewise.sim.pipelines import PipelineRun
@@ -73,7 +76,7 @@ def streams(
     from edgewise.sim.sites import simulation_of
     from edgewise.use import held_for_life
 
-    holds = {"holds": held_for_life(scenario, "streams")}
+    holds = {"holds": held_for_life(scenario)}
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     for seed in seeds:
         outcome = simulation_of(scenario, chosen["dispatch"], seed, streams=trace, world=world).run()
@@ -183,18 +186,33 @@ def pipeline_tables(scenario: Scenario, run: PipelineRun) -> Tables:
     )
 
 
-def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
-    from edgewise.sim.stations.split import poisson_queries, simulate_split
-    from edgewise.splitting import predicted_s, splitting
+def graphs_to_run(scenario: Scenario) -> tuple[SplitProgram | LayoutProgram, int, TelemetrySpec | None]:
+    """What is split, how many queries come, and how news of servers come, if they do.
 
-    found, policy = splitting(scenario), chosen["split"]()
+    Raises:
+        ScenarioError: servers would always be busy.
+    """
+    from edgewise.splitting import splitting
+
+    found, telemetry = splitting(scenario), scenario.spec.telemetry
     if found.overload:
         raise ScenarioError(f"nothing can be simulated: {found.overload}")
+    rate_qps = sum(each.rate_qps for each in scenario.graphs)
+    return (
+        found.program,
+        max(1, round(rate_qps * scenario.duration_s)),
+        telemetry if telemetry.servers else None,
+    )
+
+
+def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
+    from edgewise.sim.stations.split import poisson_queries, simulate_split
+    from edgewise.splitting import predicted_s
+
+    (program, queries, telemetry), policy = graphs_to_run(scenario), chosen["split"]()
     rates = np.array([each.rate_qps for each in scenario.graphs])
-    queries = max(1, round(float(rates.sum()) * scenario.duration_s))
-    telemetry = scenario.spec.telemetry if scenario.spec.telemetry.servers else None
     for seed in seeds:
-        run = simulate_split(policy, found.program, queries, seed, telemetry)
+        run = simulate_split(policy, program, queries, seed, telemetry)
         yield SeedRun(
             *query_tables(scenario, run, *poisson_queries(rates, queries, seed), predicted_s(policy))
         )

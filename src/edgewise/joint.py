@@ -13,6 +13,7 @@ from edgewise.adapters import (
     Make,
     SeedRun,
     Tables,
+    graphs_to_run,
     job_tables,
     pipeline_tables,
     query_tables,
@@ -42,7 +43,7 @@ from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
-from edgewise.splitting import predicted_s, splitting
+from edgewise.splitting import predicted_s
 from edgewise.use import Columns, holders_of, replica_use, server_use, servers_hold, workers_hold
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
 from edgewise.workloads.pipelines import pipelines_of
@@ -155,18 +156,14 @@ class JointRun:
         return RequestsPart(sites, core)
 
     def _graphs(self) -> WorkPart:
-        scenario, found, policy = self.scenario, splitting(self.scenario), self._policy("graphs", "split")
-        if found.overload:
-            raise ScenarioError(f"nothing can be simulated: {found.overload}")
-        telemetry = scenario.spec.telemetry if scenario.spec.telemetry.servers else None
-        core = SplitCore(found.program, policy, self.seed, follows=telemetry is not None)
-        rate_qps = sum(each.rate_qps for each in scenario.graphs)
-        queries = max(1, round(rate_qps * scenario.duration_s))
+        scenario, policy = self.scenario, self._policy("graphs", "split")
+        program, queries, telemetry = graphs_to_run(scenario)
+        core = SplitCore(program, policy, self.seed, follows=telemetry is not None)
         network, wires = None, None
         if self.wires is not None:
-            network, route = shared_network(found.program, scenario.topology, self.wires)
+            network, route = shared_network(program, scenario.topology, self.wires)
             wires = (self.wires, route) if route else None
-        world = SplitWorld(found.program, queries, self.seed, core, telemetry, network)
+        world = SplitWorld(program, queries, self.seed, core, telemetry, network)
         nodes = [node.name for node in scenario.topology.nodes if node.speed_ops > 0]
         self._tables["graphs"] = lambda: query_tables(
             scenario, world.outcome(), world.sent_s, world.jobs, predicted_s(policy)
@@ -185,9 +182,8 @@ class JointRun:
         return part
 
     def _jobs(self) -> WorkPart:
-        jobs, made = jobs_of(self.scenario), jobs_apart(jobs_of(self.scenario), self.seed)
-        pattern = jobs.pattern
-        policy = self._policy("jobs", "defer")
+        jobs, policy = jobs_of(self.scenario), self._policy("jobs", "defer")
+        pattern, made = jobs.pattern, jobs_apart(jobs, self.seed)
         core = DeferCore(Slots(pattern.slot_s), self.plane.ledger, policy, key=Key(self.seed))
         self.plane.cores["defer"] = core
         part = JobsPart(made, core, pattern.slots, pattern.slot_s)

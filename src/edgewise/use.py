@@ -59,11 +59,11 @@ def _work_of(scenario: Scenario, works: Sequence[str]) -> Callable[[Reservation]
     return lambda each: DECIDED.get(each.decision, "graphs" if each.owner in servers else workers)
 
 
-def held_for_life(scenario: Scenario, work: str) -> Columns:
-    """Who holds what where nobody decides on it: workers of streams, or servers of split models."""
+def held_for_life(scenario: Scenario) -> Columns:
+    """Who holds what in a run of streams alone: workers, on nodes that come and go."""
     plane = Plane(NodeLedger(scenario.topology.nodes))
-    plane.handle(HoldsChanged(workers_hold(scenario) if work == "streams" else servers_hold(scenario)), 0.0)
-    holders = holders_of(scenario, plane.ledger, (work,))
+    plane.handle(HoldsChanged(workers_hold(scenario)), 0.0)
+    holders = holders_of(scenario, plane.ledger, ("streams",))
     nodes, lag_s = scenario.topology.nodes, scenario.telemetry_lag_s
     JointClock([], plane, nodes, scenario.timeline, lag_s, holders=holders).run()
     holders.finish(scenario.duration_s)

@@ -48,6 +48,7 @@ from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.reaching import ask, client_to
+from joint_scenarios import TURNS
 
 pytestmark = pytest.mark.live
 BUDGETED = ("dispatch", "requests", "orchestrate", "defer")
@@ -59,7 +60,6 @@ from pathlib import Path
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.guard import Strict
-from edgewise.core.orchestrate import AddReplica, RemoveReplica
 from edgewise.core.plane import Plane
 from edgewise.policies.dispatch.requests.rules import TwoChoices
 from edgewise.policies.dispatch.static import Closest
@@ -94,18 +94,6 @@ class Near(Closest):
 class Choices(TwoChoices):
     pass
 
-
-class Turns:
-    name, decision, batched = "turns", "orchestrate", False
-
-    def reset(self, world, key):
-        self.frames = 0
-
-    def decide(self, view):
-        self.frames += 1
-        node, service = self.frames % 4, self.frames % 3
-        kind = RemoveReplica if view.ready[node + 1, service] > 0 else AddReplica
-        return [kind(node, service)]
 """
 
 
@@ -195,7 +183,7 @@ def told(tmp_path_factory):
     """The scenario, the policy's file and what each process noted."""
     folder = tmp_path_factory.mktemp("cores")
     file, notes = folder / "noting.py", folder / "notes"
-    file.write_text(NOTING)
+    file.write_text(NOTING + TURNS)
     notes.mkdir()
     changes = {
         "services.frame_s": 0.5, "window_s": 1.0, "live.budgets_s": dict.fromkeys(BUDGETED, 10),

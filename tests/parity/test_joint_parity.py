@@ -24,25 +24,10 @@ from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.rules import StreamRules
 from edgewise.runtime.gateway.session import Session
-from joint_scenarios import campus, run_of
+from joint_scenarios import TURNS, campus, run_of
 
 SEED = 3
 DECIDES = {"dispatch": "least-impedance", "requests": "deadline-queue", "defer": "fifo"}
-TURNS = """
-from edgewise.core.orchestrate import AddReplica, RemoveReplica
-
-class Turns:
-    name, decision, batched = "turns", "orchestrate", False
-
-    def reset(self, world, key):
-        self.frames = 0
-
-    def decide(self, view):
-        self.frames += 1
-        node, service = self.frames % 4, self.frames % 3
-        kind = RemoveReplica if view.ready[node + 1, service] > 0 else AddReplica
-        return [kind(node, service)]
-"""
 FAILS = [{"at_s": 20.0, "node": "west-0", "up": False}, {"at_s": 32.0, "node": "west-0", "up": True}]
 JOBS = [
     {"duration_s": 10 + 10 * (i % 3), "cores": 1, "memory_bytes": 5e9 if 6 <= i < 10 else 5e8,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,10 +72,10 @@ def reproduce(
             evidence=evidence,
             quick=quick,
             seeds=chosen,
-            command=shlex.join(["edgewise", *sys.argv[1:]]),
             jobs=jobs,
             step=lambda text: status.update(f"{name}: {escape(text)}"),
         )
+    report = replace(report, command=shlex.join(["edgewise", *sys.argv[1:]]))
     _print_report(report)
     left_out = [claim.id for claim in report.claims if claim.detail == runs.NEEDS_TRAINING]
     if left_out:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +32,7 @@ from edgewise.cli.verbs import (
 from edgewise.errors import RunError
 
 if TYPE_CHECKING:
-    from edgewise.sweeps import Answer, Points
+    from edgewise.sweeps import Answer, Points, Target
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -85,17 +85,13 @@ def sweep(
     """Run a scenario at many values of its keys, and say how far it carries."""
     from edgewise import sweeps
 
-    place = _place(scenario, "sweep", folder)
-    keys, targets = tuple(map(sweeps.parse_vary, vary)), list(map(sweeps.parse_target, target or ()))
-    listed = dict([listing(chosen)]) if chosen else ()
+    place, targets = _place(scenario, "sweep", folder), list(map(sweeps.parse_target, target or ()))
     points = sweeps.Points(
-        scenario, keys, listed, by_decision(policy), targets[0].work if targets else "",
-        tuple(parse_seeds(seeds)), parsed(changes), jobs, on, place, resume,
+        scenario, tuple(map(sweeps.parse_vary, vary)), dict([listing(chosen)]) if chosen else (),
+        by_decision(policy), targets[0].work if targets else "", tuple(parse_seeds(seeds)), parsed(changes),
+        jobs, on, place, resume,
     )  # fmt: skip
-    note(runs.notes(points.base, points.work, "edgewise sweep"))
-    with _watched(points):
-        found = sweeps.sweep(points, targets, command())
-    _show(found, place, as_json)
+    _answer(sweeps.sweep, points, targets, place, as_json)
 
 
 @app.command(
@@ -118,16 +114,22 @@ def size(
     """Find the cheapest hardware that surely meets targets: by bisection, or the frontier of two keys."""
     from edgewise import sweeps
 
-    place = _place(scenario, "size", folder)
-    keys = tuple(sweeps.parse_vary(each, sweeps.FINE) for each in vary)
-    targets = list(map(sweeps.parse_target, target or ()))
+    place, targets = _place(scenario, "size", folder), list(map(sweeps.parse_target, target or ()))
     points = sweeps.Points(
-        scenario, keys, (), by_decision(policy), targets[0].work if targets else "",
-        tuple(parse_seeds(seeds)), parsed(changes), jobs, on, place, resume,
+        scenario, tuple(sweeps.parse_vary(each, sweeps.FINE) for each in vary), (),
+        by_decision(policy), targets[0].work if targets else "", tuple(parse_seeds(seeds)), parsed(changes),
+        jobs, on, place, resume,
     )  # fmt: skip
-    note(runs.notes(points.base, points.work, "edgewise size"))
+    _answer(sweeps.size, points, targets, place, as_json)
+
+
+def _answer(
+    verb: Callable[..., Answer], points: Points, targets: Sequence[Target], place: Path, as_json: bool
+) -> None:
+    """Run what a verb asks for, and say what it found."""
+    note(runs.notes(points.base, points.work, f"edgewise {verb.__name__}"))
     with _watched(points):
-        found = sweeps.size(points, targets, command())
+        found = verb(points, targets, command())
     _show(found, place, as_json)
 
 

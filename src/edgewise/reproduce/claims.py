@@ -215,7 +215,7 @@ class Report:
     seeds: tuple[int, ...]
     scenarios: dict[str, str]
     elapsed_s: float
-    command: str
+    command: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

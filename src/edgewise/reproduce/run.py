@@ -244,7 +244,6 @@ def carry_out(
     evidence: Path | None = None,
     quick: bool = False,
     seeds: Sequence[int] | None = None,
-    command: str = "",
     step: Progress = lambda text: None,
     jobs: int = 1,
 ) -> Report:
@@ -286,7 +285,7 @@ def carry_out(
                 scenarios=run.scenarios,
             )
     elapsed_s = time.perf_counter() - started_s
-    return Report(what.name, run.finished_claims(), chosen, run.scenarios, elapsed_s, command)
+    return Report(what.name, run.finished_claims(), chosen, run.scenarios, elapsed_s)
 
 
 def _training(what: Reproduction, results: Path, evidence: Path | None, quick: bool) -> Path | None:

@@ -164,16 +164,23 @@ def serve_all(
         end = net.starts[k + 1]
         if net.starts[k] == end and workers.each[k].held == 0:
             continue
-        for at in range(serve_one(k, net.starts[k], end, until_s, s, x, workers, ways, seed, tally), end):
+        for at in range(serve_one(k, until_s, s, x, workers, ways, seed, tally), end):
             append(net, here, net.slots[at], k, net.keys[at])
 
 
 @inner
 def serve_one(
-    k: int, at: int, end: int, until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways,
-    seed: np.uint64, tally: Tally,
-) -> int:  # fmt: skip
-    """`queues.advance_worker` on messages `at` to `end - 1` of those that wait; the first that still does."""
+    k: int,
+    until_s: float,
+    s: Streams,
+    x: OnLinks,
+    workers: Workers,
+    ways: Ways,
+    seed: np.uint64,
+    tally: Tally,
+) -> int:
+    """`queues.advance_worker` on the messages that wait at worker `k`; the first that still does."""
+    at, end = x.net.starts[k], x.net.starts[k + 1]
     w, servers, batch = workers.each[k], workers.servers[k], workers.batch[k]
     while True:
         at = next_here(at, end, s, x, tally)
@@ -236,13 +243,13 @@ def reply(
     for k in range(w.held):
         h = batch[k]
         q = s[h.stream]
-        if not lost:
-            sojourn_s[k] = finish_s - h.arrival_s
         if lost:
             lose(q, h.sent_s, FAILED, tally)
             if q.answer_bytes > 0.0:
                 forget(x.net, h.slot)
-        elif q.answer_bytes > 0.0:
+            continue
+        sojourn_s[k] = finish_s - h.arrival_s
+        if q.answer_bytes > 0.0:
             post_back(h, finish_s, q, x, ways, w.cluster)
         else:
             judge(q, finish_s + h.back_s - h.sent_s, h.sent_s, tally)
