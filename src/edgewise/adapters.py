@@ -1,4 +1,4 @@
-"""One adapter for each kind of work, alone: from a scenario, policies and seeds to the columns of its runs.
+"""From a run to the columns of its records; and runs of one kind of work that have an engine of their own.
 
 Forbidden here: printing and files.
 """
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Make = Callable[[], Any]
 Columns = Mapping[str, Any]
+GraphsToRun = tuple["SplitProgram | LayoutProgram", int, "TelemetrySpec | None"]
 
 
 class Tables(NamedTuple):
@@ -74,48 +75,33 @@ def streams(
     """Streams, or those of a trace."""
     from edgewise.core.world import World
     from edgewise.sim.sites import simulation_of
-    from edgewise.use import held_for_life
+    from edgewise.use import workers_held
 
-    holds = {"holds": held_for_life(scenario)}
+    holds = {"holds": workers_held(scenario)}
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     for seed in seeds:
         outcome = simulation_of(scenario, chosen["dispatch"], seed, streams=trace, world=world).run()
         yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults, use=holds | outcome.use)
 
 
-def _services(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
+def services_in_slots(
+    scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]
+) -> Iterator[SeedRun]:
+    """Services whose gateways see all, in slots; the seeds are one batch."""
     from edgewise.sim.slots.replicas import ReplicaWorlds, decision_s, simulate
-    from edgewise.workloads.services import simulated_services
+    from edgewise.use import replicas_held
+    from edgewise.workloads.services import names_of, simulated_services
 
-    given = simulated_services(scenario)
-    if given.spec.gateways == "per_site":
-        yield from _services_at_sites(scenario, given, chosen, seeds)
-        return
-    made, drawn = [chosen[name]() for name in ("dispatch", "orchestrate")], given.draw(seeds)
+    given, counts = simulated_services(scenario), list[Ints]()
+    made, drawn = (chosen["dispatch"](), chosen["orchestrate"]()), given.draw(seeds)
     worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, None, given.spec.nodes_per_frame)
-    simulate(worlds, *made)
+    simulate(worlds, *made, lambda view: counts.append((view.ready + view.starting)[:, 1:]))
     truth = worlds.state.truth
     runs = [service_tables(scenario, truth.request[w], truth.tally[w]) for w in range(len(seeds))]
-    took_s = decision_s(worlds, *made)
-    for tables in runs:
-        yield SeedRun(*tables, decision_s=took_s)
-
-
-def _services_at_sites(
-    scenario: Scenario, given: SimulatedServices, chosen: Mapping[str, Make], seeds: Sequence[int]
-) -> Iterator[SeedRun]:
-    from edgewise.sim.joint.pulls import PullsPart
-    from edgewise.sim.joint.requests import simulate_sites
-    from edgewise.sim.links.wires import Wires
-
-    for seed in seeds:
-        wires = None if scenario.sharing == "none" else Wires(scenario.sharing, scenario.topology)
-        reserved = None if wires is None else PullsPart(scenario, wires)
-        images = None if reserved is None else reserved.images(given.system.site_of)
-        sites = request_sites(scenario, given, chosen["dispatch"], seed, images)
-        core = simulate_sites(sites, chosen["orchestrate"](), [reserved] if reserved is not None else [])
-        faults = sum((site.adviser.guard.faults for site in sites.cores), core.guard.faults)
-        yield SeedRun(*service_tables(scenario, sites.rows, sites.tally), faults)
+    took_s, names, held = decision_s(worlds, *made), names_of(scenario, given.spec), np.array(counts)
+    for w, tables in enumerate(runs):
+        holds = replicas_held(scenario, given.system, names, held[:, w])
+        yield SeedRun(*tables, decision_s=took_s, use={"holds": holds})
 
 
 def request_sites(
@@ -163,17 +149,6 @@ def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
     return Tables(items, {**span, **columns, **sizes, "waiting": counts[0] - counts[1:].sum(axis=0)})
 
 
-def _pipelines(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
-    from edgewise.model.network import network_of
-    from edgewise.sim.pipelines import simulate_streaming
-    from edgewise.workloads.pipelines import pipelines_of
-
-    network, policy = network_of(scenario), chosen["place"]()
-    for seed in seeds:
-        run = simulate_streaming(network, pipelines_of(scenario, seed), policy, seed)
-        yield SeedRun(*pipeline_tables(scenario, run), decision_s={"place": float(np.mean(run.decision_s))})
-
-
 def pipeline_tables(scenario: Scenario, run: PipelineRun) -> Tables:
     """Columns of pipelines."""
     measures = ("mean_throughput_fps", "mean_overall_fps", "mean_waiting_s", "unserved")
@@ -186,7 +161,7 @@ def pipeline_tables(scenario: Scenario, run: PipelineRun) -> Tables:
     )
 
 
-def graphs_to_run(scenario: Scenario) -> tuple[SplitProgram | LayoutProgram, int, TelemetrySpec | None]:
+def graphs_to_run(scenario: Scenario) -> GraphsToRun:
     """What is split, how many queries come, and how news of servers come, if they do.
 
     Raises:
@@ -203,19 +178,6 @@ def graphs_to_run(scenario: Scenario) -> tuple[SplitProgram | LayoutProgram, int
         max(1, round(rate_qps * scenario.duration_s)),
         telemetry if telemetry.servers else None,
     )
-
-
-def _graphs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
-    from edgewise.sim.stations.split import poisson_queries, simulate_split
-    from edgewise.splitting import predicted_s
-
-    (program, queries, telemetry), policy = graphs_to_run(scenario), chosen["split"]()
-    rates = np.array([each.rate_qps for each in scenario.graphs])
-    for seed in seeds:
-        run = simulate_split(policy, program, queries, seed, telemetry)
-        yield SeedRun(
-            *query_tables(scenario, run, *poisson_queries(rates, queries, seed), predicted_s(policy))
-        )
 
 
 def query_tables(
@@ -238,15 +200,14 @@ def query_tables(
     return Tables(items | {"time_s": ended}, _window(scenario, end_s, **figures))
 
 
-def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
+def jobs_in_a_pool(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
+    """Jobs on what other work leaves of all nodes together; the seeds are one batch."""
     from edgewise.core.defer import Objective
     from edgewise.sim.slots.defer import simulate
+    from edgewise.use import pool_held
     from edgewise.workloads.deferrable import generate, jobs_of
 
     jobs = jobs_of(scenario)
-    if jobs.room == "nodes":
-        yield from _jobs_on_nodes(scenario, jobs, chosen, seeds)
-        return
     worlds = generate(jobs.pattern, seeds, jobs.submitted)
     objective = Objective(jobs.delay_weight, jobs.violation_weight)
     outcome = simulate(worlds, chosen["defer"](), objective, seeds[0])
@@ -264,20 +225,8 @@ def _jobs(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) 
         for name in ("submitted", "earliest", "latest", "duration"):
             items[f"{name}_s"] = getattr(worlds, name)[world, job] * worlds.slot_s
         totals = {name: getattr(outcome, name)[world] for name in figures}
-        yield SeedRun(items, _window(scenario, worlds.slots * worlds.slot_s, **totals, moves=0))
-
-
-def _jobs_on_nodes(
-    scenario: Scenario, jobs: Jobs, chosen: Mapping[str, Make], seeds: Sequence[int]
-) -> Iterator[SeedRun]:
-    from edgewise.sim.jobs import simulate_on_nodes
-    from edgewise.workloads.deferrable import jobs_apart, left_over_cores
-
-    pattern = jobs.pattern
-    for seed in seeds:
-        left, made = left_over_cores(pattern, seed), jobs_apart(jobs, seed)
-        run = simulate_on_nodes(made, scenario.topology.nodes, left, pattern.slot_s, chosen["defer"](), seed)
-        yield SeedRun(*job_tables(scenario, jobs, run))
+        windows = _window(scenario, worlds.slots * worlds.slot_s, **totals, moves=0)
+        yield SeedRun(items, windows, use={"holds": pool_held(worlds, world, start)})
 
 
 def job_tables(scenario: Scenario, jobs: Jobs, run: JobsOutcome) -> Tables:
@@ -300,12 +249,3 @@ def job_tables(scenario: Scenario, jobs: Jobs, run: JobsOutcome) -> Tables:
     totals |= {"revenue": revenue, "delay": delay, "reward": revenue - jobs.delay_weight * delay}
     end_s = jobs.pattern.slots * slot_s
     return Tables(items, _window(scenario, end_s, **totals, violation=0.0, moves=run.moves.sum()))
-
-
-ADAPTERS: Mapping[str, Callable[[Scenario, Mapping[str, Make], Sequence[int]], Iterator[SeedRun]]] = {
-    "streams": streams,
-    "services": _services,
-    "pipelines": _pipelines,
-    "graphs": _graphs,
-    "jobs": _jobs,
-}

@@ -1,15 +1,17 @@
-"""From a scenario that holds several kinds of work, policies and seeds to the tables of joint runs.
+"""From a scenario, policies and seeds to the tables of runs of one or several kinds of work on its nodes.
 
 Forbidden here: printing and files.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from edgewise.adapters import (
+    GraphsToRun,
     Make,
     SeedRun,
     Tables,
@@ -31,8 +33,9 @@ from edgewise.errors import ScenarioError
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.sim.jobs import JobsPart
+from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.graphs import GraphsPart, shared_network
+from edgewise.sim.joint.holders import hold_records
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
@@ -44,8 +47,8 @@ from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
 from edgewise.splitting import predicted_s
-from edgewise.use import Columns, holders_of, replica_use, server_use, servers_hold, workers_hold
-from edgewise.workloads.deferrable import jobs_apart, jobs_of
+from edgewise.use import Columns, held_for_life, holders_of, replica_use, server_use
+from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
 
@@ -60,6 +63,8 @@ class JointRun:
         chosen: what makes each policy, by decision, as `runs.assigned` names them.
         trace: streams in place of drawn ones.
         check: validate what holds what after every moment.
+        graphs: what is split, where it has been read already.
+        other: work that is not simulated and holds nodes in place of workers.
     Attributes:
         joint: the clock, at the beginning.
         parts: by kind of work.
@@ -76,15 +81,19 @@ class JointRun:
         seed: int,
         trace: Sequence[Stream] | None = None,
         check: bool = False,
+        graphs: GraphsToRun | None = None,
+        other: OtherWork | None = None,
     ) -> None:
         self.parts: dict[str, Any] = {}
         self.scenario, self.seed, self._chosen, self._trace = scenario, seed, chosen, trace
-        self.wires = None if scenario.sharing == "none" else Wires(scenario.sharing, scenario.topology)
+        self._split = graphs
+        links = (scenario.sharing, scenario.topology, scenario.duration_s)
+        self.wires = None if scenario.sharing == "none" else Wires(*links)
         self.reserved = None if self.wires is None else PullsPart(scenario, self.wires)
         self.plane = Plane(NodeLedger(scenario.topology.nodes))
-        servers = servers_hold(scenario) if "graphs" in works else ()
-        self.plane.handle(HoldsChanged((*workers_hold(scenario), *servers)), 0.0)
-        self.holders = holders_of(scenario, self.plane.ledger, works)
+        for_life = held_for_life(scenario, works) if other is None else {}
+        self.plane.handle(HoldsChanged(tuple(for_life)), 0.0)
+        self.holders = holders_of(scenario, self.plane.ledger, for_life)
         self.faults: Counter[str] = Counter()
         self._tables: dict[str, Ended] = {}
         build: dict[str, Callable[[], WorkPart]] = {
@@ -98,12 +107,18 @@ class JointRun:
         lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
         parts += [self.reserved] if self.reserved is not None else []  # it knows of the others' commands
         nodes = scenario.topology.nodes
+        parts[:0] = [other] if other is not None else []
         self.joint = JointClock(parts, self.plane, nodes, scenario.timeline, lag_s, check, self.holders)
 
     def run(self) -> dict[str, Tables]:
         """Go to the end; the tables of each kind of work."""
         self.joint.run()
-        self.holders.finish(max(self.scenario.duration_s, self.joint.now_s))
+        if self.wires is not None:
+            self.wires.bring_up(math.inf)
+        last_s = (
+            0.0 if list(self.parts) == ["pipelines"] else self.scenario.duration_s
+        )  # which end by themselves
+        self.holders.finish(max(last_s, self.joint.now_s))
         return {work: ended() for work, ended in self._tables.items()}
 
     def use(self) -> Mapping[str, Columns]:
@@ -116,7 +131,8 @@ class JointRun:
             workers.append(server_use(self.scenario, self.parts["graphs"].world))
         columns = workers[0] if workers else {}
         joined = {name: [row for each in workers for row in each[name]] for name in columns}
-        return found | {"holds": self.holders.records(), "workers": joined}
+        links = {} if self.wires is None else self.wires.records()
+        return found | {"holds": hold_records(self.holders.spans), "workers": joined, "links": links}
 
     def _policy(self, work: str, decision: str) -> Any:
         return self._chosen.get(f"{work}.{decision}", self._chosen.get(decision))()  # type: ignore[misc]
@@ -157,7 +173,7 @@ class JointRun:
 
     def _graphs(self) -> WorkPart:
         scenario, policy = self.scenario, self._policy("graphs", "split")
-        program, queries, telemetry = graphs_to_run(scenario)
+        program, queries, telemetry = self._split or graphs_to_run(scenario)
         core = SplitCore(program, policy, self.seed, follows=telemetry is not None)
         network, wires = None, None
         if self.wires is not None:
@@ -198,9 +214,17 @@ def joint_runs(
     seeds: Sequence[int],
     trace: Sequence[Stream] | None = None,
 ) -> Iterator[SeedRun]:
-    """A joint run of each seed, in order; the first kind of work is the one that it is about."""
+    """A run of each seed, in order; the first kind of work is the one that it is about."""
+    graphs = graphs_to_run(scenario) if "graphs" in works else None
+    if graphs is not None:  # one policy, which plans once for all seeds
+        split = chosen["split"]()
+        chosen = {**chosen, "split": lambda: split}
     for seed in seeds:
-        run = JointRun(scenario, works, chosen, seed, trace)
+        other = None
+        if tuple(works) == ("jobs",):
+            nodes, pattern = scenario.topology.nodes, jobs_of(scenario).pattern
+            other = OtherWork(nodes, left_over_cores(pattern, seed), pattern.slot_s)
+        run = JointRun(scenario, works, chosen, seed, trace, graphs=graphs, other=other)
         tables = run.run()
         about = tables.pop(works[0])
-        yield SeedRun(*about, run.faults, beside=tables, use=run.use())
+        yield SeedRun(*about, run.faults, run.joint.decision_s(), beside=tables, use=run.use())

@@ -14,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from edgewise import policies
-from edgewise.adapters import ADAPTERS, Columns, Make as Make, SeedRun as SeedRun, Tables as Tables, streams
+from edgewise.adapters import (
+    Columns,
+    Make as Make,
+    SeedRun as SeedRun,
+    Tables as Tables,
+    jobs_in_a_pool,
+    services_in_slots,
+    streams,
+)
 from edgewise.errors import PolicyError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.graphs import server_groups
@@ -169,7 +177,7 @@ def about(work: str, decision: str, name: str) -> str:
 def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     """What a user should know before a run: work that is left out, and what no policy can change."""
     run = beside(scenario, work)
-    found = not_run(scenario.spec, (*run, "timeline") if len(run) > 1 or work == "streams" else run, what)
+    found = not_run(scenario.spec, run if in_step(scenario, work) else (*run, "timeline"), what)
     if "streams" in run:
         found += beforehand(scenario)
         if "sharing" not in scenario.spec.model_fields_set:
@@ -196,13 +204,14 @@ def simulated(
         ScenarioError: the scenario holds what the simulation of this work does not know.
         PolicyError: a policy breaks its contract.
     """
-    if len(run := beside(scenario, work)) > 1:
-        from edgewise.joint import joint_runs
-
-        return joint_runs(scenario, run, chosen, seeds, trace)
-    if trace is not None:
+    if in_step(scenario, work):
+        batch = services_in_slots if work == "services" else jobs_in_a_pool
+        return batch(scenario, chosen, seeds)
+    if (run := beside(scenario, work)) == ("streams",):
         return streams(scenario, chosen, seeds, trace)
-    return ADAPTERS[work](scenario, chosen, seeds)
+    from edgewise.joint import joint_runs  # slow to import, for it knows all kinds of work
+
+    return joint_runs(scenario, run, chosen, seeds, trace)
 
 
 def in_step(scenario: Scenario, work: str) -> bool:

@@ -5,24 +5,30 @@ Columns of the tables of `edgewise.report.use`. Forbidden here: printing and fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import INFERENCE, variant_holds
-from edgewise.sim.joint.holders import Holders
+from edgewise.sim.joint.holders import TOTAL, Held, Holders, figures, hold_records, totals
 from edgewise.sim.joint.loop import JointClock
 
 if TYPE_CHECKING:
+    from edgewise.core.defer import Trajectories
+    from edgewise.model.orchestration import System
     from edgewise.sim.requests import RequestSites
     from edgewise.sim.stations.split import SplitWorld
 
+OTHER, POOL = "other", "all nodes"
+"""Kind of work of who is not simulated; and what nodes are called where nobody tells them apart."""
 DECIDED = {"orchestrate": "services", "place": "pipelines", "defer": "jobs"}
 """Whose reservations a decision makes."""
 Columns = Mapping[str, Any]
@@ -48,26 +54,83 @@ def servers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
     )
 
 
-def holders_of(scenario: Scenario, ledger: NodeLedger, works: Sequence[str]) -> Holders:
-    """Notes who holds what of a ledger in a run of these kinds of work."""
-    return Holders(ledger, scenario.topology.nodes, _work_of(scenario, works))
+def held_for_life(scenario: Scenario, works: Sequence[str]) -> dict[Reservation, str]:
+    """What workers, and servers of split models, hold of nodes for life; and for which kind of work."""
+    services = scenario.spec.services if "streams" not in works else None
+    cloud = {node.name for node in scenario.topology.nodes if services and node.cluster == services.cloud}
+    held = {each: "services" if each.node in cloud else "streams" for each in workers_hold(scenario)}
+    return held | dict.fromkeys(servers_hold(scenario) if "graphs" in works else (), "graphs")
 
 
-def _work_of(scenario: Scenario, works: Sequence[str]) -> Callable[[Reservation], str]:
-    servers = {each.owner for each in servers_hold(scenario)}
-    workers = "streams" if "streams" in works else "services"
-    return lambda each: DECIDED.get(each.decision, "graphs" if each.owner in servers else workers)
+def holders_of(scenario: Scenario, ledger: NodeLedger, for_life: Mapping[Reservation, str]) -> Holders:
+    """Notes who holds what of a ledger, beside what `held_for_life` gives."""
+    work_of = {each.owner: work for each, work in for_life.items()}
+    return Holders(
+        ledger, scenario.topology.nodes,
+        lambda each: DECIDED.get(each.decision) or work_of.get(each.owner, OTHER),
+    )  # fmt: skip
 
 
-def held_for_life(scenario: Scenario) -> Columns:
+def workers_held(scenario: Scenario) -> Columns:
     """Who holds what in a run of streams alone: workers, on nodes that come and go."""
-    plane = Plane(NodeLedger(scenario.topology.nodes))
-    plane.handle(HoldsChanged(workers_hold(scenario)), 0.0)
-    holders = holders_of(scenario, plane.ledger, ("streams",))
+    plane, for_life = Plane(NodeLedger(scenario.topology.nodes)), held_for_life(scenario, ("streams",))
+    plane.handle(HoldsChanged(tuple(for_life)), 0.0)
+    holders = holders_of(scenario, plane.ledger, for_life)
     nodes, lag_s = scenario.topology.nodes, scenario.telemetry_lag_s
     JointClock([], plane, nodes, scenario.timeline, lag_s, holders=holders).run()
     holders.finish(scenario.duration_s)
-    return holders.records()
+    return hold_records(holders.spans)
+
+
+def replicas_held(scenario: Scenario, system: System, names: Sequence[str], counts: Ints) -> Columns:
+    """Who holds what where services run in slots.
+
+    Args:
+        names: (S,) of services.
+        counts: (F, N, S) replicas on each node at the beginning of each frame.
+    """
+    nodes, (frames, *_) = scenario.topology.nodes, counts.shape
+    assert scenario.spec.services is not None, "who has requests has services"
+    own = [node for node in nodes if node.cluster != scenario.spec.services.cloud]
+    end_s, frame_s = scenario.duration_s, scenario.duration_s / frames
+    for_life = held_for_life(scenario, ("services",)).items()
+    held = [Held(each.node, each.owner, work, *figures(each.resources)) for each, work in for_life]
+    spans = [(0.0, end_s, what) for what in (*totals(nodes), *held)]
+    for n, s in np.argwhere(counts.any(axis=0)).tolist():
+        count = counts[:, n, s]
+        memory_bytes, cores = system.replica_holds[s].tolist()
+        edges = [0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), frames]
+        for first, last in pairwise(edges):
+            if number := int(count[first]):
+                what = Held(
+                    own[n].name,
+                    f"{names[s]}-{own[n].name}",
+                    "services",
+                    number * cores,
+                    number * memory_bytes,
+                )
+                spans.append((first * frame_s, last * frame_s, what))
+    return hold_records(spans)
+
+
+def pool_held(worlds: Trajectories, world: int, start: Ints) -> Columns:
+    """Who holds what where jobs and work that is not simulated have one pool.
+
+    Args:
+        start: (J,) slot in which each job of the world started, -1 where it did not.
+    """
+    slot_s, total, left = worlds.slot_s, worlds.total, worlds.left_over[world]
+    edges = [0, *(np.flatnonzero(np.diff(left, axis=0).any(axis=1)) + 1).tolist(), len(left)]
+    spans = [(0.0, len(left) * slot_s, Held(POOL, "", TOTAL, *total.tolist()))]
+    spans += [
+        (first * slot_s, last * slot_s, Held(POOL, "other work", OTHER, *(total - left[first]).tolist()))
+        for first, last in pairwise(edges)
+    ]
+    for job in np.flatnonzero(start >= 0).tolist():
+        ends = start[job] + worlds.duration[world, job]
+        what = Held(POOL, f"job {job}", "jobs", *worlds.demand[world, job].tolist())
+        spans.append((float(start[job] * slot_s), float(ends * slot_s), what))
+    return hold_records(spans)
 
 
 def server_use(scenario: Scenario, world: SplitWorld) -> Columns:

@@ -13,12 +13,21 @@ import pytest
 
 import edgewise as ew
 from edgewise import result
+from edgewise.adapters import graphs_to_run
+from edgewise.model.network import network_of
 from edgewise.model.scenario import parse_scenario
+from edgewise.policies import load
 from edgewise.report import records, timeline
 from edgewise.report.use import GONE, TOTAL, USE, delays_of, use_of
+from edgewise.sim.jobs import simulate_on_nodes
+from edgewise.sim.links.wires import LOOKS
+from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.stations.split import simulate_split
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, delay_cell
+from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
+from edgewise.workloads.pipelines import pipelines_of
 from in_process import edgewise
-from joint_scenarios import five_kinds, mixed
+from joint_scenarios import five_kinds, held as only, mixed, over_cables
 
 JOBS = [{"cores": 3, "duration_s": 20}, {"cores": 1, "duration_s": 10, "submitted_s": 5}]
 
@@ -140,6 +149,92 @@ def test_shared_links_say_what_they_sent() -> None:
     spans = sorted({(row["start_s"], row["end_s"]) for row in links})
     assert spans[0][0] == 0.0 and spans[-1][1] == 60.0
     assert all(a[1] == b[0] for a, b in pairwise(spans))
+
+
+ALONE = {
+    "services in slots": (
+        "edge-cloud", {"duration_s": 100, "services.orchestrate": "autoscaler"}, "services"
+    ),
+    "services": (
+        "edge-cloud",
+        {
+            "duration_s": 50, "services.gateways": "per_site", "services.dispatch": "deadline-queue",
+            "services.cores_held": "life", "services.initial_share": 0.2,
+            "services.orchestrate": "autoscaler",
+        },
+        "services",
+    ),
+    "pipelines": ("recognition", {"pipelines.0.count": 6}, "pipelines"),
+    "jobs": ("deferrable", {"jobs.room": "nodes"}, "jobs"),
+    "jobs in a pool": ("deferrable", {}, "jobs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_each_kind_of_work_alone_says_who_held_what_and_the_page_shows_it(name: str) -> None:
+    scenario, settings, work = ALONE[name]
+    made = ew.load_scenario(scenario, settings)
+    result = ew.simulate(made, seeds=(0, 1))
+    rows = result.use["holds"].to_pylist()
+    assert {row["work"] for row in rows} == {TOTAL, work, *({"other"} if work == "jobs" else set())}
+    assert {row["seed"] for row in rows} == {0, 1}
+    pool = name == "jobs in a pool"
+    assert {row["place"] for row in rows if row["cores"]} <= (
+        {"all nodes"} if pool else {node.name for node in made.topology.nodes}
+    )
+    over = 1.0 if pool else 0.0  # on a pool more than is left over is a violation
+    assert all(0.0 <= one.mean <= one.peak <= 1.0 + 1e-6 + over for one in result.used() if one.peak)
+    policy = result.policies[0]
+    tracks, edges = timeline.tracks_of(result.use, policy, 1)
+    assert {"pipelines": {"memory", "links"}, "services": {"cores", "memory"}, "jobs": {"cores"}}[
+        work
+    ] <= set(tracks)
+    end_s = result.windows.filter(pa.compute.equal(result.windows["seed"], 1))["end_s"].to_pylist()[-1]
+    assert edges[-1] == pytest.approx(end_s)
+    drawn = timeline.timelines(result.use, policy, 1)
+    assert set(drawn) == ({"nodes", "links"} if work == "pipelines" else {"nodes"})
+
+
+def test_what_each_engine_does_alone_is_what_a_run_of_its_work_does() -> None:
+    """Pipelines, split models and jobs on nodes: to the last digit, and one plan for all seeds."""
+    scenario = ew.load_scenario("recognition", {"pipelines.0.count": 6})
+    rows = ew.simulate(scenario, "otfa", (3,)).items.to_pylist()
+    run = simulate_streaming(network_of(scenario), pipelines_of(scenario, 3), load("place", "otfa"), 3)
+    columns = ("arrival_s", "start_s", "finish_s", "frames", "migrations")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        tuple(getattr(each, name) for name in columns) for each in run.pipelines
+    ]
+    scenario = ew.load_scenario("split-inception", {"duration_s": 20})
+    found = ew.simulate(scenario, seeds=(1, 2)).items
+    program, queries, telemetry = graphs_to_run(scenario)
+    wanted = [
+        simulate_split(load("split", "nona-queues"), program, queries, seed, telemetry) for seed in (1, 2)
+    ]
+    assert found["time_s"].to_pylist() == [*wanted[0].time_s.tolist(), *wanted[1].time_s.tolist()]
+    scenario = ew.load_scenario("deferrable", {"jobs.room": "nodes"})
+    jobs = jobs_of(scenario)
+    outcome = simulate_on_nodes(
+        jobs_apart(jobs, 4), scenario.topology.nodes, left_over_cores(jobs.pattern, 4), jobs.pattern.slot_s,
+        load("defer", "tetris"), 4,
+    )  # fmt: skip
+    items = ew.simulate(scenario, "tetris", (4,)).items.to_pydict()
+    assert [node or "" for node in items["node"]] == list(outcome.node)
+    assert items["started_s"] == [s * jobs.pattern.slot_s if s >= 0 else None for s in outcome.start.tolist()]
+
+
+@pytest.mark.parametrize("works", [("services",), ("graphs", "services"), ("streams", "services")])
+def test_links_are_looked_at_whatever_work_uses_them(works: tuple[str, ...]) -> None:
+    """All payloads of requests went over the cable, in some hundred spans that fill the run."""
+    data = only(over_cables("90Mbps", "90Mbps"), *works) | {"sharing": "fifo"}
+    result = ew.simulate(parse_scenario(data, "mixed"), seeds=(0,))
+    links = result.use["links"].to_pylist()
+    spans = sorted({(row["start_s"], row["end_s"]) for row in links})
+    assert spans[0][0] == 0.0 and spans[-1][1] == 120.0 and len(spans) == LOOKS
+    assert all(a[1] == b[0] for a, b in pairwise(spans))
+    requests = (result if result.work == "services" else result.beside["services"]).items
+    sent = sum(row["sent_bits"] for row in links if row["link"].endswith(":up"))
+    payload_bits = 8.0 * 10e3 * requests.num_rows
+    assert sent > 0.99 * payload_bits and (works != ("services",) or sent < 1.01 * payload_bits)
 
 
 def test_means_in_steps_add_up_to_the_whole() -> None:

@@ -26,6 +26,7 @@ BANDS = {
     "services": ("replicas", "#009E73"),
     "pipelines": ("pipelines", "#CC79A7"),
     "jobs": ("jobs", "#E69F00"),
+    "other": ("other work", "#BBBBBB"),
     "messages": ("messages", "#4D4D4D"),
     "reserved": ("reserved: flows, images", "#D55E00"),
     GONE: ("not there", "#FFFFFF"),

@@ -23,7 +23,7 @@ from edgewise.report.schema import schema
 HOLDS = """
 place             str    node, or link with reserved rates
 owner             str    worker, server, replica, pipeline or job; "" for the place itself
-work              str    kind of work; gone: the node is not there; total: what the place has in all
+work              str    kind of work; other: not simulated; gone: the node is not there; total: in all
 start_s           float  since when it is held, seconds from the start of the run
 end_s             float  until when, seconds
 cores             float  cores
@@ -72,7 +72,7 @@ TOTAL, GONE = "total", "gone"
 
 def rate(bps: float) -> str:
     """A rate as people say it."""
-    return f"{bps / 1e9:g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:g} Mbit/s"
+    return f"{bps / 1e9:.4g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:.4g} Mbit/s"
 
 
 HELD: Mapping[str, tuple[str, Callable[[float], str]]] = {

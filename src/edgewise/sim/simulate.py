@@ -47,7 +47,6 @@ from edgewise.workloads.generate import generate_streams
 # At equal times: capacity returns first, then things break, then news arrives, then windows
 # begin, then clients come.
 CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(6)
-LINKS_AT = 600  # moments at most at which it is noted what links have carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,6 @@ class Simulation:
         self._links = Links(*(array.copy() for array in self.world.links))
         self.ways = way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
-        self._links_at: list[tuple[float, Floats]] = []  # see `Private.links_so_far`
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), wires)
         self._alive = np.ones(self.world.workers, dtype=np.bool_)
@@ -153,7 +151,6 @@ class Simulation:
     def finish(self) -> Outcome:
         """Serve what is under way and hand out the records."""
         self.carrier.advance(self.scenario.duration_s)
-        self._count_links(self.scenario.duration_s)
         busy_s = self.workers.each.busy_s.copy()
         self.serve_rest()
         self.core.validate()
@@ -162,7 +159,7 @@ class Simulation:
         use = {
             "delays": tables.delay_records(self.trace, self.tally),
             "workers": tables.worker_records(self.world, busy_s, self.scenario.duration_s),
-            "links": tables.link_records(self.carrier.names, self._links_at),
+            "links": dict(self.carrier.links_used()),
         }
         return Outcome(self._stamped(streams), windows, self.core, self.log, use)
 
@@ -184,7 +181,8 @@ class Simulation:
         if self.scenario.sharing == "none":
             return Private(*given)
         assert isinstance(self.scenario, Scenario), "a setting without a topology shares no links"
-        return Shared(wires or Wires(self.scenario.sharing, self.scenario.topology), *given)
+        own = (self.scenario.sharing, self.scenario.topology, self.scenario.duration_s)
+        return Shared(wires or Wires(*own), *given)
 
     @property
     def _windows(self) -> int:
@@ -340,7 +338,6 @@ class Simulation:
         self.carrier.advance(now_s)
         w = self.workers
         count_all_answers(now_s, w)
-        self._count_links(now_s)
         period_s, queue = self.scenario.telemetry_period_s, self.carrier.waiting(now_s)
         counts = w.each.answered.copy(), w.each.delay_sum_s.copy(), w.histogram
         measured = telemetry(now_s, period_s, queue, *counts)
@@ -349,13 +346,6 @@ class Simulation:
         w.each.delay_sum_s = 0.0
         w.histogram[:] = 0
         self._report(Measured(now_s + self.scenario.telemetry_lag_s, measured))
-
-    def _count_links(self, now_s: float) -> None:
-        """Note what links have carried, some hundred times in a run."""
-        last_s, end_s = self._links_at[-1][0] if self._links_at else 0.0, self.scenario.duration_s
-        due = now_s - last_s >= end_s / LINKS_AT * (1 - 1e-9) or now_s == end_s
-        if due and now_s > last_s and (so_far := self.carrier.links_so_far(now_s)) is not None:
-            self._links_at.append((now_s, so_far))
 
     def _report(self, measured: Measured) -> None:
         self._push(measured.time_s, NEWS, measured)

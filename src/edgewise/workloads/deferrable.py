@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import norm, poisson
 
 from edgewise.arrays import Floats, Ints
 from edgewise.config import load_scenario
@@ -152,6 +151,8 @@ def _kinds(pattern: DeferralPattern) -> int:
 
 def left_over_cores(pattern: DeferralPattern, seed: int) -> Floats:
     """(T,) whole cores that on-demand work leaves: a daily wave and first-order autoregressive noise."""
+    from scipy.stats import norm  # slow to import, and most processes draw nothing
+
     slots = np.arange(pattern.slots)
     wave = pattern.load_swing * np.sin(2.0 * np.pi * slots / pattern.day)
     shocks = norm.ppf(uniform(seed, Purpose.ON_DEMAND, slots))
@@ -167,6 +168,8 @@ def left_over_cores(pattern: DeferralPattern, seed: int) -> Floats:
 
 def _jobs(pattern: DeferralPattern, seed: int) -> tuple[Ints, Floats]:
     """(J, 4) submitted, earliest, latest, duration, and (J, 2) cores and memory; sorted by submission."""
+    from scipy.stats import poisson  # slow to import
+
     slots = np.arange(pattern.slots)
     draws = uniform(seed, Purpose.DEFERRABLE, slots, COUNTS)
     earliest = np.repeat(slots, poisson.ppf(draws, pattern.jobs_per_slot).astype(np.int64))

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.place.core import PlaceCore
+from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 
 GONE, TOTAL = "gone", "total"
@@ -24,6 +25,21 @@ class Held(NamedTuple):
     cores: float = 0.0
     memory_bytes: float = 0.0
     bps: float = 0.0
+
+
+def totals(nodes: Sequence[Node]) -> list[Held]:
+    """What nodes have in all."""
+    return [Held(node.name, "", TOTAL, *figures(node.resources)) for node in nodes]
+
+
+def hold_records(spans: Sequence[tuple[float, float, Held]]) -> Mapping[str, Any]:
+    """Columns of `edgewise.report.use.HOLDS`, from (start, end, what was held)."""
+    ordered = sorted(spans, key=lambda span: (span[0], span[2].place, span[2].owner))
+    if not ordered:
+        return {}
+    start_s, end_s, what = zip(*ordered, strict=True)
+    columns = dict(zip(Held._fields, map(list, zip(*what, strict=True)), strict=True))
+    return {"start_s": list(start_s), "end_s": list(end_s), **columns}
 
 
 class Holders:
@@ -65,7 +81,7 @@ class Holders:
 
     def finish(self, end_s: float) -> None:
         """The run is over, and what is held then is held to its end."""
-        total = [Held(node.name, "", TOTAL, *_figures(node.resources)) for node in self._nodes]
+        total = totals(self._nodes)
         if self.place is not None:
             bandwidth_bps = self.place.network.bandwidth_bps
             total += [
@@ -76,23 +92,16 @@ class Holders:
         self.spans = [(0.0, end_s, what) for what in total] + self.spans
         self._since.clear()
 
-    def records(self) -> Mapping[str, Any]:
-        """Columns of `edgewise.report.use.HOLDS`."""
-        spans = sorted(self.spans, key=lambda span: (span[0], span[2].place, span[2].owner))
-        start_s, end_s, what = zip(*spans, strict=True)
-        columns = dict(zip(Held._fields, map(list, zip(*what, strict=True)), strict=True))
-        return {"start_s": list(start_s), "end_s": list(end_s), **columns}
-
     def _held(self) -> dict[Any, Held]:
         there = {node.name for node in self._ledger.there}
         found: dict[Any, Held] = {
-            node.name: Held(node.name, "", GONE, *_figures(node.resources))
+            node.name: Held(node.name, "", GONE, *figures(node.resources))
             for node in self._nodes
             if node.name not in there
         }
         for each in self._ledger.reservations:
-            if any(figures := _figures(each.resources)):
-                found["owner", each.owner] = Held(each.node, each.owner, self._work_of(each), *figures)
+            if any(has := figures(each.resources)):
+                found["owner", each.owner] = Held(each.node, each.owner, self._work_of(each), *has)
         if self.place is not None:
             links = self._links
             for number, flows in self._flows.items():
@@ -116,5 +125,6 @@ class Holders:
         }
 
 
-def _figures(resources: Any) -> tuple[float, float]:
+def figures(resources: Resources) -> tuple[float, float]:
+    """Cores and memory."""
     return resources.cpu_cores, resources.memory_bytes

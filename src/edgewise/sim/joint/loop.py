@@ -8,13 +8,19 @@ and how long anything takes.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from edgewise.core.defer.events import SlotBegan
+from edgewise.core.orchestrate.core import FrameBegan
+from edgewise.core.place.events import PlacementDue
 from edgewise.core.plane import NodesChanged, Plane, PlaneCommand, PlaneEvent
 from edgewise.model.topology import Change, Node, NodeChange
 from edgewise.sim.joint.holders import Holders
 from edgewise.sim.joint.parts import Rank, WorkPart
+
+DECIDED_BY: Mapping[type, str] = {PlacementDue: "place", FrameBegan: "orchestrate", SlotBegan: "defer"}
 
 
 class JointClock:
@@ -46,6 +52,7 @@ class JointClock:
         self.holders = holders
         self.parts, self.plane, self.now_s, self._check = tuple(parts), plane, 0.0, check
         self.log: list[tuple[float, PlaneCommand]] = []
+        self._took_s: dict[str, list[float]] = {}  # sum and number
         self._nodes = {node.name: node for node in nodes}
         self._there = set(self._nodes)  # as far as the plane has heard
         self._changes = deque(change for change in timeline if isinstance(change, NodeChange))
@@ -87,6 +94,10 @@ class JointClock:
         if self._check:
             self.plane.validate()
 
+    def decision_s(self) -> Mapping[str, float]:
+        """Mean time of a decision on this machine, with what follows of it, by its name."""
+        return {decision: sum_s / number for decision, (sum_s, number) in self._took_s.items()}
+
     def _heard(self, now_s: float) -> NodesChanged:
         """Which nodes there are, by all that was heard until now."""
         while self._news and self._news[0][0] <= now_s:
@@ -95,7 +106,12 @@ class JointClock:
         return NodesChanged(tuple(node for node in self._nodes.values() if node.name in self._there))
 
     def _tell(self, event: PlaneEvent) -> None:
-        for command in self.plane.handle(event, self.now_s):
+        began_s = time.perf_counter()
+        commands = self.plane.handle(event, self.now_s)
+        if type(event) in DECIDED_BY:
+            took = self._took_s.setdefault(DECIDED_BY[type(event)], [0.0, 0.0])
+            took[0], took[1] = took[0] + time.perf_counter() - began_s, took[1] + 1.0
+        for command in commands:
             self.log.append((self.now_s, command))
             for answer in self._taker[type(command)].take(command, self.now_s):
                 self._tell(answer)

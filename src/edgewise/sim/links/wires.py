@@ -10,7 +10,7 @@ Forbidden here: any idea of what a message is for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from edgewise.sim.links.net import FIFO, PS, new_net, with_room
 SHARING = {"fifo": FIFO, "ps": PS}
 SINKS = 4  # lists of messages that are there: three of streams, then that of all riders
 RIDERS = SINKS - 1
+LOOKS = 600  # moments in a run at which it is noted what links have carried
 Came = Callable[[Any, float, bool], None]
 
 
@@ -94,6 +95,7 @@ class Wires:
     Args:
         sharing: "fifo" or "ps".
         topology: whose links they are.
+        end_s: until then it is noted what they carry.
     Attributes:
         sharing: as given.
         names: (L,) of links.
@@ -103,7 +105,7 @@ class Wires:
         now_s: all that happens before has happened.
     """
 
-    def __init__(self, sharing: str, topology: Topology) -> None:
+    def __init__(self, sharing: str, topology: Topology, end_s: float = 0.0) -> None:
         routes = self.routes = routes_of(topology)
         self.sharing, self.names, self.now_s = sharing, routes.names, 0.0
         clusters = tuple(cluster.name for cluster in topology.clusters)
@@ -123,6 +125,8 @@ class Wires:
         self._sent: dict[int, tuple[Wire, Any]] = {}
         self._number = 0
         self.streams: Carrier | None = None
+        self._looks_s = np.linspace(end_s, 0.0, LOOKS, endpoint=False).tolist() if end_s else []
+        self._seen: list[tuple[float, Floats]] = []  # (4, L) sent, dropped, capacity, reserved
         self._look()
 
     # who uses them
@@ -161,6 +165,14 @@ class Wires:
 
     def pass_on(self, until_s: float) -> None:
         """Let streams send and links pass on before `until_s`; what came is told."""
+        while self._looks_s and self._looks_s[-1] <= until_s:
+            self._pass_on(look_s := self._looks_s.pop())
+            on = self.net.links
+            sent = on.carried_bits - self.links_now(look_s)[1]
+            self._seen.append((look_s, np.stack([sent, on.dropped, on.capacity_bps, on.reserved_bps])))
+        self._pass_on(until_s)
+
+    def _pass_on(self, until_s: float) -> None:
         self.now_s = until_s
         if self.streams is None:
             links.pass_until(self.net, until_s)
@@ -188,6 +200,23 @@ class Wires:
     def links_now(self, now_s: float) -> Floats:
         """(2, L) bit/s that are left of each link, and bits that it has still to send."""
         return np.stack([self.net.links.rate_bps, links.backlogs(self.net, now_s)])
+
+    def records(self) -> Mapping[str, Any]:
+        """What each link carried from one moment to the next: columns of `edgewise.report.use.LINKS`."""
+        if not self._seen:
+            return {}
+        times = np.array([0.0, *(look_s for look_s, _ in self._seen)])
+        so_far = np.stack([0.0 * self._seen[0][1], *(each for _, each in self._seen)])
+        sent_bits, dropped = np.diff(so_far[:, :2], axis=0).transpose(1, 0, 2)
+        return {
+            "link": list(self.names) * len(self._seen),
+            "start_s": np.repeat(times[:-1], len(self.names)),
+            "end_s": np.repeat(times[1:], len(self.names)),
+            "capacity_bps": so_far[1:, 2].ravel(),
+            "reserved_bps": so_far[1:, 3].ravel(),
+            "sent_bits": sent_bits.ravel(),
+            "dropped": dropped.ravel().astype(np.int64),
+        }
 
     # messages
 

@@ -16,7 +16,7 @@ head to a station; stations work through [T, T + slot), event by event.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -246,10 +246,15 @@ class ReplicaWorlds:
 
 
 def simulate(
-    worlds: ReplicaWorlds, dispatch: RequestPolicy, orchestrate: ReplicaPolicy | None = None
+    worlds: ReplicaWorlds,
+    dispatch: RequestPolicy,
+    orchestrate: ReplicaPolicy | None = None,
+    look: Callable[[ReplicaView], None] | None = None,
 ) -> ServiceOutcome:
     """Run two policies through every slot; a dispatcher with a kernel `rule` runs compiled.
 
+    Args:
+        look: is shown the view at the beginning of each frame, with the replicas that it has.
     Raises:
         PolicyError: a policy breaks its contract.
     """
@@ -263,6 +268,8 @@ def simulate(
     while not worlds.done:
         if orchestrate is not None:
             worlds.scale(orchestrate.decide(worlds.view).numbers())
+        if look is not None:
+            look(worlds.view)
         frame_end = worlds.slot + worlds.system.frame_slots
         if rule is not None:
             worlds.run(rule, dispatch.memory, frame_end)  # type: ignore[attr-defined]

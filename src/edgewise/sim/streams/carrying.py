@@ -5,6 +5,9 @@ Both hold the truth about streams and workers, and both are asked the same by th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
@@ -23,8 +26,6 @@ class Private:
         key: of draws.
         tally: counts queries.
     """
-
-    names: tuple[str, ...] = ()  # of links
 
     def __init__(self, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally) -> None:
         self.truth, self.workers, self.ways, self.key, self.tally = truth, workers, ways, key, tally
@@ -75,9 +76,9 @@ class Private:
         """(2, L) bit/s that are left of each link, and bits that it has still to send; None: not shared."""
         return None
 
-    def links_so_far(self, now_s: float) -> Floats | None:
-        """(4, L) bits sent and messages dropped so far, capacity, and what is reserved; None: not shared."""
-        return None
+    def links_used(self) -> Mapping[str, Any]:
+        """Columns of `edgewise.report.use.LINKS`; none: not shared."""
+        return {}
 
 
 class Shared(Private):
@@ -92,7 +93,7 @@ class Shared(Private):
         self, wires: Wires, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally
     ) -> None:
         super().__init__(truth, workers, ways, key, tally)
-        count, wires.streams, self.wires, self.names = len(truth), self, wires, wires.names
+        count, wires.streams, self.wires = len(truth), self, wires
         self._carried = shared.OnLinks(
             wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
             np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1),
@@ -113,11 +114,9 @@ class Shared(Private):
         """Queries that leave from now on reckon with the rates that links have."""
         self.ways.bps[:] = self.wires.net.routes.bps[: self.ways.size].reshape(self.ways.shape)
 
-    def links_so_far(self, now_s: float) -> Floats:
+    def links_used(self) -> Mapping[str, Any]:
         """See `Private`."""
-        on = self.wires.net.links
-        sent = on.carried_bits - self.wires.links_now(now_s)[1]
-        return np.stack([sent, on.dropped, on.capacity_bps, on.reserved_bps])
+        return self.wires.records()
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""

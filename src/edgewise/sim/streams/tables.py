@@ -143,24 +143,5 @@ def worker_records(world: World, busy_s: Floats, duration_s: float) -> dict[str,
     }
 
 
-def link_records(names: Sequence[str], at: Sequence[tuple[float, Floats]]) -> dict[str, Any]:
-    """What each link carried from one moment to the next, see `carrying.Private.links_so_far`."""
-    if not at:
-        return {}
-    times = np.array([0.0, *(time_s for time_s, _ in at)])
-    so_far = np.stack([0.0 * at[0][1], *(each for _, each in at)])
-    done = np.diff(so_far[:, :2], axis=0)  # (T, 2, L)
-    spans = len(at)
-    return {
-        "link": list(names) * spans,
-        "start_s": np.repeat(times[:-1], len(names)),
-        "end_s": np.repeat(times[1:], len(names)),
-        "capacity_bps": so_far[1:, 2].ravel(),
-        "reserved_bps": so_far[1:, 3].ravel(),
-        "sent_bits": done[:, 0].ravel(),
-        "dropped": done[:, 1].ravel().astype(np.int64),
-    }
-
-
 def _zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> Any:
     return np.zeros(shape, dtype=kind).view(np.recarray)
