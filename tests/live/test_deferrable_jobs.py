@@ -34,11 +34,12 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
-from edgewise.runtime.controller import job_requests, job_runner, jobs as live_jobs
+from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
 from edgewise.runtime.controller.job_book import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import ask, operator
 from edgewise.runtime.store import SHADOWS, Store
@@ -191,7 +192,7 @@ def test_a_runner_that_is_killed_costs_its_job_but_starts_no_other(jobs, tmp_pat
     runner.kill()
     runner.wait()
     for _ in range(20):
-        jobs.step(time.time())
+        jobs.look(time.time())
     assert state(jobs, job) == "running"  # the command goes on
     jobs.processes.kill(job.run)
     until(jobs, lambda: state(jobs, job) == "failed")
@@ -292,9 +293,9 @@ def test_a_job_past_its_latest_start_is_lost_whatever_its_runner_does(jobs, tmp_
     runner = jobs.processes._runners[job.run]
     if dies:
         runner.wait()
-        jobs.step(time.time())
+        jobs.look(time.time())
     for late_s in (101.0, 106.5, 107.0):
-        jobs.step(time.time() + late_s)
+        jobs.look(time.time() + late_s)
     found = jobs.book.get(job.id)
     assert (found.state, found.node) == ("lost", "near-node")
     assert "before its runner began" in found.why
@@ -319,7 +320,7 @@ def test_a_suspended_job_goes_on_before_later_ones_start_on_its_node(jobs):
     urgent = jobs.book.submit(wish(["/bin/true"], priority=1))
     until(jobs, lambda: state(jobs, urgent) == "done")
     for _ in range(40):
-        jobs.step(time.time())
+        jobs.look(time.time())
         time.sleep(0.01)
     assert {state(jobs, job) for job in later} == {"waiting"} and state(jobs, old) == "suspended"
     ran_s = jobs.book.get(old.id).ran_s(time.time())
@@ -371,7 +372,7 @@ def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_pause
     last = jobs.book.submit(
         wish(["/bin/sleep", "300"], cores=2.0, when_evicted=RESTART, latest_s=time.time() + 0.5)
     )
-    until(jobs, lambda: state(jobs, last) == "running" and time.time() > last.wish.latest_s + SLOT_S)
+    until(jobs, lambda: state(jobs, last) == "running" and time.time() > last.latest_s + SLOT_S)
     store.set_wanted(far, True)
     until(jobs, lambda: state(jobs, last) == "suspended")
 
@@ -548,7 +549,7 @@ def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_p
     store.set_wanted(far, True)
     until(jobs, lambda: state(jobs, job) == "suspended" and jobs.processes.suspend is suspend)
     for _ in range(5):
-        jobs.step(time.time())
+        jobs.look(time.time())
     size = beats.stat().st_size
     time.sleep(0.2)
     assert beats.stat().st_size == size
@@ -610,7 +611,7 @@ def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
 
 def told(jobs, method, path, body=None):
     request = http.HttpRequest(method, path, {}, b"" if body is None else json.dumps(body).encode())
-    return json.loads(job_requests.answer(jobs, request).body)
+    return json.loads(requests.about_work(jobs, LivePipelines(jobs.plane), request).body)
 
 
 def test_requests_are_checked_and_repeats_are_one_job(jobs):

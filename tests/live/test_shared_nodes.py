@@ -127,7 +127,7 @@ def test_a_scale_up_pushes_jobs_out_and_a_fresh_plane_says_the_same(controller, 
     assert controller.frame() == [StartReplica(EAST_1, CAMERA), SuspendJob(paused.id)]
     assert state(jobs, paused) == "suspended"  # at once, not in the next pass
     for _ in range(3):
-        jobs.step(time.time())
+        jobs.look(time.time())
     assert state(jobs, paused) == "suspended" and not grows(beats)
     controller.frame()  # the replica goes, and its process ends
     until(jobs, lambda: state(jobs, paused) == "running")
@@ -166,7 +166,7 @@ def test_jobs_go_on_while_the_policy_of_replicas_thinks(controller, tmp_path):
         until_s = time.monotonic() + 30.0
         while state(jobs, job) != "running":
             assert time.monotonic() < until_s
-            jobs.step(time.time())
+            jobs.look(time.time())
             await asyncio.sleep(0.01)
         assert not frame.done()
         thinks.unlink()

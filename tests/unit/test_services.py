@@ -351,7 +351,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     assert grown[:, CAMERA].sum() > 1
     asyncio.run(replicas.step(11.5 * frame_s))
     assert (placed(replicas, services) == grown).all()
-    replicas._core.policy._policy.decide = lambda view: 1 / 0
+    replicas.core.policy._policy.decide = lambda view: 1 / 0
     store.set_policy("orchestrate", "autoscaler")
 
     async def keep():

@@ -6,9 +6,6 @@ import asyncio
 import csv
 import json
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +26,11 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.report.style import new_axes, png
 from edgewise.runtime import http
+from edgewise.runtime.clients.split_trial import running
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
 from edgewise.runtime.controller.jobs import POLICY
-from edgewise.runtime.controller.plan import Emulation, prepare
+from edgewise.runtime.controller.plan import Emulation
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask, operator, store_of
@@ -159,7 +157,6 @@ def _total(seen: Sequence[StreamSeen], kind: str) -> int:
 POLICIES = ("closest", "farthest", "lookahead")
 CLIENT_S = 0.002
 TOLERANCE = 0.05  # measured and simulated shares should not differ by more
-READY_S = 90.0
 SWITCH_POLL_S = 0.05
 COMPILING = "Compiling kernels, for the first time on this machine: up to half a minute."
 
@@ -197,13 +194,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     explain(out, costs, factor, streams)
     state = folder / "system"
     shutil.rmtree(state, ignore_errors=True)
-    prepare(state, scenario, gateways=1, emulation=Emulation(seed=seed, client_s=CLIENT_S)).close()
-    nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.controller.nursery", str(state)])
-    try:
-        measured, busy = asyncio.run(_measure(state, streams, out, seed))
-    finally:
-        nursery.send_signal(signal.SIGTERM)
-        nursery.wait(30)
+    measured, busy = asyncio.run(_measure(state, scenario, streams, out, seed))
     live = [_shares(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
     fine = compare(out, live, simulated, TOLERANCE, busy)
@@ -218,26 +209,26 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
 
 
 async def _measure(
-    state: Path, streams: Sequence[Stream], out: Console, seed: int
+    state: Path, scenario: Scenario, streams: Sequence[Stream], out: Console, seed: int
 ) -> tuple[dict[str, list[StreamSeen]], dict[str, str]]:
     """Play the streams once for each policy; what was seen, and where the machine was too busy, why."""
-    store = store_of(state)
-    admin, front = operator(store), store.processes("gateway")[0].process
-    names = [r.process.name for r in store.processes() if r.process.kind == "worker"]
-    gateways = {site: http.Client.of_url(front.url) for site in range(2)}
-    await _ready(admin, gateways)
     queries = {s.id: encode_request(InferRequest({"x": world.query(s)[1]})) for s in streams}
-    results, busy, running = {}, {}, store.processes()
-    store.close()
-    for name in POLICIES:
-        await _switch(admin, name)
-        traffic = Traffic(streams, gateways, ("site-0", "site-1"), lambda s: queries[s.id], seed)
-        async with watched(running) as seen:
-            playing = asyncio.create_task(traffic.play())
-            await _show(playing, traffic, name, names, out)
-            results[name] = await playing
-        if seen.busy is not None:
-            busy[name] = seen.busy
+    results, busy = {}, {}
+    async with running(state, None, scenario, Emulation(seed=seed, client_s=CLIENT_S)) as url:
+        store = store_of(state)
+        admin, processes = operator(store), store.processes()
+        store.close()
+        names = [r.process.name for r in processes if r.process.kind == "worker"]
+        gateways = [http.Client.of_url(url) for _ in range(2)]
+        for name in POLICIES:
+            await _switch(admin, name)
+            traffic = Traffic(streams, gateways, ("site-0", "site-1"), lambda s: queries[s.id], seed)
+            async with watched(processes) as seen:
+                playing = asyncio.create_task(traffic.play())
+                await _show(playing, traffic, name, names, out)
+                results[name] = await playing
+            if seen.busy is not None:
+                busy[name] = seen.busy
     out.print(_answers(results[POLICIES[-1]]))
     return results, busy
 
@@ -254,19 +245,6 @@ async def _switch(admin: http.Client, name: str) -> None:
         if found["state"] == "failed":
             raise RunError(f"policy {name}: {found['error']}")
         await asyncio.sleep(SWITCH_POLL_S)
-
-
-async def _ready(admin: http.Client, gateways: dict[int, http.Client]) -> None:
-    try:
-        for client in gateways.values():
-            await ask(client, "GET", "/v2/health/ready", patience_s=READY_S)
-            for task in (world.FIND, world.READ):
-                await ask(client, "GET", f"/v2/models/{task}", patience_s=READY_S)
-        await ask(admin, "GET", "/v1/status", patience_s=READY_S)
-    except (ConnectionError, TimeoutError) as error:
-        raise RunError(
-            f"the live system did not start: {error}; its logs are in logs/ of its folder"
-        ) from error
 
 
 async def _show(

@@ -6,18 +6,23 @@ A disk that is full, rights that are missing and a damaged file are the user's t
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from edgewise.errors import RunError
 from edgewise.runtime import private
 
+T = TypeVar("T")
 WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
 COPY = ".copy"  # beside the file, of the same name
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -97,6 +102,21 @@ class Database:
         """What a query finds."""
         with telling(self.file):
             return self._db.execute(query, values).fetchall()
+
+    def kept(
+        self, kind: type[T], rest: str, values: Sequence[Any] = (), as_json: Sequence[str] = ()
+    ) -> list[T]:
+        """Rows as a dataclass that has a field for each column.
+
+        Args:
+            rest: of the query, from the table's name on.
+            as_json: columns that hold JSON.
+        """
+        names = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # of a dataclass
+        found = self.rows(f"SELECT {', '.join(names)} FROM {rest}", values)
+        rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in found]
+        decoded = [row | {name: json.loads(row[name]) for name in as_json} for row in rows]
+        return msgspec.convert(decoded, list[kind], strict=False)  # type: ignore[valid-type]
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from uuid import uuid4
 import msgspec
 
 from edgewise.config import load_scenario
-from edgewise.core.keyed import Purpose, exponential
 from edgewise.errors import RunError
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.pipelines import Pipeline
@@ -31,13 +30,23 @@ from edgewise.model.topology import NodeChange
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime import http, private
 from edgewise.runtime.clients.recording import BROUGHT
-from edgewise.runtime.clients.traffic import Loaded, Traffic, ask_service, zeros
+from edgewise.runtime.clients.traffic import (
+    FAILED,
+    OK,
+    REJECTED,
+    Loaded,
+    Traffic,
+    ask_service,
+    at_sites,
+    measured,
+    poisson_s,
+    zeros,
+)
 from edgewise.runtime.controller.graphs import served_graphs
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.metrics import watched
 from edgewise.runtime.pipelines.live import LivePipeline, live_pipeline
 from edgewise.runtime.protocol.stated import DEADLINE
-from edgewise.runtime.reaching import ask, client_to, operator, store_of
+from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.workloads.deferrable import jobs_apart
 from edgewise.workloads.generate import generate_streams
 from edgewise.workloads.pipelines import pipelines_of
@@ -75,25 +84,12 @@ def bring(state: Path, seed: int = 0) -> Brought:
     Raises:
         RunError: the system does not answer.
     """
-    store = store_of(state)
-    fronts = [r.process for r in store.processes("gateway")]
-    scenario = load_scenario(state / SCENARIO)
-    of_site = {front.settings["site"]: front for front in reversed(fronts)}
-    places = [of_site.get(site.name, fronts[0]) for site in scenario.topology.sites]
-    clients = [client_to(front, store, store.get("token")) for front in places]
+    store, scenario = store_of(state), load_scenario(state / SCENARIO)
+    clients = at_sites(store, [site.name for site in scenario.topology.sites])
     bringing, running = _Bringing(scenario, clients, operator(store), seed), store.processes()
     store.close()
-
-    async def watch() -> Brought:
-        async with watched(running) as machine:
-            found = await bringing.all()
-        found.busy = machine.busy
-        return found
-
-    try:
-        found = asyncio.run(watch())
-    except (ConnectionError, TimeoutError, ValueError) as error:
-        raise RunError(f"load: {error}") from error
+    found, busy = measured("load", running, [*clients, bringing.controller], bringing.all())
+    found.busy = busy
     private.write_file(state / BROUGHT, msgspec.json.encode(found))
     return found
 
@@ -109,27 +105,34 @@ class _Bringing:
     def __init__(
         self, scenario: Scenario, gateways: Sequence[http.Client], controller: http.Client, seed: int
     ) -> None:
-        self.scenario, self._gateways, self._controller, self.seed = scenario, gateways, controller, seed
+        self.scenario, self._gateways, self.controller, self.seed = scenario, gateways, controller, seed
         self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
+        self._unprepared, self._prepared = 1 + len(scenario.spec.holds), asyncio.Event()
 
     async def all(self) -> Brought:
         """From the beginning to the end of the scenario, and until what came has ended."""
-        works: dict[str, Any] = {
+        works: dict[str, Callable[[], Awaitable[None]]] = {
             "streams": self._streams, "services": self._services, "graphs": self._graphs,
             "pipelines": self._pipelines, "jobs": self._jobs,
         }  # fmt: skip
-        made = [await works[work]() for work in self.scenario.spec.holds]
-        self._began_s, self._began = time.monotonic(), time.time()
-        await asyncio.gather(self._timeline(), *(run() for run in made))
-        for client in (*self._gateways, self._controller):
-            client.close()
-        self.found.figures = {work: self.found.figures[work] for work in self.scenario.spec.holds}
+        holds = self.scenario.spec.holds
+        await asyncio.gather(self._timeline(), *(works[work]() for work in holds))
+        self.found.figures = {work: self.found.figures[work] for work in holds}
         return self.found
+
+    async def _begin(self) -> None:
+        """One kind of work is prepared: its time begins when all are."""
+        self._unprepared -= 1
+        if self._unprepared == 0:
+            self._began_s, self._began = time.monotonic(), time.time()
+            self._prepared.set()
+        await self._prepared.wait()
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(self._began_s + at_s - time.monotonic(), 0.0))
 
     async def _timeline(self) -> None:
+        await self._begin()
         for change in self.scenario.timeline:
             if isinstance(change, NodeChange):
                 await self._until(change.at_s)
@@ -137,7 +140,7 @@ class _Bringing:
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = b"" if body is None else msgspec.json.encode(body)
-        answer = await ask(self._controller, method, path, body=data)
+        answer = await ask(self.controller, method, path, body=data)
         found = json.loads(answer.body)
         if answer.status != 200:
             raise RunError(f"load: {method} {path}: {found.get('error', answer.status)}")
@@ -145,37 +148,28 @@ class _Bringing:
 
     # streams, requests, queries
 
-    async def _streams(self) -> Any:
+    async def _zeros(self, names: Iterable[str]) -> dict[str, tuple[dict[str, str], bytes]]:
+        return {name: await zeros(self._gateways[0], name) for name in names}
+
+    async def _streams(self) -> None:
         streams = generate_streams(self.scenario, self.seed)
-        tasks = {stream.task for stream in streams}
-        queries = {task: await zeros(self._gateways[0], task) for task in tasks}
+        queries = await self._zeros({stream.task for stream in streams})
         sites = [site.name for site in self.scenario.topology.sites]
-        clients = dict(enumerate(self._gateways))
-        traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], self.seed)
+        traffic = Traffic(streams, self._gateways, sites, lambda stream: queries[stream.task], self.seed)
+        await self._begin()
+        seen = await traffic.play()
+        counts = [sum(getattr(each, name) for each in seen) for name in (OK, FAILED, REJECTED)]
+        self._note("streams", *counts)
+        self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
 
-        async def run() -> None:
-            seen = await traffic.play()
-            counted = {
-                name: sum(getattr(each, name) for each in seen) for name in ("ok", "failed", "rejected")
-            }
-            self._note("streams", counted["ok"], counted["failed"], counted["rejected"])
-            self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
-
-        return run
-
-    async def _services(self) -> Any:
+    async def _services(self) -> None:
         spec = self.scenario.spec.services
         assert spec is not None
-        names, drawn = (
-            service_names(spec, self.scenario.catalog),
-            simulated_services(self.scenario).draw([self.seed]),
-        )
-        queries = {name: await zeros(self._gateways[0], name) for name in names}
-        count = int(drawn.count[0])
-        rows = [
-            getattr(drawn, name)[0, :count].tolist()
-            for name in ("arrival_s", "site", "service", "deadline_s")
-        ]
+        names = service_names(spec, self.scenario.catalog)
+        drawn = simulated_services(self.scenario).draw([self.seed])
+        queries = await self._zeros(names)
+        columns = (drawn.arrival_s, drawn.site, drawn.service, drawn.deadline_s)
+        rows = [column[0, : int(drawn.count[0])].tolist() for column in columns]
         loaded = Loaded(0.0)
 
         async def one(arrival_s: float, site: int, service: int, deadline_s: float) -> None:
@@ -185,18 +179,13 @@ class _Bringing:
             headers = headers | {DEADLINE: f"{given_s:.6f}"}
             await ask_service(self._gateways[site], names[service], headers, body, given_s, loaded)
 
-        async def run() -> None:
-            await asyncio.gather(*(one(*row) for row in zip(*rows, strict=True)))
-            self._note(
-                "services", loaded.in_time, loaded.late + loaded.failed, loaded.refused + loaded.dropped
-            )
-            self._median("services", loaded.delays_s)
+        await self._begin()
+        await asyncio.gather(*(one(*row) for row in zip(*rows, strict=True)))
+        self._note_loaded("services", loaded)
 
-        return run
-
-    async def _graphs(self) -> Any:
+    async def _graphs(self) -> None:
         graphs = served_graphs(self.scenario)
-        queries = {graph.name: await zeros(self._gateways[0], graph.name) for graph in graphs}
+        queries = await self._zeros(graph.name for graph in graphs)
         loaded = Loaded(QUERY_S)
 
         async def one(at_s: float, number: int, name: str, rate_qps: float) -> None:
@@ -206,29 +195,20 @@ class _Bringing:
             client = self._gateways[number % len(self._gateways)]
             await ask_service(client, name, headers | stated, body, QUERY_S, loaded)
 
-        async def run() -> None:
-            times = [
-                (at_s, number, graph.name, graph.rate_qps)
-                for g, graph in enumerate(graphs)
-                for number, at_s in enumerate(self._times_s(graph.rate_qps, g))
-            ]
-            await asyncio.gather(*(one(*row) for row in times))
-            self._note_loaded("graphs", loaded)
-
-        return run
-
-    def _times_s(self, rate_qps: float, entity: int) -> Iterator[float]:
-        at_s, number = 0.0, 0
-        while True:
-            at_s += float(exponential(self.seed, Purpose.QUERY, GRAPH + entity, number)) / rate_qps
-            if at_s >= self.scenario.duration_s:
-                return
-            yield at_s
-            number += 1
+        await self._begin()
+        times = [
+            (at_s, number, graph.name, graph.rate_qps)
+            for g, graph in enumerate(graphs)
+            for number, at_s in enumerate(
+                poisson_s(graph.rate_qps, self.scenario.duration_s, self.seed, GRAPH + g)
+            )
+        ]
+        await asyncio.gather(*(one(*row) for row in times))
+        self._note_loaded("graphs", loaded)
 
     # pipelines and jobs
 
-    async def _pipelines(self) -> Any:
+    async def _pipelines(self) -> None:
         pipelines = pipelines_of(self.scenario, self.seed)
         specs = {
             each.name: each for each in self.scenario.spec.pipelines or () if isinstance(each, PipelineSpec)
@@ -243,12 +223,10 @@ class _Bringing:
             await self._until(pipeline.arrival_s)
             return int((await self._ask("POST", path, {"key": uuid4().hex, "live": live}))["id"])
 
-        async def run() -> None:
-            await self._ended("pipelines", path, [one(each) for each in pipelines], "done")
+        await self._begin()
+        await self._ended("pipelines", path, [one(each) for each in pipelines])
 
-        return run
-
-    async def _jobs(self) -> Any:
+    async def _jobs(self) -> None:
         assert self.scenario.jobs is not None
         jobs = jobs_apart(self.scenario.jobs, self.seed)
         path = "/v1/admin/jobs"
@@ -264,12 +242,10 @@ class _Bringing:
             }  # fmt: skip
             return int((await self._ask("POST", path, wish))["id"])
 
-        async def run() -> None:
-            await self._ended("jobs", path, [one(each) for each in jobs], "done")
+        await self._begin()
+        await self._ended("jobs", path, [one(each) for each in jobs])
 
-        return run
-
-    async def _ended(self, work: str, path: str, coming: Sequence[Awaitable[int]], good: str) -> None:
+    async def _ended(self, work: str, path: str, coming: Sequence[Awaitable[int]]) -> None:
         """Wait until what came has ended, for a while after the end of the scenario."""
         numbers = set(await asyncio.gather(*coming))
         while True:
@@ -280,21 +256,17 @@ class _Bringing:
             await asyncio.sleep(0.25)
         states = Counter(row["state"] for row in mine)
         left = sum(row["ended_s"] is None for row in mine)
-        self._note(work, states[good], len(mine) - states[good] - states["lost"] - left, states["lost"], left)
+        self._note(
+            work, states["done"], len(mine) - states["done"] - states["lost"] - left, states["lost"], left
+        )
 
     def _note_loaded(self, work: str, seen: Loaded) -> None:
         self._note(work, seen.in_time, seen.late + seen.failed, seen.refused + seen.dropped)
         self._median(work, seen.delays_s)
 
     def _note(self, work: str, ok: int, failed: int, refused: int, left: int = 0) -> None:
-        came = ok + failed + refused + left
-        self.found.figures[work] = {
-            "came": came,
-            "ok": ok,
-            "failed": failed,
-            "refused": refused,
-            "left": left,
-        }
+        counts = {"ok": ok, "failed": failed, "refused": refused, "left": left}
+        self.found.figures[work] = {"came": sum(counts.values()), **counts}
 
     def _median(self, work: str, delays_s: Sequence[float]) -> None:
         if delays_s:

@@ -6,7 +6,6 @@ kept. Failures of nodes are the recording's timeline.
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import math
 import re
@@ -22,18 +21,17 @@ from edgewise.errors import RunError
 from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.services import service_names
-from edgewise.model.work import INFERENCE, DeferrableJob, Stream
-from edgewise.runtime import http, private
-from edgewise.runtime.clients.traffic import StreamSeen, Traffic, zeros
+from edgewise.model.work import INFERENCE, DeferrableJob
+from edgewise.runtime import private
+from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
 from edgewise.runtime.controller.job_book import JobBook
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipeline_book import KeptPipeline, PipelineBook
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.faults import Fault
-from edgewise.runtime.metrics import watched
-from edgewise.runtime.reaching import client_to, store_of
-from edgewise.runtime.store import Running, Store
+from edgewise.runtime.reaching import store_of
+from edgewise.runtime.store import Store
 from edgewise.runtime.traffic_store import Request
 from edgewise.workloads.generate import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
@@ -322,34 +320,16 @@ def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[StreamSeen], st
     """
     scenario = load_scenario(folder / SCENARIO)
     streams = read_streams_csv(folder / TRACE, scenario, seed)
-    store = store_of(state)
-    fronts = [r.process for r in store.processes("gateway")]
-    of_site = {front.settings["site"]: front for front in reversed(fronts)}
     sites = [site.name for site in scenario.topology.sites]
     here = [site.name for site in load_scenario(state / SCENARIO).topology.sites]
     if missing := [name for name in sites if name not in here]:
         raise RunError(f"site {missing[0]!r}: the system that is up has only {', '.join(here)}")
-    chosen = [of_site.get(name, fronts[0]) for name in sites]
-    clients = {site: client_to(front, store, store.get("token")) for site, front in enumerate(chosen)}
-    running = store.processes()
+    store = store_of(state)
+    clients, running = at_sites(store, sites), store.processes()
     store.close()
-    try:
-        return asyncio.run(_play(streams, clients, sites, running, seed))
-    except (ConnectionError, TimeoutError, ValueError) as error:
-        raise RunError(f"replay: {error}") from error
 
+    async def played() -> list[StreamSeen]:
+        queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
+        return await Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed).play()
 
-async def _play(
-    streams: list[Stream],
-    clients: dict[int, http.Client],
-    sites: list[str],
-    running: list[Running],
-    seed: int,
-) -> tuple[list[StreamSeen], str | None]:
-    queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
-    traffic = Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed)
-    async with watched(running) as machine:
-        seen = await traffic.play()
-    for client in clients.values():
-        client.close()
-    return seen, machine.busy
+    return measured("replay", running, clients, played())

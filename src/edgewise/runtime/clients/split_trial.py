@@ -204,16 +204,21 @@ def live_scenario(servers: int, size_bytes: int, rate_qps: float = 1.0, burst: i
 
 
 Answered = tuple[float, http.Response]
+REAL = Emulation(on=False)
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, models: Path, scenario: Scenario, seed: int = 0) -> AsyncIterator[str]:
-    """A live system of a scenario in processes of its own; yields the gateway's address.
+async def running(
+    folder: Path, models: Path | None, scenario: Scenario, emulation: Emulation = REAL
+) -> AsyncIterator[str]:
+    """A live system of a scenario in processes of its own, with one gateway; yields its address.
 
+    Args:
+        models, emulation: see `prepare`.
     Raises:
         RunError: it does not answer; its logs say why.
     """
-    store = prepare(folder, scenario, models=models, gateways=1, emulation=Emulation(False, seed))
+    store = prepare(folder, scenario, models=models, gateways=1, emulation=emulation)
     wanted = [row.process for row in store.processes()]
     store.close()
     nursery = subprocess.Popen([sys.executable, "-m", "edgewise.runtime.controller.nursery", str(folder)])
@@ -262,7 +267,7 @@ async def _measured(
     size_bytes, rate_qps = sum(array.nbytes for array in inputs.values()), setting.rate_qps
     headers, body = encode_request(InferRequest(inputs))
     scenario = live_scenario(setting.servers, size_bytes, rate_qps, burst=gaps_s.size)
-    async with running(state, models, scenario, setting.seed) as url:
+    async with running(state, models, scenario, Emulation(False, setting.seed)) as url:
         client = http.Client.of_url(url)
         headers |= {"edgewise-rate-qps": f"{rate_qps:g}", "edgewise-deadline-s": str(DEADLINE_S)}
 

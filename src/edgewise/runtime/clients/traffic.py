@@ -1,13 +1,17 @@
-"""Clients that play streams against gateways, as the simulator's clients would: same times, same queries."""
+"""Clients of a live system: how they reach it, and how they play streams and send requests.
+
+Streams are played as the simulator's clients would: same times, same queries.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,10 +27,45 @@ from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.protocol.stated import DEADLINE, STREAM
 from edgewise.runtime.protocol.tensors import DTYPES
 from edgewise.runtime.reaching import client_to, store_of
+from edgewise.runtime.store import Running, Store
 
+T = TypeVar("T")
 FREE_SIZE = 64  # of a free dimension, where nobody says a size
 GONE_S = 2.0  # nobody waits longer for an answer that is late
 OK, FAILED, REJECTED = "ok", "failed", "rejected"
+
+
+def at_sites(store: Store, sites: Iterable[str]) -> list[http.Client]:
+    """A client of the gateway of each site; of the first gateway where a site has none."""
+    fronts = [running.process for running in store.processes("gateway")]
+    of_site = {front.settings["site"]: front for front in reversed(fronts)}
+    return [client_to(of_site.get(site, fronts[0]), store, store.get("token")) for site in sites]
+
+
+def measured(
+    what: str, running: Sequence[Running], clients: Iterable[http.Client], work: Coroutine[Any, Any, T]
+) -> tuple[T, str | None]:
+    """What clients saw, and why that says more about the machine than about the system, if it does.
+
+    Args:
+        what: they do, for messages.
+        running: processes of the system.
+        clients: are closed at the end.
+    Raises:
+        RunError: the system does not answer.
+    """
+
+    async def watch() -> tuple[T, str | None]:
+        async with watched(running) as machine:
+            found = await work
+        for client in clients:
+            client.close()
+        return found, machine.busy
+
+    try:
+        return asyncio.run(watch())
+    except (ConnectionError, TimeoutError, ValueError) as error:
+        raise RunError(f"{what}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -56,7 +95,7 @@ class Traffic:
 
     Args:
         streams: what to play; times count from `play`.
-        gateways: one client for each access site, by its index.
+        gateways: a client for each access site.
         sites: names of the sites.
         payload: the query of a stream, as headers and body.
         seed: keys phases and Poisson gaps, as in simulation.
@@ -65,7 +104,7 @@ class Traffic:
     def __init__(
         self,
         streams: Sequence[Stream],
-        gateways: Mapping[int, http.Client],
+        gateways: Sequence[http.Client],
         sites: Sequence[str],
         payload: Callable[[Stream], tuple[dict[str, str], bytes]],
         seed: int = 0,
@@ -177,6 +216,17 @@ async def zeros(client: http.Client, task: str) -> tuple[dict[str, str], bytes]:
     return encode_request(InferRequest(tensors))
 
 
+def poisson_s(rate_qps: float, until_s: float, seed: int, entity: int) -> Iterator[float]:
+    """Times of a Poisson process, keyed by seed and entity."""
+    at_s, number = 0.0, 0
+    while True:
+        at_s += float(exponential(seed, Purpose.QUERY, entity, number)) / rate_qps
+        if at_s >= until_s:
+            return
+        yield at_s
+        number += 1
+
+
 LOAD = 2**41  # keys the gaps apart from those of streams
 
 
@@ -236,19 +286,11 @@ def load(
     if deadline_s is None:
         deadline_s = _own_deadline_s(state, service)
     clients = [client_to(front, store, store.get("token")) for front in chosen]
-    running = store.processes()
+    running, loaded = store.processes(), Loaded(deadline_s)
     store.close()
-
-    async def watch() -> Loaded:
-        async with watched(running) as seen:
-            loaded = await _load(clients, service, rate_qps, seconds, deadline_s, seed)
-        loaded.busy = seen.busy
-        return loaded
-
-    try:
-        return asyncio.run(watch())
-    except (ConnectionError, TimeoutError, ValueError) as error:
-        raise RunError(f"load: {error}") from error
+    times_s = poisson_s(rate_qps, seconds, seed, LOAD)
+    _, loaded.busy = measured("load", running, clients, _load(clients, service, times_s, loaded))
+    return loaded
 
 
 def _own_deadline_s(state: Path, service: str) -> float:
@@ -259,34 +301,17 @@ def _own_deadline_s(state: Path, service: str) -> float:
 
 
 async def _load(
-    clients: Sequence[http.Client],
-    service: str,
-    rate_qps: float,
-    seconds: float,
-    deadline_s: float,
-    seed: int,
-) -> Loaded:
+    clients: Sequence[http.Client], service: str, times_s: Iterable[float], loaded: Loaded
+) -> None:
     headers, body = await zeros(clients[0], service)
-    headers = {**headers, DEADLINE: str(deadline_s)}
-    loaded, tasks, began_s, at_s, number = (
-        Loaded(deadline_s),
-        set[asyncio.Task[None]](),
-        time.monotonic(),
-        0.0,
-        0,
-    )
-    while True:
-        at_s += exponential(seed, Purpose.QUERY, LOAD, number) / rate_qps
-        if at_s >= seconds:
-            break
+    headers = {**headers, DEADLINE: str(loaded.deadline_s)}
+    began_s = time.monotonic()
+
+    async def one(number: int, at_s: float) -> None:
         await asyncio.sleep(max(began_s + at_s - time.monotonic(), 0.0))
-        client = clients[number % len(clients)]
-        tasks.add(asyncio.create_task(ask_service(client, service, headers, body, deadline_s, loaded)))
-        number += 1
-    await asyncio.gather(*tasks)
-    for client in clients:
-        client.close()
-    return loaded
+        await ask_service(clients[number % len(clients)], service, headers, body, loaded.deadline_s, loaded)
+
+    await asyncio.gather(*(one(number, at_s) for number, at_s in enumerate(times_s)))
 
 
 async def ask_service(

@@ -3,13 +3,12 @@
     GET  /v1/status                       policy, shadow, processes, streams at a glance
     GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
     PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
-    .../v1/nodes                          the ledger, and nodes that fail, see `node_requests`
+    .../v1/nodes, /v1/admin/…             nodes that fail, jobs and pipelines, see `requests`
     GET  /v1/streams                      every stream, with its gateway
     GET  /v1/policies                           who decides what, and who watches
     GET  /v1/policies/{decision}  PUT {"policy"}   everywhere, now and after restarts
     GET  /v1/shadows/{decision}   PUT {"policy"}   a second policy that only watches; "" ends it
     GET  /v1/operations[/{id}]            how far the switches of policies are; PUT answers 202 and says where
-    .../v1/admin/…                        jobs and pipelines, see `job_requests`, `pipeline_requests`
     POST /v1/down                         end everything
     GET  /metrics                         how often policies that decide here failed
     GET  /openapi.json, /v2/health/live
@@ -24,7 +23,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +34,12 @@ from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
-from edgewise.runtime.controller import job_requests, node_requests, pipeline_requests
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.replicas import Replicas
+from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
 from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_port, taken
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
@@ -76,8 +76,8 @@ class Controller:
         self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
         self.pipelines = LivePipelines(plane)
         self.upkeep = Upkeep(store, self.jobs)
-        here = {"orchestrate": self.replicas.use, "place": self.pipelines.use, "defer": self.jobs.use}
-        self.switching = Switching(store, self.replicas, here, self._answer)
+        self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
+        self.switching = Switching(store, self.replicas, self.here, self._answer)
         self.ending = asyncio.Event()
         self.rolling = Rolling(
             store, backend, lambda of, path: self._ask(of, "GET", path), self._end, self.ending
@@ -224,10 +224,8 @@ class Controller:
 
     async def _handle(self, request: http.HttpRequest) -> http.Response:
         match request.method, request.parts:
-            case _, ["v1", "admin", "pipelines", *_]:
-                return pipeline_requests.answer(self.pipelines, request)
             case _, ["v1", "admin", *_]:
-                return job_requests.answer(self.jobs, request)
+                return about_work(self.jobs, self.pipelines, request)
             case "GET", ["v2", "health", "live"]:
                 return http.as_json({"live": True})
             case "GET", ["openapi.json"]:
@@ -243,7 +241,7 @@ class Controller:
             case "PUT", ["v1", "workers", name]:
                 return self._want(name, request.body)
             case _, ["v1", "nodes", *_]:
-                return node_requests.answer(self.plane, request, self.reconcile)
+                return about_nodes(self.plane, request, self.reconcile)
             case "GET", ["v1", "policies"]:
                 return http.as_json(self._policies())
             case "GET", ["v1", "policies", decision]:
@@ -263,10 +261,8 @@ class Controller:
 
     async def _shadows(self, decision: str) -> list[dict[str, Any]]:
         """What a second policy would have decided, wherever that is made."""
-        watched = {"place": self.pipelines.watched, "orchestrate": self.replicas.watched}
-        here = (watched | {"defer": self.jobs.watched}).get(decision)
-        if here is not None:
-            return [{"gateway": "controller", "answer": here()}]
+        if decision in self.here:
+            return [{"gateway": "controller", "answer": self.here[decision].watched()}]
         found = await self._gateways("GET", f"/v1/admin/shadows/{decision}")
         if decision == "split":  # each variant has its own
             return [row | {"answer": each} for row in found for each in row["answer"]]
@@ -282,20 +278,27 @@ class Controller:
             "policies": rows,
             "processes": [self._row(r) for r in running],
             "streams_open": self.store.streams_open(),
-            "jobs": self.store.read_or(self.jobs.report, dict[str, int]()),
-            "pipelines": self.store.read_or(self.pipelines.report, dict[str, int]()),
+            "jobs": self._counted(lambda: [job.state for job in self.jobs.book.listed()]),
+            "pipelines": self._counted(lambda: [kept.state for kept in self.pipelines.book.listed()]),
             "orchestration": self.replicas.report(),
-            "nodes": self.store.read_or(lambda: node_requests.report(self.plane), list[dict[str, Any]]()),
+            "nodes": self.store.read_or(lambda: ledger(self.plane), list[dict[str, Any]]()),
             "change": self.rolling.report(),
             "store": self.store.trouble,
         }
 
+    def _counted(self, states: Callable[[], list[str]]) -> dict[str, int]:
+        return Counter(self.store.read_or(states, list[str]()))
+
     def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
-        here = {"defer": self.jobs.fault or None, "place": self.pipelines.fault or None}
-        faults = self.replicas.faults() | here
+        faults = {name: each.fault for name, each in self.here.items()}
+        faults["requests"] = self.replicas.requests_fault
         return [
-            row | {"fault": faults.get(of := row["decision"]), "faults": self.store.faults_since_switch(of)}
+            row
+            | {
+                "fault": faults.get(of := row["decision"]) or None,
+                "faults": self.store.faults_since_switch(of),
+            }
             for row in self.switching.report(decisions)
         ]
 

@@ -10,11 +10,9 @@ What a method has written when it returns survives the death of any process.
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +27,14 @@ CREATE TABLE IF NOT EXISTS job (
     cores REAL NOT NULL, memory_bytes REAL NOT NULL, duration_s REAL NOT NULL, submitted_s REAL NOT NULL,
     earliest_s REAL NOT NULL, latest_s REAL NOT NULL, priority INTEGER NOT NULL,
     state TEXT NOT NULL DEFAULT 'waiting', node TEXT, started_s REAL, ended_s REAL,
-    suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT
+    suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
+    when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
+    deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
 """
-_LATER = {  # columns that state of an earlier version lacks
-    "when_evicted": "TEXT NOT NULL DEFAULT 'pause'",
-    "attempt": "INTEGER NOT NULL DEFAULT 0",
-    "deaths": "INTEGER NOT NULL DEFAULT 0",
-    "retry_s": "REAL NOT NULL DEFAULT 0",
-}
 ACTIVE = ("starting", "running", "suspended", "evicted")
+HIDDEN = ("key", "stopped_s", "retry_s")
 PAUSE, RESTART = "pause", "restart"
 
 
@@ -71,8 +66,8 @@ class Wish:
     when_evicted: str = PAUSE
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Wish):
     """A job as it stands.
 
     Attributes:
@@ -84,7 +79,6 @@ class Job:
     """
 
     id: int
-    wish: Wish
     submitted_s: float
     state: str
     node: str | None
@@ -105,11 +99,10 @@ class Job:
 
     def deferrable(self) -> DeferrableJob:
         """As deferral policies know it."""
-        wish = self.wish
-        earliest_s = max(wish.earliest_s, self.submitted_s)
+        earliest_s = max(self.earliest_s, self.submitted_s)
         return DeferrableJob(
-            self.id, Resources(wish.cores, wish.memory_bytes), wish.duration_s, self.submitted_s, earliest_s,
-            max(wish.latest_s, earliest_s), wish.priority, wish.when_evicted,
+            self.id, Resources(self.cores, self.memory_bytes), self.duration_s, self.submitted_s, earliest_s,
+            max(self.latest_s, earliest_s), self.priority, self.when_evicted,
         )  # fmt: skip
 
     def standing(self, settled: bool) -> Standing:
@@ -132,15 +125,8 @@ class Job:
 
     def row(self) -> dict[str, Any]:
         """For an answer."""
-        hidden = ("wish", "stopped_s", "retry_s")
-        shown = {name: value for name, value in asdict(self).items() if name not in hidden}
-        shown["ran_s"] = self.ran_s(time.time())
-        return shown | {name: value for name, value in asdict(self.wish).items() if name != "key"}
-
-
-_WISH = tuple(each.name for each in fields(Wish))
-_STATE = tuple(each.name for each in fields(Job) if each.name not in ("id", "wish"))
-_COLUMNS = ", ".join(("id", *_WISH, *_STATE))
+        shown = {name: value for name, value in asdict(self).items() if name not in HIDDEN}
+        return shown | {"ran_s": self.ran_s(time.time())}
 
 
 class JobBook(Database):
@@ -152,9 +138,6 @@ class JobBook(Database):
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, SCHEMA)
-        for name, kind in _LATER.items():
-            with suppress(sqlite3.OperationalError):  # there already
-                self.run(f"ALTER TABLE job ADD COLUMN {name} {kind}")
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
@@ -167,8 +150,7 @@ class JobBook(Database):
 
     def get(self, number: int) -> Job | None:
         """A job."""
-        found = self._select("WHERE id = ?", (number,))
-        return found[0] if found else None
+        return next(iter(self._select("WHERE id = ?", (number,))), None)
 
     def listed(self, most: int = 1000) -> list[Job]:
         """The last jobs, oldest first."""
@@ -258,11 +240,4 @@ class JobBook(Database):
         self.run("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
 
     def _select(self, rest: str, values: Sequence[Any] = ()) -> list[Job]:
-        return [_job(row) for row in self.rows(f"SELECT {_COLUMNS} FROM job {rest}", values)]
-
-
-def _job(row: Sequence[Any]) -> Job:
-    wished = dict(zip(_WISH, row[1:], strict=False))
-    wish = Wish(**wished | {"command": tuple(json.loads(wished["command"]))})
-    state = dict(zip(_STATE, row[1 + len(_WISH) :], strict=True))
-    return Job(row[0], wish, **state | {"cancel": bool(state["cancel"])})
+        return self.kept(Job, f"job {rest}", values, as_json=("command",))

@@ -167,22 +167,22 @@ class JobProcesses:
         place = self.folder / job.run
         for made in (self.folder, place, self.output(job.id).parent):
             made.mkdir(exist_ok=True, mode=0o700)
-        cores = math.ceil(job.wish.cores)
+        cores = math.ceil(job.cores)
         settings = {
-            "command": job.wish.command,
+            "command": job.command,
             "environment": {"EDGEWISE_JOB": str(job.id), "OMP_NUM_THREADS": str(cores)},
             "processors": processors(cores, job.id),
-            "group": str(make_group(place, job.wish.cores, job.wish.memory_bytes) or ""),
+            "group": str(make_group(place, job.cores, job.memory_bytes) or ""),
         }
         command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
         try:
             with private.open_file(self.output(job.id), "ab") as output:
                 self._runners[job.run] = subprocess.Popen(
-                    command, cwd=job.wish.folder, stdin=subprocess.DEVNULL, stdout=output,
+                    command, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=output,
                     stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:  # the latter: a text that no path can have
-            raise RunError(f"job {job.id}: cannot be started in {job.wish.folder}: {error}") from error
+            raise RunError(f"job {job.id}: cannot be started in {job.folder}: {error}") from error
 
     def look(self, run: str) -> SeenStage:
         """Where the command of a job stands."""

@@ -15,9 +15,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import get_args
 
 from edgewise import policies
@@ -42,15 +40,12 @@ from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger
 from edgewise.errors import PolicyError, RunError
 from edgewise.model.catalog import Resources
-from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.controller.job_book import ACTIVE, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
-from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.guarded import Limited
-from edgewise.runtime.logs import SaidOnce
-from edgewise.runtime.store import SHADOWS
 
 log = logging.getLogger("edgewise.jobs")
 POLICY, FALLBACK = "tetris", "fifo"
@@ -75,7 +70,7 @@ def start_one(name: str) -> list[DeferCommand]:
     return core.handle(SlotBegan(0.0))
 
 
-class LiveJobs:
+class LiveJobs(LiveDecision):
     """Keeps the deferrable jobs of a live system.
 
     Args:
@@ -84,17 +79,16 @@ class LiveJobs:
     """
 
     def __init__(self, plane: LivePlane, slot_s: float = SLOT_S) -> None:
-        self.plane, self.store, self.slot_s = plane, plane.store, slot_s
-        folder = self.store.file.parent
+        super().__init__(plane, "defer")
+        self.slot_s, folder = slot_s, self.store.file.parent
         self.book, self.processes = JobBook(self.store.file), JobProcesses(folder)
         fallback = policies.load("defer", FALLBACK)
         self.core = DeferCore(Slots(slot_s), plane.ledger, fallback, fallback)
         plane.cores["defer"] = self.core
         plane.carry_out |= dict.fromkeys(get_args(DeferCommand), self._obey)
-        self.name, self._watching = self.store.policy("defer") or POLICY, ""
+        self.name = self.store.policy("defer") or POLICY
         self._begin_with_stored()
         self._slot, self._whole = -1, True
-        self._going_on = SaidOnce(log, "jobs")
         self._told_s: dict[str, float] = {}  # when a run was told to end
 
     def _begin_with_stored(self) -> None:
@@ -102,52 +96,13 @@ class LiveJobs:
         try:
             self.use(self.name)
         except PolicyError as error:
-            self.core.guard = self._guard(self.name)
+            self.core.guard = self.guard(self.name)
             self.core.guard.blame("cannot begin", str(error))
-
-    def use(self, name: str) -> None:
-        """Take a deferral policy.
-
-        Raises:
-            PolicyError: there is none of that name, or it cannot begin.
-        """
-        self.core.use(policies.load("defer", name), self._guard(name))
-        self.name = name
-
-    def _watch(self) -> None:
-        """Have the second policy watch that is named by now, if any."""
-        name = self.store.policy("defer", SHADOWS)
-        if name != self._watching:
-            self._watching = name
-            try:
-                policy = policies.load("defer", name) if name else None
-                self.core.watch_with(policy, self._guard(name, shadow=True))
-            except PolicyError as error:
-                log.error("job policy in shadow cannot begin", extra={"policy": name, "why": str(error)})
-
-    def watched(self) -> dict[str, object]:
-        """What the second policy would have started."""
-        return {"policy": ""} if self.core.shadow is None else self.core.shadow.report()
-
-    def _guard(self, name: str, shadow: bool = False) -> Guard:
-        budgets = BUDGETS_S
-        with suppress(RunError):  # no scenario yet
-            budgets = self.plane.scenario.spec.live.budgets_s
-        return self.plane.faults.guard("defer", name, budgets.defer, shadow)
-
-    def report(self) -> dict[str, int]:
-        """How many jobs are in each state."""
-        return Counter(job.state for job in self.book.listed())
-
-    @property
-    def fault(self) -> str:
-        """Why the fallback decides; "" when the policy does."""
-        return self.core.guard.fault if self.core.guard else ""
 
     async def keep(self, period_s: float = 0.05) -> None:
         """Go on for ever."""
         while True:
-            self.step(time.time())
+            self.look(time.time())
             await asyncio.sleep(period_s)
 
     async def end(self) -> None:
@@ -155,7 +110,7 @@ class LiveJobs:
         while active := [job for job in self.book.open() if job.state in ACTIVE]:
             for job in active:
                 self.book.cancel(job.id)
-            self.step(time.time(), start=False)
+            self.look(time.time(), start=False)
             await asyncio.sleep(0.02)
 
     def forget(self, most: int, before_s: float) -> None:
@@ -165,9 +120,9 @@ class LiveJobs:
             self.processes.remove(number)
         self.book.forget(numbers)
 
-    def step(self, now_s: float, start: bool = True) -> None:
+    def look(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
-        with self._going_on():
+        with self.going_on():
             known, self._whole = dict(self.core.jobs) if self._whole else {}, False
             for job in self.book.open():
                 self._notice(job, now_s)
@@ -183,7 +138,7 @@ class LiveJobs:
         slot = int(now_s / self.slot_s)
         if start and slot != self._slot:
             self._slot = slot
-            self._watch()
+            self.watch()
             self.plane.tell(SlotBegan(slot * self.slot_s), now_s)
 
     def _changes(self, known: Mapping[int, Standing]) -> Iterator[DeferEvent]:
@@ -279,7 +234,7 @@ class LiveJobs:
         if job.cancel:
             self._close(job, "cancelled", "while it ran", now_s)
         elif job.run in self._told_s:
-            self._close(job, "failed", f"ran for longer than its {job.wish.duration_s:g} s", now_s)
+            self._close(job, "failed", f"ran for longer than its {job.duration_s:g} s", now_s)
         elif code == 0:
             self._close(job, "done", "exit status 0", now_s)
         else:
@@ -295,7 +250,7 @@ class LiveJobs:
     def _end_what_must(self, job: Job, now_s: float) -> None:
         """Cancelled, over its time, or to start anew: told to end, and killed when it does not."""
         ran_s = now_s - (job.since_s() or now_s)
-        over = job.state == "running" and ran_s > job.wish.duration_s + self.slot_s
+        over = job.state == "running" and ran_s > job.duration_s + self.slot_s
         if job.run in self._told_s:
             if now_s - self._told_s[job.run] > GRACE_S:
                 self.processes.kill(job.run)

@@ -1,30 +1,39 @@
 """The plane of a live system (`core.plane`), told what the store says of nodes, workers and replicas.
 
-Whoever makes a decision here has a core in the plane, and carries out that core's commands: `Replicas` which
-replicas come and go, `LiveJobs` which jobs run. What one decides may push out the other's work, so both tell
-the plane what the store says before they ask it, and hand the commands to whoever carries them out.
+Whoever makes a decision here (`LiveDecision`) has a core in the plane, and carries out that core's commands:
+`Replicas` which replicas come and go, `LiveJobs` which jobs run. What one decides may push out the other's
+work, so both tell the plane what the store says before they ask it, and hand the commands to whoever carries
+them out.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import CLOUD, DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
-from edgewise.errors import RunError
+from edgewise.errors import PolicyError, RunError
 from edgewise.model.catalog import Resources
+from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.work import variant_holds
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.rolling import SCENARIO
 from edgewise.runtime.faults import Faults
-from edgewise.runtime.store import Running, Store
+from edgewise.runtime.logs import SaidOnce
+from edgewise.runtime.store import SHADOWS, Running, Store
 
+log = logging.getLogger("edgewise.deciding")
 SHOWN = ("cpu_cores", "memory_bytes")  # of resources
 
 
@@ -155,3 +164,71 @@ def _holds(scenario: Scenario, rows: Sequence[Running]) -> Iterator[Reservation]
     for name, node, variant in held:
         if name not in gone and variant in variants:
             yield Reservation(name, node, *variant_holds(catalog.variant(variant)))
+
+
+class LiveDecision:
+    """A decision that the controller makes: its core asks the policy that the store names, and a shadow.
+
+    Args:
+        plane: knows what other work leaves.
+        decision: of `policies.RUNNING`.
+    Attributes:
+        core: in the plane; None before there is anything to decide about.
+        name: of the policy.
+    """
+
+    core: Any = None
+    name = _watching = ""
+
+    def __init__(self, plane: LivePlane, decision: str) -> None:
+        self.plane, self.store, self.decision = plane, plane.store, decision
+        self.going_on = SaidOnce(log, decision)
+
+    async def keep(self, period_s: float = 0.25) -> None:
+        """Go on for ever."""
+        while True:
+            with self.going_on():
+                await self.step(time.time())
+            await asyncio.sleep(period_s)
+
+    async def step(self, now_s: float) -> None:
+        """One pass."""
+
+    @property
+    def fault(self) -> str:
+        """Why the policy was not followed; "" when it was."""
+        return self.core.guard.fault if self.core is not None and self.core.guard else ""
+
+    def use(self, name: str) -> None:
+        """Take a policy.
+
+        Raises:
+            PolicyError: there is none of that name, or it cannot begin.
+        """
+        if self.core is not None:
+            self.core.use(policies.load(self.decision, name), self.guard(name))
+            self.name = name
+
+    def watch(self) -> None:
+        """Have the second policy watch that is named by now, if any."""
+        name = self.store.policy(self.decision, SHADOWS)
+        if name != self._watching:
+            self._watching = name
+            try:
+                policy = policies.load(self.decision, name) if name else None
+                self.core.watch_with(policy, self.guard(name, shadow=True))
+            except PolicyError as error:
+                more = {"decision": self.decision, "policy": name, "why": str(error)}
+                log.error("policy in shadow cannot begin", extra=more)
+
+    def watched(self) -> dict[str, Any]:
+        """What the second policy would have decided; its name is "" where none watches."""
+        if self.core is None or self.core.shadow is None or not self.store.policy(self.decision, SHADOWS):
+            return {"policy": ""}
+        found: dict[str, Any] = self.core.shadow.report()
+        return found
+
+    def guard(self, name: str, shadow: bool = False) -> Guard:
+        """Who asks a policy of this decision."""
+        budgets_s = self.plane.scenario.spec.live.budgets_s if self.plane.has_scenario else BUDGETS_S
+        return self.plane.faults.guard(self.decision, name, getattr(budgets_s, self.decision), shadow)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +132,4 @@ class PipelineBook(Database):
         )
 
     def _some(self, which: str, values: Sequence[Any]) -> list[KeptPipeline]:
-        names = [field.name for field in fields(KeptPipeline)]
-        rows = self.rows(f"SELECT {', '.join(names)} FROM pipeline WHERE {which} ORDER BY id", tuple(values))
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        return [
-            KeptPipeline(
-                **row
-                | {
-                    "live": msgspec.json.decode(row["live"], type=LivePipeline),
-                    "nodes": msgspec.json.decode(row["nodes"]),
-                    "cancel": bool(row["cancel"]),
-                }
-            )
-            for row in found
-        ]
+        return self.kept(KeptPipeline, f"pipeline WHERE {which} ORDER BY id", values, ("live", "nodes"))

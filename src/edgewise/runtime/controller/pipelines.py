@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -37,19 +36,17 @@ from edgewise.errors import PolicyError, RunError
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.pipeline_book import RUNNING, KeptPipeline, PipelineBook
-from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.processes import PipelineProcesses
-from edgewise.runtime.store import SHADOWS
 from edgewise.runtime.testbeds import LocalTestbed
 
 log = logging.getLogger("edgewise.pipelines")
 POLICY = "otfa"
 
 
-class LivePipelines:
+class LivePipelines(LiveDecision):
     """Keeps the pipelines of a live system.
 
     Args:
@@ -57,17 +54,15 @@ class LivePipelines:
     """
 
     def __init__(self, plane: LivePlane) -> None:
-        self.plane, self.store, self.book = plane, plane.store, PipelineBook(plane.store.file)
+        super().__init__(plane, "place")
+        self.book, self.core = PipelineBook(plane.store.file), None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
-        self._core: PlaceCore | None = None
         self._processes: PipelineProcesses | None = None
         self._commands: list[PlaceCommand] = []  # to be carried out
         self._still: set[int] = set()  # frames meet a node that is down
         self._carrying: asyncio.Task[None] | None = None
-        self._name, self._watching = "", ""
         self._changes = -1  # of the ledger, when it was decided last
         self._looked_s: dict[int, tuple[float, float]] = {}  # time and frames of each that runs, as counted
-        self._going_on = SaidOnce(log, "pipelines")
         for kept in self.book.open():
             self.book.waits(kept.id)  # its processes ended with their controller
 
@@ -75,21 +70,6 @@ class LivePipelines:
     def there(self) -> bool:
         """Whether the scenario holds pipelines."""
         return self.plane.has_scenario and self.plane.scenario.spec.pipelines is not None
-
-    @property
-    def fault(self) -> str:
-        """Why the policy was not followed, and what ran went on as it was; "" when it was."""
-        return self._core.guard.fault if self._core is not None and self._core.guard else ""
-
-    def use(self, name: str) -> None:
-        """Take a placement policy.
-
-        Raises:
-            PolicyError: there is none of that name, or it cannot begin.
-        """
-        if (core := self._core) is not None:
-            core.use(policies.load("place", name), self._guard(name))
-            self._name = name
 
     def check(self, live: LivePipeline) -> None:
         """See that a pipeline can be placed here.
@@ -100,28 +80,12 @@ class LivePipelines:
         """
         arrays_of(live.pipeline, 0, network_of(self.plane.scenario))
 
-    def watched(self) -> dict[str, Any]:
-        """What the second policy would have done."""
-        core = self._core
-        return {"policy": ""} if core is None or core.shadow is None else core.shadow.report()
-
-    def report(self) -> dict[str, int]:
-        """How many pipelines are in each state."""
-        return Counter(kept.state for kept in self.book.listed())
-
-    async def keep(self, period_s: float = 0.25) -> None:
-        """Go on for ever."""
-        while True:
-            with self._going_on():
-                await self.step(time.time())
-            await asyncio.sleep(period_s)
-
     async def step(self, now_s: float) -> None:
         """One pass: tell the core what came and went, have it decide, and carry its commands out."""
         if not self.there:
             return self.close()
         core = self._core_of(network_of(self.plane.scenario))
-        self._watch(core)
+        self.watch()
         self.plane.listen(now_s)
         kept = {each.id: each for each in self.book.open()}
         changed = self._tell(core, kept, now_s)
@@ -129,7 +93,7 @@ class LivePipelines:
         if changed or (waits and self.plane.ledger.changes != self._changes):
             self._changes = self.plane.ledger.changes
             decided = await asyncio.to_thread(core.question(now_s))  # all else goes on meanwhile
-            if self._core is core:
+            if self.core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
         self._halt(core)
         if self._carrying is not None and self._carrying.done():
@@ -144,51 +108,35 @@ class LivePipelines:
         for number in list(self._processes.running if self._processes else ()):
             self._stop(number)
             self.book.waits(number)
-        self._core, self._commands = None, []
+        self.core, self._commands = None, []
 
     # the core
 
     def _core_of(self, network: Network) -> PlaceCore:
         """The core in the plane; another one where the network is another."""
-        if self._core is not None and not _same(self._core.network, network):
+        if self.core is not None and not _same(self.core.network, network):
             self.close()
         name = self.store.policy("place") or POLICY
-        if self._core is None:
+        if self.core is None:
             for each in [each for each in self.plane.ledger.reservations if each.decision == "place"]:
                 self.plane.ledger.release(each.owner)
             policy, guard = self._begun(name)
-            self._core = PlaceCore(network, policy, 0, guard, self.plane.ledger)
-            self._processes, self._name, self._watching = PipelineProcesses(LocalTestbed(network)), name, ""
-        elif name != self._name:
+            self.core = PlaceCore(network, policy, 0, guard, self.plane.ledger)
+            self._processes, self.name, self._watching = PipelineProcesses(LocalTestbed(network)), name, ""
+        elif name != self.name:
             self.use(name)
-        self.plane.cores["place"] = self._core
-        return self._core
+        core: PlaceCore = self.core
+        self.plane.cores["place"] = core
+        return core
 
     def _begun(self, name: str) -> tuple[PlacementPolicy, Guard]:
         """The policy that was named; where it cannot be loaded the usual one decides, and it is said."""
-        guard = self._guard(name)
+        guard = self.guard(name)
         try:
             return policies.load("place", name), guard
         except PolicyError as error:
             guard.blame("cannot begin", str(error))
             return policies.load("place", POLICY), guard
-
-    def _guard(self, name: str, shadow: bool = False) -> Guard:
-        budget_s = self.plane.scenario.spec.live.budgets_s.place
-        return self.plane.faults.guard("place", name, budget_s, shadow)
-
-    def _watch(self, core: PlaceCore) -> None:
-        """Have the second policy watch that is named by now, if any."""
-        name = self.store.policy("place", SHADOWS)
-        if name != self._watching:
-            self._watching = name
-            try:
-                policy = policies.load("place", name) if name else None
-                core.watch_with(policy, self._guard(name, shadow=True))
-            except PolicyError as error:
-                log.error(
-                    "placement policy in shadow cannot begin", extra={"policy": name, "why": str(error)}
-                )
 
     def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> bool:
         """Tell the core which pipelines came and ended; whether any did."""
@@ -262,13 +210,13 @@ class LivePipelines:
 
     async def _carry_all_out(self, core: PlaceCore) -> None:
         """One command after the other, also those that come meanwhile."""
-        while self._commands and self._core is core:
+        while self._commands and self.core is core:
             known = {each.id: each.live for each in self.book.open()}
             await self._carry_out(self._commands.pop(0), known)
 
     async def _carry_out(self, command: PlaceCommand, known: dict[int, LivePipeline]) -> None:
         """Start, move, pace or end processes."""
-        processes, core = self._processes, self._core
+        processes, core = self._processes, self.core
         assert core is not None and processes is not None
         startable = known.keys() - self._still
         match command:

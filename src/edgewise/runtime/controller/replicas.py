@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from functools import partial
@@ -20,7 +19,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.arrays import Ints
-from edgewise.core.guard import Guard, begin
+from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView
@@ -39,10 +38,9 @@ from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTIN
 from edgewise.core.shadow import Shadow
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
-from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.rolling import free_port
-from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import SHADOWS, Running
 
 log = logging.getLogger("edgewise.replicas")
@@ -70,7 +68,7 @@ class _Named:
         return self._policy.decide(view)
 
 
-class Replicas:
+class Replicas(LiveDecision):
     """Keeps the replicas of a live system.
 
     Args:
@@ -80,15 +78,14 @@ class Replicas:
     """
 
     def __init__(self, plane: LivePlane, ask: Ask, ends: Callable[[str], bool]) -> None:
-        self.plane, self.store, self._ask, self._ends = plane, plane.store, ask, ends
-        self._core: OrchestrateCore | None = None
+        super().__init__(plane, "orchestrate")
+        self._ask, self._ends = ask, ends
         self._of: Services | None = None  # whose core it is
         plane.replicas = self._told
         plane.carry_out |= dict.fromkeys(get_args(OrchestrateCommand), self._obey)
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
         self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
         self._frame: int | None = None
-        self._going_on = SaidOnce(log, "replicas")
 
     @property
     def services(self) -> Services | None:
@@ -101,13 +98,6 @@ class Replicas:
             return True
         views = [seen["replicas"].get(name) for seen in self._seen.values()]
         return any(view is not None and (view["wanted"] or view["held"] > 0) for view in views)
-
-    async def keep(self, period_s: float = 0.25) -> None:
-        """Go on for ever."""
-        while True:
-            await asyncio.sleep(period_s)
-            with self._going_on():
-                await self.step(time.time())
 
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""
@@ -135,15 +125,10 @@ class Replicas:
 
     # the core
 
-    @property
-    def fault(self) -> str:
-        """Why the policy was not followed, and nothing came or went; "" when it was."""
-        return self._core.guard.fault if self._core is not None else ""
-
     def use(self, name: str) -> None:
         """Take a policy from the next frame on, even if one of that name is in use."""
-        if self._core is not None:
-            self._core.policy, self._core.guard = _Named(name, self._core.system), self._guard(name)
+        if self.core is not None:
+            self.core.policy, self.core.guard = _Named(name, self.core.system), self.guard(name)
 
     def _told(self) -> tuple[OrchestrateCore, list[ReplicaSeen]] | None:
         """The core, and what it should know of replicas; see `LivePlane.replicas`."""
@@ -155,25 +140,22 @@ class Replicas:
 
     def _core_of(self, services: Services) -> OrchestrateCore:
         """The core in the plane, which asks the policies in use."""
-        core, system = self._core, services.system
+        core: OrchestrateCore | None = self.core
+        system = services.system
         name = self.store.policy("orchestrate") or services.spec.orchestrate
         if core is None or self._of is not services:
-            ledger, policy, guard = self.plane.ledger, _Named(name, system), self._guard(name)
+            ledger, policy, guard = self.plane.ledger, _Named(name, system), self.guard(name)
             most = services.spec.nodes_per_frame
             core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, guard, most)
-            self._core, self._of = core, services
+            self.core, self._of = core, services
         self.plane.cores["orchestrate"] = core
         if core.policy.name != name:
-            core.policy, core.guard = _Named(name, system), self._guard(name)
+            core.policy, core.guard = _Named(name, system), self.guard(name)
         watching = self.store.policy("orchestrate", SHADOWS)
         if watching != (core.shadow.policy.name if core.shadow is not None else ""):
-            guard, said = self._guard(watching, shadow=True), partial(_said, services, core)
+            guard, said = self.guard(watching, shadow=True), partial(_said, services, core)
             core.shadow = Shadow(_Named(watching, system), guard, said) if watching else None
         return core
-
-    def _guard(self, name: str, shadow: bool = False) -> Guard:
-        budget_s = self.plane.scenario.spec.live.budgets_s.orchestrate
-        return self.plane.faults.guard("orchestrate", name, budget_s, shadow)
 
     def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
         """All there are, workers in the cloud included."""
@@ -253,10 +235,10 @@ class Replicas:
             "state": STATES[seen.state],
         }  # fmt: skip
 
-    def faults(self) -> dict[str, str | None]:
-        """Why requests go to the cloud, or replicas stay, where their policy does not say so; else None."""
-        faults = [seen["fault"] for seen in (self._seen or {}).values() if seen.get("fault")]
-        return {"requests": faults[0] if faults else None, "orchestrate": self.fault or None}
+    @property
+    def requests_fault(self) -> str:
+        """Why requests go to the cloud where their policy does not say so; "" where none does."""
+        return next((seen["fault"] for seen in (self._seen or {}).values() if seen.get("fault")), "")
 
     def report(self) -> dict[str, Any] | None:
         """Policies, totals and replicas of each service by node; None where there are no services."""
@@ -280,13 +262,6 @@ class Replicas:
             sums = {key: sum(each[key] for each in mine) for key in (mine[0] if mine else ())}
             found.append({"service": name, "nodes": nodes, "requests": sums})
         return {"services": found}
-
-    def watched(self) -> dict[str, Any]:
-        """What a second policy would have done so far; its name is "" where none watches."""
-        shadow = self._core.shadow if self._core is not None else None
-        if shadow is None or not self.store.policy("orchestrate", SHADOWS):
-            return {"policy": ""}
-        return shadow.report()
 
 
 def _said(services: Services, core: OrchestrateCore, numbers: Ints) -> dict[Hashable, str]:

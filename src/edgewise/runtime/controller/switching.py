@@ -24,6 +24,7 @@ from edgewise import policies
 from edgewise.errors import ProtocolError, RunError
 from edgewise.runtime import http
 from edgewise.runtime.compiling import compiled, try_out
+from edgewise.runtime.controller.live_plane import LiveDecision
 from edgewise.runtime.controller.plan import OF_SERVICES
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.admin import NO_SERVICES
@@ -58,12 +59,12 @@ class Switching:
     Args:
         store: names the policies in use; its folder holds the scenario.
         replicas: knows the services.
-        here: takes a policy for each decision that is made in this process.
+        here: decisions that are made in this process.
         answer: of a gateway to method, path and body; None when it gives none.
     """
 
     def __init__(
-        self, store: Store, replicas: Replicas, here: Mapping[str, Callable[[str], None]], answer: Answer
+        self, store: Store, replicas: Replicas, here: Mapping[str, LiveDecision], answer: Answer
     ) -> None:
         self.store, self.replicas, self._here, self._answer = store, replicas, here, answer
         self.patience_s = PATIENCE_S
@@ -158,7 +159,7 @@ class Switching:
                 await asyncio.to_thread(try_out, wanted, world, services)
         operation.enter(SWITCHING)
         if here is not None and what != SHADOWS:  # they ask the store who watches
-            here(name)
+            here.use(name)
         self.store.set_policy(decision, name, what)
         if here is not None:
             return

@@ -1,32 +1,82 @@
-"""What the controller answers about deferrable jobs; a token guards it, for jobs are commands.
+"""What the controller answers about nodes, deferrable jobs and pipelines; a token guards it all.
 
+GET    /v1/nodes                     the ledger: who holds what of each
+PUT    /v1/nodes/{name}              {"up": bool}: false fails it with all that runs there, true repairs it
 GET    /v1/admin/jobs                every job, oldest first
 POST   /v1/admin/jobs                submit one; kept before the answer, the same `key` is the same job
 GET    /v1/admin/jobs/{id}           one job
 DELETE /v1/admin/jobs/{id}           end it, or never start it
 GET    /v1/admin/jobs/{id}/output    the last of what it wrote
+GET    /v1/admin/pipelines           every pipeline, oldest first
+POST   /v1/admin/pipelines           {"key", "live"}: run one; the same `key` is the same pipeline
+DELETE /v1/admin/pipelines/{id}      end it
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgewise.errors import EdgewiseError, ProtocolError
+import msgspec
+
+from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.controller.job_book import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.logs import end_of
+from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.protocol.openapi import unanswered
-from edgewise.runtime.protocol.stated import number, stated_in, text
+from edgewise.runtime.protocol.stated import flag, number, stated_in, text
 
+log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000
 HIGHEST_PRIORITY = 100
 
 
-def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
-    """Answer a request about jobs.
+def about_nodes(plane: LivePlane, request: http.HttpRequest, end: Callable[[], None]) -> http.Response:
+    """Answer a request about nodes.
+
+    Args:
+        end: ends what runs on nodes that are down.
+    Raises:
+        ProtocolError: there is no such node.
+    """
+    match request.method, request.parts[2:]:
+        case "GET", []:
+            return http.as_json(ledger(plane))
+        case "PUT", [name]:
+            return http.as_json(_change(plane, name, request.body, end))
+    return unanswered(request, "controller")
+
+
+def ledger(plane: LivePlane) -> list[dict[str, Any]]:
+    """The ledger as it is now; nothing before there is a scenario."""
+    if plane.has_scenario:
+        plane.listen(time.time())
+        return plane.report()
+    return []
+
+
+def _change(plane: LivePlane, name: str, body: bytes, end: Callable[[], None]) -> dict[str, Any]:
+    names = [row["node"] for row in ledger(plane)]
+    if name not in names:
+        raise ProtocolError(f"no node {name[:80]!r}; there are {', '.join(names) or 'none'}", status=404)
+    up = flag(stated_in(body, "up").get("up"), "up")
+    if up == (name in plane.store.nodes_down()):
+        plane.store.change_node(name, up)
+        log.warning("node repaired" if up else "node failed", extra={"who": name})
+        end()  # before anybody decides about it
+        plane.listen(time.time())
+    return {"node": name, "up": up}
+
+
+def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
+    """Answer a request about jobs or pipelines.
 
     Raises:
         ProtocolError: it cannot be done; says why.
@@ -42,20 +92,44 @@ def answer(jobs: LiveJobs, request: http.HttpRequest) -> http.Response:
             jobs.book.cancel(_find(jobs, number).id)
             return http.as_json(_find(jobs, number).row())
         case "GET", ["jobs", number, "output"]:
-            return http.as_json(_output(jobs, _find(jobs, number)))
+            job = _find(jobs, number)
+            size, end = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
+            found = {"id": job.id, "state": job.state, "bytes": size, "output": end.decode(errors="replace")}
+            return http.as_json(found)
+        case "GET", ["pipelines"]:
+            return http.as_json([kept.row() for kept in pipelines.book.listed()])
+        case "POST", ["pipelines"]:
+            return http.as_json(_run(pipelines, request.body))
+        case "DELETE", ["pipelines", number]:
+            if pipelines.book.get(_id(number)) is None:
+                raise ProtocolError(f"no pipeline {number[:80]!r}; edgewise pipelines lists them", status=404)
+            pipelines.book.cancel(_id(number))
+            return http.as_json({"id": _id(number), "ending": True})
     return unanswered(request, "controller")
 
 
+def _id(number: str) -> int:
+    """A number of a book; -1, which none has, for other texts."""
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
+
+
 def _find(jobs: LiveJobs, number: str) -> Job:
-    job = jobs.book.get(int(number)) if number.isascii() and number.isdigit() and len(number) < 19 else None
-    if job is None:
+    if (job := jobs.book.get(_id(number))) is None:
         raise ProtocolError(f"no job {number[:80]!r}", status=404)
     return job
 
 
-def _output(jobs: LiveJobs, job: Job) -> dict[str, Any]:
-    size, end = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
-    return {"id": job.id, "state": job.state, "bytes": size, "output": end.decode(errors="replace")}
+def _run(pipelines: LivePipelines, body: bytes) -> dict[str, Any]:
+    given = stated_in(body, "key and live")
+    key = text(given.get("key"), "key")
+    if not pipelines.there:
+        raise ProtocolError("pipelines: the scenario holds none; add a section of them", status=404)
+    try:
+        live = msgspec.convert(given.get("live"), LivePipeline)
+        pipelines.check(live)
+    except (msgspec.ValidationError, ScenarioError, ValueError) as error:
+        raise ProtocolError(f"live: {error}") from None
+    return pipelines.book.submit(key, live).row()
 
 
 def _submit(jobs: LiveJobs, body: bytes) -> Job:
