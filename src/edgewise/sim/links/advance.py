@@ -10,8 +10,6 @@ from edgewise.sim.links.fifo import pass_level, pass_loop, retime
 from edgewise.sim.links.net import FIFO, Net, backlog_at, depart, forget, new_message, set_rates
 from edgewise.sim.links.ps import change_share, finish_s, share_level
 
-RIDER = 2**31 - 1  # who: behind all streams
-
 
 @inner
 def pass_levels(net: Net, first: int, last: int, until_s: float) -> None:
@@ -78,34 +76,6 @@ def carry(net: Net, until_s: float) -> tuple[Ints, Floats, Floats]:
 def pass_until(net: Net, until_s: float) -> None:
     """Carry messages up to `until_s`; those that are there stay in their sinks."""
     pass_levels(net, 0, net.sinks, until_s)
-
-
-@kernel
-def post(net: Net, sink: int, number: int, route: int, at_s: float, there_s: float, bits: float) -> int:
-    """Send one message to a sink; its place, or -1 where there is no room for it."""
-    slot = new_message(net)
-    if slot >= 0:
-        m = net.messages[slot]
-        m.who, m.number, m.route, m.sink, m.bits = RIDER, number, route, sink, bits
-        m.base_s, m.there_s, m.tx_s = at_s, there_s, bits / net.routes[route].bps
-        m.due_s = at_s + m.tx_s + there_s
-        depart(net, slot)
-    return slot
-
-
-@kernel
-def take_there(net: Net, sink: int) -> tuple[Ints, Floats, Ints]:
-    """(A,) numbers of those that are there, when each came, and whether it was dropped on the way."""
-    row = net.sinks + sink
-    count = net.many[row]
-    number, at_s, lost = np.empty(count, dtype=np.int64), np.empty(count), np.empty(count, dtype=np.int64)
-    for k in range(number.size):
-        slot = net.lists[row, k]
-        m = net.messages[slot]
-        number[k], at_s[k], lost[k] = m.number, m.at_s, m.lost
-        forget(net, slot)
-    net.many[row] = 0
-    return number, at_s, lost
 
 
 @kernel

@@ -38,10 +38,11 @@ LINK = _records(
 # private_bps: of what lies on the route and nobody else uses, before its links (or behind, on the way back).
 # bps: of its slowest part, which is link number `slowest`; -1: the private part.
 ROUTE = _records(length="i8", private_bps="f8", bps="f8", slowest="i8")
-# who, number: whose it is, and which of theirs; -1: it is free. place: link where it is, or what it came to.
-# hop: number of that link on the route. slowest: as of its route when it left. begun: it is in the line of
-# the link, and passes from start_s on. base_s: when it left; there_s: delay on the way; tx_s: transmission by
-# its slowest link as of then; most_s: as it has become. left: links not done with it; the next free one.
+# who, number: whose it is, and which of theirs; -1: it is free. epoch: of its stream; its rider's number.
+# place: link where it is, or what it came to. hop: number of that link on the route. slowest: as of its route
+# when it left. begun: it is in the line of the link, and passes from start_s on. base_s: when it left;
+# there_s: delay on the way; tx_s: transmission by its slowest link as of then; most_s: as it has become.
+# left: links not done with it; the next free one.
 MESSAGE = _records(
     who="i4", number="i4", epoch="i4", route="i4", place="i4", left="i4", hop="i2", slowest="i2", sink="i1",
     begun="i1", lost="i1", at_s="f8", start_s="f8", base_s="f8", there_s="f8", tx_s="f8", due_s="f8",
@@ -52,7 +53,8 @@ VISIT = _records(
     message="i8", who="i8", number="i8", place="i8", at_s="f8", alone="i8", key="f8", order="i8", left="i8",
     right="i8",
 )  # fmt: skip
-MESSAGES, VISITS, TURN = range(3)  # of `Net.free`: first free record of each, and how many joined a link
+# Of `Net.free`: first free record of each, how many joined a link, and how many riders sent.
+MESSAGES, VISITS, TURN, SENT = range(4)
 FIFO, PS = range(2)
 
 
@@ -112,7 +114,7 @@ def new_net(
         np.zeros((rows + sinks, 0), dtype=np.int64), np.zeros((rows + sinks, 0), dtype=np.int64),
         np.zeros((rows + sinks, 0)),
         np.zeros(rows + sinks, dtype=np.int64),
-        np.array([-1, -1, 0]), np.zeros(max(count, places) + 2, dtype=np.int64),
+        np.array([-1, -1, 0, 0]), np.zeros(max(count, places) + 2, dtype=np.int64),
         np.zeros(0, dtype=np.int64), np.zeros(0), sharing, rows,
     )  # fmt: skip
     net = with_room(net, ROOM)

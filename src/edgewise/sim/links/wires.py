@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Protocol
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Floats, Ints, records
 from edgewise.core.world import link_arrays
 from edgewise.model.routes import levels, routes_of
 from edgewise.model.topology import Topology
-from edgewise.sim.links import advance as links
+from edgewise.sim.links import advance as links, riders
 from edgewise.sim.links.net import FIFO, PS, new_net, with_room
 
 SHARING = {"fifo": FIFO, "ps": PS}
-SINKS = 4  # lists of messages that are there: three of streams, then that of all riders
-RIDERS = SINKS - 1
+RIDERS = 3  # lists of messages that are there: three of streams, then one of each rider
+SINKS = RIDERS + 2
 LOOKS = 600  # moments in a run at which it is noted what links have carried
 Came = Callable[[Any, float, bool], None]
 
@@ -40,18 +39,35 @@ class Carrier(Protocol):
         """Links have other rates now."""
 
 
+class Rider(Protocol):
+    """Who sends a message when another has come."""
+
+    def run(self, to_s: float) -> None:
+        """Let its own events happen that come before a time and before `next_s`."""
+
+    def next_s(self) -> float:
+        """None of its messages is there before; infinite: none ever, unless something changes."""
+
+    def take(self) -> None:
+        """Messages may be there."""
+
+    def look_again(self) -> None:
+        """Links have other rates now."""
+
+
 class Wire:
-    """One rider's end of the links.
+    """A rider whose messages may be anything.
 
     Args:
-        run: lets its own events happen that come before a time and before `next_s`.
+        run: see `Rider`.
         came: is told what came, when, and whether it was dropped on the way.
     """
 
     def __init__(self, wires: Wires, run: Callable[[float], None], came: Came) -> None:
-        self.wires, self.run, self.came = wires, run, came
-        self._soonest: list[tuple[float, int]] = []  # of messages on their way, by number
-        self._slot: dict[int, int] = {}
+        self.wires, self.run, self._came = wires, run, came
+        self._on = wires.add(self)
+        self._sent: dict[int, Any] = {}
+        self._number = 0
 
     def send(self, route: int, at_s: float, bits: float, what: Any, there_s: float = 0.0) -> None:
         """Send a message.
@@ -60,33 +76,28 @@ class Wire:
             what: it is, for whoever gets it.
             there_s: delay on the way, beside transmission.
         """
-        number, slot = self.wires.post(self, route, at_s, bits, what, there_s)
-        self._slot[number] = slot
-        heappush(self._soonest, (self.wires.soonest_s(slot), number))
+        while not riders.send(self._now(), self._number, route, at_s, there_s, bits):
+            self.wires.grow()
+        self._sent[self._number] = what
+        self._number = (self._number + 1) % 2**31
 
     def next_s(self) -> float:
-        """No message of this rider is there before; infinite: none ever, unless something changes."""
-        while self._soonest:
-            at_s, number = self._soonest[0]
-            slot = self._slot.get(number)
-            if slot is None:
-                heappop(self._soonest)
-                continue
-            later_s = self.wires.soonest_s(slot)
-            if later_s <= at_s:
-                return at_s
-            heapreplace(self._soonest, (later_s, number))
-        return math.inf
+        """See `Rider`."""
+        return riders.next_s(self._now()) if self._sent else math.inf
 
-    def take(self, number: int, what: Any, at_s: float, lost: bool) -> None:
-        """A message is there."""
-        del self._slot[number]
-        self.came(what, at_s, lost)
+    def take(self) -> None:
+        """See `Rider`."""
+        found = riders.take_there(self._now())
+        for number, at_s, lost in zip(*(column.tolist() for column in found), strict=True):
+            self._came(self._sent.pop(number), at_s, bool(lost))
 
     def look_again(self) -> None:
-        """Links have other rates now."""
-        self._soonest = [(self.wires.soonest_s(slot), number) for number, slot in self._slot.items()]
-        heapify(self._soonest)
+        """See `Rider`."""
+        riders.look_again(self._now())
+
+    def _now(self) -> riders.OnWire:
+        self._on = self.wires.renewed(self._on)
+        return self._on
 
 
 class Wires:
@@ -102,12 +113,12 @@ class Wires:
         net: they, and what is on them.
         routes: over them; sites first.
         streams: who sends queries over them, if anybody.
-        now_s: all that happens before has happened.
+        now_s: (1,) all that happens before has happened.
     """
 
     def __init__(self, sharing: str, topology: Topology, end_s: float = 0.0) -> None:
         routes = self.routes = routes_of(topology)
-        self.sharing, self.names, self.now_s = sharing, routes.names, 0.0
+        self.sharing, self.names, self.now_s = sharing, routes.names, np.zeros(1)
         clusters = tuple(cluster.name for cluster in topology.clusters)
         bps: Floats = np.zeros((0, len(clusters)))
         if topology.sites:
@@ -121,20 +132,30 @@ class Wires:
         private_bps[: 2 * bps.size] = np.tile(bps.ravel(), 2)
         places = len(topology.workers)
         self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, places)
-        self._wires: list[Wire] = []
-        self._sent: dict[int, tuple[Wire, Any]] = {}
-        self._number = 0
+        self._riders: list[Rider] = []
         self.streams: Carrier | None = None
         self._looks_s = np.linspace(end_s, 0.0, LOOKS, endpoint=False).tolist() if end_s else []
         self._seen: list[tuple[float, Floats]] = []  # (4, L) sent, dropped, capacity, reserved
-        self._look()
 
     # who uses them
 
     def wire(self, run: Callable[[float], None], came: Came) -> Wire:
         """An end for a rider, see `Wire`."""
-        self._wires.append(Wire(self, run, came))
-        return self._wires[-1]
+        return Wire(self, run, came)
+
+    def add(self, rider: Rider) -> riders.OnWire:
+        """One more rider; its messages, of which there are none."""
+        assert len(self._riders) < SINKS - RIDERS, "there are lists for requests and for tensors"
+        self._riders.append(rider)
+        return riders.on_wire(self.net, RIDERS + len(self._riders) - 1, self.now_s)
+
+    def renewed(self, on: riders.OnWire) -> riders.OnWire:
+        """A rider's messages on the net as it is."""
+        if on.net is self.net:
+            return on
+        soon = records((self.net.messages.size,), riders.SOON)
+        soon[: on.soon.size] = on.soon
+        return on._replace(net=self.net, soon=soon)
 
     def way(self, site: int, cluster: int, back: bool = False) -> int:
         """The route from a site to a cluster, or back."""
@@ -151,12 +172,12 @@ class Wires:
     def advance(self, to_s: float) -> None:
         """Let riders go on up to `to_s`; links pass on what they need for it."""
         while True:
-            for wire in self._wires:
-                wire.run(to_s)
-            next_s = min([wire.next_s() for wire in self._wires], default=math.inf)
+            for rider in self._riders:
+                rider.run(to_s)
+            next_s = min([rider.next_s() for rider in self._riders], default=math.inf)
             if next_s >= to_s:
                 return
-            self.pass_on(math.nextafter(max(next_s, self.now_s), math.inf))
+            self.pass_on(math.nextafter(max(next_s, float(self.now_s[0])), math.inf))
 
     def bring_up(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
@@ -173,16 +194,14 @@ class Wires:
         self._pass_on(until_s)
 
     def _pass_on(self, until_s: float) -> None:
-        self.now_s = until_s
+        self.now_s[0] = until_s
         if self.streams is None:
             links.pass_until(self.net, until_s)
         else:
             self.streams.serve(until_s)
-        if self.net.many[self.net.sinks + RIDERS]:
-            found = zip(*(column.tolist() for column in links.take_there(self.net, RIDERS)), strict=True)
-            for number, at_s, lost in sorted(found, key=lambda each: (each[1], each[0])):
-                wire, what = self._sent.pop(number)
-                wire.take(number, what, at_s, bool(lost))
+        for k, rider in enumerate(self._riders):
+            if self.net.many[self.net.sinks + RIDERS + k]:
+                rider.take()
 
     def reserve(
         self, link: int, now_s: float, reserved_bps: float, capacity_bps: float | None = None
@@ -194,8 +213,8 @@ class Wires:
         links.reserve(self.net, link, now_s, reserved_bps, capacity_bps)
         if self.streams is not None:
             self.streams.take_rates()
-        for wire in self._wires:
-            wire.look_again()
+        for rider in self._riders:
+            rider.look_again()
 
     def links_now(self, now_s: float) -> Floats:
         """(2, L) bit/s that are left of each link, and bits that it has still to send."""
@@ -218,34 +237,6 @@ class Wires:
             "dropped": dropped.ravel().astype(np.int64),
         }
 
-    # messages
-
     def grow(self) -> None:
         """Make room for twice as many messages."""
         self.net = with_room(self.net, self.net.messages.size)
-        self._look()
-
-    def post(
-        self, wire: Wire, route: int, at_s: float, bits: float, what: Any, there_s: float
-    ) -> tuple[int, int]:
-        """Send a message for a wire; its number and place."""
-        number, self._number = self._number, (self._number + 1) % 2**31
-        while (slot := links.post(self.net, RIDERS, number, route, at_s, there_s, bits)) < 0:
-            self.grow()
-        self._sent[number] = wire, what
-        return number, slot
-
-    def soonest_s(self, slot: int) -> float:
-        """A message is not there before."""
-        found_s = float(self._due_s[slot] + self._wait_s[slot])
-        if self.net.sharing == FIFO:
-            if self._begun[slot]:
-                return found_s + float(self._start_s[slot] - self._at_s[slot])
-            return max(found_s, float(self._at_s[slot]))
-        return found_s if found_s >= self.now_s else links.soonest_change(self.net)
-
-    def _look(self) -> None:
-        """At figures of messages, which are read one by one."""
-        columns = ("due_s", "wait_s", "begun", "start_s", "at_s")
-        found = [self.net.messages[name] for name in columns]
-        self._due_s, self._wait_s, self._begun, self._start_s, self._at_s = found

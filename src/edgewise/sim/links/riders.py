@@ -1,0 +1,155 @@
+"""Messages of who sends one when another has come, compiled: which are on their way, and which are there.
+
+A *rider* has a list of its own for those that are there. A message is called by a number that its rider gives
+it; at one time links take messages of all riders in the order in which they were sent.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Floats, Ints, Records, records
+from edgewise.core.compiled import inner, kernel
+from edgewise.sim.links.advance import soonest_change
+from edgewise.sim.links.net import FIFO, SENT, Net, depart, forget, new_message
+
+RIDER = 2**31 - 1  # who: behind all streams
+SOON = np.dtype([("at_s", "f8"), ("number", "i8"), ("slot", "i8")])
+
+
+class OnWire(NamedTuple):
+    """One rider's messages.
+
+    net: what they are on. soon: (room,) SOON, a heap of when each may be there at the soonest, as it was last
+    asked, and of some that are there; the first `many[0]` of them. sink: its list of those that are there.
+    now_s: (1,) all before it has happened on the links.
+    """
+
+    net: Net
+    soon: Records
+    many: Ints
+    sink: int
+    now_s: Floats
+
+
+def on_wire(net: Net, sink: int, now_s: Floats) -> OnWire:
+    """Of a rider that has sent nothing."""
+    return OnWire(net, records((net.messages.size,), SOON), np.zeros(1, dtype=np.int64), sink, now_s)
+
+
+@kernel
+def send(x: OnWire, what: int, route: int, at_s: float, there_s: float, bits: float) -> bool:
+    """Send a message.
+
+    Args:
+        what: its rider's number of it, less than 2^31. there_s: delay on the way, beside transmission.
+    Returns:
+        Whether there was room.
+    """
+    if x.many[0] == x.soon.size:
+        return False
+    net, slot = x.net, new_message(x.net)
+    if slot < 0:
+        return False
+    m = net.messages[slot]
+    m.who, m.number, m.epoch, m.route, m.sink, m.bits = RIDER, net.free[SENT], what, route, x.sink, bits
+    m.base_s, m.there_s, m.tx_s = at_s, there_s, bits / net.routes[route].bps
+    m.due_s = at_s + m.tx_s + there_s
+    net.free[SENT] = (net.free[SENT] + 1) % 2**31
+    depart(net, slot)
+    _push(x, soonest_s(x, slot), m.number, slot)
+    return True
+
+
+@inner
+def soonest_s(x: OnWire, slot: int) -> float:
+    """A message is not there before."""
+    m = x.net.messages[slot]
+    found_s = m.due_s + m.wait_s
+    if x.net.sharing == FIFO:
+        return float(found_s + (m.start_s - m.at_s) if m.begun else max(found_s, m.at_s))
+    return float(found_s if found_s >= x.now_s[0] else soonest_change(x.net))
+
+
+@kernel
+def next_s(x: OnWire) -> float:
+    """No message of this rider is there before; infinite: none ever, unless something changes."""
+    while x.many[0] > 0:
+        first = x.soon[0]
+        at_s, number, slot = first.at_s, first.number, first.slot
+        if not on_its_way(x, number, slot):
+            _drop_first(x)
+            continue
+        later_s = soonest_s(x, slot)
+        if later_s <= at_s:
+            return float(at_s)
+        _drop_first(x)
+        _push(x, later_s, number, slot)
+    return np.inf
+
+
+@inner
+def on_its_way(x: OnWire, number: int, slot: int) -> bool:
+    """Whether a message was not taken yet; its place may be another's by now."""
+    m = x.net.messages[slot]
+    return bool(m.number == number and m.who == RIDER)
+
+
+@kernel
+def look_again(x: OnWire) -> None:
+    """Links have other rates now, so that what is on its way may be there sooner."""
+    count, x.many[0] = x.many[0], 0
+    for k in range(count):  # what is pushed lies before what is yet to be read
+        number, slot = x.soon[k].number, x.soon[k].slot
+        if on_its_way(x, number, slot):
+            _push(x, soonest_s(x, slot), number, slot)
+
+
+@kernel
+def take_there(x: OnWire) -> tuple[Ints, Floats, Ints]:
+    """(A,) what is there, in order of time; when it came, and whether it was dropped on the way."""
+    net, row = x.net, x.net.sinks + x.sink
+    count = net.many[row]
+    what, at_s, lost = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
+    sent = np.empty(count, np.int64)
+    for k in range(count):
+        m = net.messages[net.lists[row, k]]
+        what[k], at_s[k], lost[k], sent[k] = m.epoch, m.at_s, m.lost, m.number
+        forget(net, net.lists[row, k])
+    net.many[row] = 0
+    if count > 1:
+        order = np.argsort(sent)
+        order = order[np.argsort(at_s[order], kind="mergesort")]
+        return what[order], at_s[order], lost[order]
+    return what, at_s, lost
+
+
+@inner
+def _push(x: OnWire, at_s: float, number: int, slot: int) -> None:
+    heap, at = x.soon, x.many[0]
+    x.many[0] = at + 1
+    while at > 0:
+        up = (at - 1) >> 1
+        if heap[up].at_s <= at_s:
+            break
+        heap[at] = heap[up]
+        at = up
+    one = heap[at]
+    one.at_s, one.number, one.slot = at_s, number, slot
+
+
+@inner
+def _drop_first(x: OnWire) -> None:
+    heap, size = x.soon, x.many[0] - 1
+    x.many[0] = size
+    at, child = 0, 1
+    while child < size:
+        if child + 1 < size and heap[child + 1].at_s < heap[child].at_s:
+            child += 1
+        if heap[size].at_s <= heap[child].at_s:
+            break
+        heap[at] = heap[child]
+        at, child = child, 2 * child + 1
+    heap[at] = heap[size]
