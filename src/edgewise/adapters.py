@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from edgewise.policies.split import SplitProgram
     from edgewise.policies.split.layout import LayoutProgram
     from edgewise.sim.jobs import JobsOutcome
-    from edgewise.sim.links.wires import Wires
     from edgewise.sim.pipelines import PipelineRun
-    from edgewise.sim.replica_queues import Images
-    from edgewise.sim.requests import RequestSites
     from edgewise.sim.stations.split import SplitRun
-    from edgewise.workloads.services import SimulatedServices
 
 Make = Callable[[], Any]
 Columns = Mapping[str, Any]
@@ -102,23 +98,6 @@ def services_in_slots(
     for w, tables in enumerate(runs):
         holds = replicas_held(scenario, given.system, names, held[:, w])
         yield SeedRun(*tables, decision_s=took_s, use={"holds": holds})
-
-
-def request_sites(
-    scenario: Scenario,
-    given: SimulatedServices,
-    make: Make,
-    seed: int,
-    images: Images | None = None,
-    wires: Wires | None = None,
-) -> RequestSites:
-    """Sites with a core each, before the first request; `wires`: links that other work uses too."""
-    from edgewise.sim.requests import News, RequestSites
-    from edgewise.workloads.services import services_at_sites
-
-    services, frames = services_at_sites(scenario, given), given.slots // given.system.frame_slots
-    news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
-    return RequestSites(services, given.draw([seed]), make, seed, frames, news, images, wires)
 
 
 def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:

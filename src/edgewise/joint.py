@@ -19,7 +19,6 @@ from edgewise.adapters import (
     job_tables,
     pipeline_tables,
     query_tables,
-    request_sites,
     service_tables,
 )
 from edgewise.core.defer import Slots
@@ -40,17 +39,19 @@ from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import WorkPart
 from edgewise.sim.joint.pipelines import PipelinesPart
 from edgewise.sim.joint.pulls import PullsPart
-from edgewise.sim.joint.requests import RequestsPart, orchestrating
+from edgewise.sim.joint.requests import RequestsPart, orchestrating, outages
 from edgewise.sim.joint.streams import StreamsPart
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
+from edgewise.sim.replica_queues import Images, Outages
+from edgewise.sim.requests import News, RequestSites
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
 from edgewise.splitting import predicted_s
 from edgewise.use import Columns, held_for_life, holders_of, replica_use, server_use
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of
-from edgewise.workloads.services import simulated_services
+from edgewise.workloads.services import services_at_sites, simulated_services
 
 Ended = Callable[[], Tables]
 
@@ -158,8 +159,15 @@ class JointRun:
             )
         make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
         given = simulated_services(self.scenario)
-        images = None if self.reserved is None else self.reserved.images(given.system.site_of)
-        sites = request_sites(self.scenario, given, make, self.seed, images, self.wires)
+        if self.reserved is None:
+            images: Images | Outages = outages(self.scenario)
+        else:
+            images = self.reserved.images(given.system.site_of)
+        news = News(self.scenario.telemetry_period_s, self.scenario.telemetry_lag_s)
+        sites = RequestSites(
+            services_at_sites(self.scenario, given), given.draw([self.seed]), make, self.seed,
+            given.slots // given.system.frame_slots, news, images, self.wires,
+        )  # fmt: skip
         core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
 

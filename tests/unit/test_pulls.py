@@ -33,11 +33,11 @@ def pulls(capacity_bps=(10e6, 10e6)):
     return made, told
 
 
-def begin(made, now_s, links, bits, log):
+def begin(made, now_s, links, bits, log, way=0):
     def done():
         log.append((links, bits))
 
-    return made.begin(now_s, np.array(links), bits, done)
+    return made.begin(now_s, way, np.array(links), bits, done)
 
 
 def test_a_pull_alone_takes_its_size_over_the_rate_that_flows_leave():
@@ -81,9 +81,31 @@ def test_one_that_is_cancelled_leaves_its_rate_to_others_and_is_never_done():
     assert log == [([0], SHARE * 10e6)] and told[-1][1] == [0.0, 0.0]
 
 
+def test_one_whose_way_is_down_stands_still_and_others_have_its_rate():
+    made, told = pulls()
+    log = []
+    begin(made, 0.0, [0], SHARE * 10e6, log, way=7)  # 1 s alone
+    begin(made, 0.0, [0], SHARE * 10e6, log, way=8)
+    made.change(1.0, 7, up=False)  # both have half of it
+    assert made.next_s() == pytest.approx(1.5) and told[-1][1] == [SHARE * 10e6, 0.0]
+    made.end(made.next_s())
+    assert made.next_s() == np.inf and told[-1][1] == [0.0, 0.0]
+    begin(made, 2.0, [1], SHARE * 10e6, log, way=7)
+    assert made.next_s() == np.inf
+    made.change(4.0, 7, up=True)
+    assert made.next_s() == pytest.approx(4.5)
+    made.end(made.next_s())
+    made.end(made.next_s())
+    assert log == [([0], SHARE * 10e6)] * 2 + [([1], SHARE * 10e6)]
+    made.validate()
+
+
 @settings(max_examples=200)
 @given(
-    st.lists(st.tuples(st.sampled_from(("begin", "flows", "end", "cancel")), st.integers(0, 99)), max_size=25)
+    st.lists(
+        st.tuples(st.sampled_from(("begin", "flows", "end", "cancel", "change")), st.integers(0, 99)),
+        max_size=25,
+    )
 )
 def test_no_link_is_exceeded_and_every_bit_is_pulled_once(events):
     capacity, told = np.array([10e6, 4e6, 8e6]), []
@@ -98,17 +120,22 @@ def test_no_link_is_exceeded_and_every_bit_is_pulled_once(events):
         if what == "begin":
             links = np.unique(draw.integers(0, 3, 1 + seed % 3))
             bits = 1e5 * (1 + seed)
-            made.begin(now_s, links, bits, lambda bits=bits: done.append(bits))
+            made.begin(now_s, seed % 2, links, bits, lambda bits=bits: done.append(bits))
             asked += bits
         elif what == "flows":
             made.set_flows(now_s, capacity * (seed % 11) / 10)
+        elif what == "change":
+            made.change(now_s, seed % 2, up=seed % 3 > 0)
         elif what == "cancel" and made.pulls:
             pull = made.pulls[seed % len(made.pulls)]
             cancelled += pull.left_bits - pull.rate_bps * (now_s - pull.since_s)
             made.cancel(now_s, pull)
         made.validate()
         assert all(pull.end_s >= now_s * (1 - 1e-12) for pull in made.pulls)
+        assert all(pull.rate_bps == 0.0 for pull in made.pulls if pull.way in made.down)
     made.set_flows(now_s, np.zeros(3))
+    for way in (0, 1):
+        made.change(now_s, way, up=True)
     while made.pulls:
         later_s = made.next_s()
         got += sum(pull.rate_bps for pull in made.pulls) * (later_s - now_s)

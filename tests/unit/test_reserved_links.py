@@ -19,6 +19,7 @@ from edgewise.model.orchestration import System
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import system_of
 from edgewise.model.work import Stream
+from edgewise.sim.replica_queues import after_outages
 from joint_scenarios import held, laid, ran, run_of
 
 CABLE_BPS, FLOW_BPS = 100e6, 20e6
@@ -184,6 +185,45 @@ def test_a_node_that_dies_gets_its_image_anew() -> None:
     cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
     assert at_s == pytest.approx(20.0 + 8.0 * IMAGE_BYTES / (SHARE * CABLE_BPS) + cloud_s + 0.5, rel=1e-9)
     assert not run.wires.net.links.reserved_bps.any()
+
+
+DOWN = [
+    {"at_s": at_s, "link": {"site": "site", "cluster": "cloud"}, "up": up}
+    for at_s, up in ((8, False), (9, True), (12, False), (20, True), (20.5, False), (21, True))
+]
+
+
+@pytest.mark.parametrize("works", [("services",), ("streams", "services", "pipelines")])
+def test_a_pull_waits_while_its_way_is_down_and_goes_on_when_it_is_up(works: tuple[str, ...]) -> None:
+    """It has had 2 s of the cable when the way goes down, and what it then had is no longer reserved."""
+    data = held(laid("fifo", CABLE_BPS, image_bytes=IMAGE_BYTES, pipeline_at_s=50.0), *works)
+    before_s, run, _ = up_s(data)
+    at_s, run, _ = up_s(data | {"timeline": DOWN})
+    assert at_s == pytest.approx(before_s + 8.0 + 0.5, rel=1e-9)
+    run, _ = run_of(data | {"timeline": DOWN}, orchestrate=AddAt, steps=lambda run: run.joint.now_s < 20.0)
+    wan = run.wires.names.index("wan:down")
+    assert run.wires.net.links.reserved_bps[wan] == pytest.approx(SHARE * CABLE_BPS)
+    run, _ = run_of(data | {"timeline": DOWN}, orchestrate=AddAt, steps=lambda run: run.joint.now_s < 12.0)
+    assert not run.wires.net.links.reserved_bps.any()
+
+
+def test_a_pull_over_links_of_its_own_waits_too_and_holds_up_no_other() -> None:
+    data = held(laid("none", CABLE_BPS, image_bytes=IMAGE_BYTES), "services")
+    before_s, *_ = up_s(data)
+    at_s, *_ = up_s(data | {"timeline": DOWN})
+    assert at_s == pytest.approx(before_s + 8.0 + 0.5, rel=1e-9)
+    assert after_outages(1.0, 2.0, [(0.0, 1.0), (2.0, 9.0)]) == 2.0
+    assert after_outages(1.0, 2.0, [(0.5, 3.0), (3.5, np.inf)]) == np.inf
+
+
+def test_flows_between_nodes_go_on_while_a_way_over_the_same_cable_is_down() -> None:
+    """A way is a route: its cables carry other ways, and links between nodes."""
+    data = held(laid("fifo", CABLE_BPS, pipeline_at_s=5.0), "streams", "pipelines")
+    down = {"at_s": 6, "link": {"site": "site", "cluster": "near"}, "up": False}
+    run, found = run_of(data | {"timeline": [down]}, place=Across, steps=lambda run: run.joint.now_s < 8.0)
+    assert run.wires.net.links.reserved_bps[run.wires.names.index("lan:up")] == FLOW_BPS
+    found = run_of(data | {"timeline": [down]}, place=Across)[1]
+    assert found["pipelines"] == run_of(data, place=Across)[1]["pipelines"]
 
 
 def test_work_that_is_told_of_nothing_leaves_the_same_bytes() -> None:

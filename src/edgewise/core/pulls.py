@@ -3,7 +3,8 @@
 Flows of pipelines come first. Of what they leave pulls have a share, max-min fair by progressive filling:
 all rates grow alike, and those over a link that is full stay as they are. The rest is for messages, which
 would stand still otherwise while a large image passes. Rates change when a pull or a flow comes, goes or
-changes, and are constant between. Forbidden here: clocks, I/O.
+changes, and are constant between. A pull whose way is down stands still, and its rate is the others'.
+Forbidden here: clocks, I/O.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ SHARE = 0.9  # of what flows leave
 
 @dataclass(slots=True, eq=False)
 class Pull:
-    """A transfer; `left_bits` are those at `since_s`."""
+    """A transfer over the links of a way; `left_bits` are those at `since_s`."""
 
+    way: int
     links: Ints
     left_bits: float
     since_s: float
@@ -43,6 +45,7 @@ class Pulls:
         tell: called with (L,) rates that are reserved, and since when, whenever they change.
     Attributes:
         pulls: under way.
+        down: ways on which nothing is pulled.
         reserved_bps: (L,) by flows and pulls.
     """
 
@@ -50,6 +53,7 @@ class Pulls:
         self._capacity_bps, self._tell = capacity_bps, tell
         self._flows_bps, self.reserved_bps = np.zeros((2, capacity_bps.size))
         self.pulls: list[Pull] = []
+        self.down: set[int] = set()
 
     def set_flows(self, now_s: float, bps: Floats) -> None:
         """Flows of pipelines have (L,) rates from now on; what they leave by rounding is nothing."""
@@ -58,9 +62,14 @@ class Pulls:
             self._flows_bps = bps
             self._fill(now_s)
 
-    def begin(self, now_s: float, links: Ints, bits: float, done: Callable[[], None]) -> Pull:
-        """Transfer so many bits over links; `done` is called at the end."""
-        pull = Pull(links, bits, now_s, done)
+    def change(self, now_s: float, way: int, up: bool) -> None:
+        """A way goes down or comes up."""
+        (self.down.discard if up else self.down.add)(way)
+        self._fill(now_s)
+
+    def begin(self, now_s: float, way: int, links: Ints, bits: float, done: Callable[[], None]) -> Pull:
+        """Transfer so many bits over the links of a way; `done` is called at the end."""
+        pull = Pull(way, links, bits, now_s, done)
         self.pulls.append(pull)
         self._fill(now_s)
         return pull
@@ -99,7 +108,9 @@ class Pulls:
     def _fill(self, now_s: float) -> None:
         free_bps = SHARE * np.maximum(self._capacity_bps - self._flows_bps, 0.0)
         reserved_bps = self._flows_bps.copy()
-        rates = max_min(free_bps, [pull.links for pull in self.pulls])
+        rates = np.zeros(len(self.pulls))
+        going = [n for n, pull in enumerate(self.pulls) if pull.way not in self.down]
+        rates[going] = max_min(free_bps, [self.pulls[n].links for n in going])
         for pull, rate_bps in zip(self.pulls, rates.tolist(), strict=True):
             reserved_bps[pull.links] += rate_bps
             if rate_bps != pull.rate_bps:  # untouched where nothing changes, to the last digit

@@ -11,11 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,19 @@ class Order(IntEnum):
     """What happens at one time happens in this order."""
 
     ENDED, READY, REACHED, BEGUN, RETURNED, NEWS, ARRIVED, AGAIN = range(8)
+
+
+Outages = Mapping[int, Sequence[tuple[float, float]]]
+"""Of the way from the cloud to a site, by its index: from when to when, in order."""
+NO_OUTAGES: Outages = MappingProxyType({})
+
+
+def after_outages(begin_s: float, end_s: float, outages: Sequence[tuple[float, float]]) -> float:
+    """When what would last from `begin_s` to `end_s` ends, if it stands still in outages, in order."""
+    for down_s, up_s in outages:
+        if begin_s < up_s and down_s < end_s:
+            end_s += up_s - max(down_s, begin_s)
+    return end_s
 
 
 class Agenda:
@@ -97,10 +111,12 @@ class Images(NamedTuple):
     """How images come to nodes where links are shared: all at once, with reserved rates.
 
     Attributes:
-        paths: (N,) links to each node.
+        ways: (N,) to each node, as `pulls` calls them.
+        paths: (N,) links of these.
     """
 
     pulls: Pulls
+    ways: tuple[int, ...]
     paths: tuple[Ints, ...]
 
 
@@ -114,7 +130,7 @@ class ReplicaQueues:
         agenda: what happens next.
         answer: called with a request that leaves its replica, and how: "ended", "dropped" since it could not
             end in time, or "lost" with the replica.
-        images: None: one after the other over the way from the cloud.
+        images: how they come; of outages alone: one after the other over the ways from the cloud.
     Attributes:
         replicas: by name, those of the cloud included.
         at: the replica to which each request was sent.
@@ -130,14 +146,16 @@ class ReplicaQueues:
         seed: np.uint64,
         agenda: Agenda,
         answer: Callable[[int, str], None],
-        images: Images | None = None,
+        images: Images | Outages = NO_OUTAGES,
     ) -> None:
         self.services, self.system, self.rows, self.seed = services, services.system, rows, seed
         self._agenda, self._answer, self._names = agenda, answer, itertools.count()
         self._has = np.stack([self.system.cpu_cores, self.system.memory_bytes], axis=1)
         self._free = self._has.copy()
         self._queue: list[list[tuple[float, int]]] = [[] for _ in range(self.system.stations)]
-        self._images, self._pulls = images, [list[Pull]() for _ in range(self.system.nodes)]
+        self._images = images if isinstance(images, Images) else None
+        self._outages = NO_OUTAGES if isinstance(images, Images) else images
+        self._pulls = [list[Pull]() for _ in range(self.system.nodes)]
         self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
         self._down_free_s = self.image_bytes = 0.0
         self.worked_s = np.zeros((self.system.services, self.system.stations))
@@ -308,9 +326,9 @@ class ReplicaQueues:
             size_bytes = float(self.system.layer_bytes[lacking].sum())
             self.image_bytes += size_bytes
             self._layers[node] |= dict.fromkeys(lacking, math.inf)
-            pulls, paths = self._images
-            there = partial(self._fetched, node, lacking)
-            self._pulls[node].append(pulls.begin(self._agenda.now_s, paths[node], 8.0 * size_bytes, there))
+            pulls, ways, paths = self._images
+            given = (ways[node], paths[node], 8.0 * size_bytes, partial(self._fetched, node, lacking))
+            self._pulls[node].append(pulls.begin(self._agenda.now_s, *given))
         self._start_if_there(server)
 
     def _fetched(self, node: int, layers: list[int]) -> None:
@@ -336,7 +354,10 @@ class ReplicaQueues:
             self._start(server, max(self._agenda.now_s, there_s))
 
     def _pulled_s(self, node: int, service: int) -> float:
-        """When the image is there: its layers come one after the other over the way from the cloud."""
+        """When the image is there: its layers come one after the other over the way from the cloud.
+
+        One that stands still, for its way is down, holds up no other.
+        """
         system, there_s, layers = self.system, self._agenda.now_s, self._layers[node]
         for layer in self._needed(service):
             if layer not in layers:
@@ -344,6 +365,8 @@ class ReplicaQueues:
                 self.image_bytes += size_bytes
                 begin_s = max(self._agenda.now_s, self._down_free_s)
                 self._down_free_s = begin_s + 8.0 * size_bytes / system.wan_bps
-                layers[layer] = self._down_free_s + float(system.delay_s[system.site_of[node], CLOUD])
+                site = int(system.site_of[node])
+                got_s = after_outages(begin_s, self._down_free_s, self._outages.get(site, ()))
+                layers[layer] = got_s + float(system.delay_s[site, CLOUD])
             there_s = max(there_s, layers[layer])
         return there_s

@@ -38,7 +38,15 @@ from edgewise.core.orchestrate.core import (
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.replica_queues import Agenda, Images, Order, ReplicaQueues, ReplicaServer
+from edgewise.sim.replica_queues import (
+    NO_OUTAGES,
+    Agenda,
+    Images,
+    Order,
+    Outages,
+    ReplicaQueues,
+    ReplicaServer,
+)
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_kernels import cloud_noise_s
 
@@ -88,7 +96,7 @@ class RequestSites:
         seed: int,
         frames: int,
         news: News,
-        images: Images | None = None,
+        images: Images | Outages = NO_OUTAGES,
         wires: Wires | None = None,
     ) -> None:
         self.services, self.system, self.news = services, services.system, news

@@ -1,10 +1,14 @@
 """Reserved rates in a joint run: flows of pipelines and image pulls on the links that messages share.
 
+A way that goes down is one of pulls: they wait until it is up. Its cables are others' ways, too, so flows
+between nodes go on.
 `Pulls` knows what is reserved, `Wires` lets messages have the rest. Forbidden here: who gets what.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,13 +18,14 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.pulls import Pulls
 from edgewise.model.network import Network
 from edgewise.model.scenario import Scenario
+from edgewise.model.topology import LinkChange
 from edgewise.sim.joint.parts import Bystander, Rank
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.replica_queues import Images
 
 
 class PullsPart(Bystander):
-    """Pulls end.
+    """Pulls end, and their ways go down and come up.
 
     Args:
         wires: the links.
@@ -31,24 +36,28 @@ class PullsPart(Bystander):
     def __init__(self, scenario: Scenario, wires: Wires) -> None:
         self.pulls = Pulls(wires.net.links.capacity_bps, self._reserve)
         self._wires, self._scenario = wires, scenario
+        self._changes = deque[LinkChange]()  # of ways that are pulled over, down or up
 
     def next_s(self) -> float:
-        """The next end."""
-        return self.pulls.next_s()
+        """The next end or change."""
+        return min(self.pulls.next_s(), self._changes[0].at_s if self._changes else math.inf)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Whoever waits for what has ended knows by itself; nothing for the cores."""
         self.pulls.end(now_s)
+        while self._changes and self._changes[0].at_s <= now_s:
+            self._change(self._changes.popleft(), now_s)
         return ()
 
     def images(self, site_of: Ints) -> Images:
         """Images come to nodes by the ways back from the cloud to their sites, (N,)."""
         assert self._scenario.spec.services is not None, "who pulls images has services"
         clusters = [cluster.name for cluster in self._scenario.topology.clusters]
-        cloud, wires = clusters.index(self._scenario.spec.services.cloud), self._wires
-        return Images(
-            self.pulls, tuple(wires.links_of(wires.way(b, cloud, back=True)) for b in site_of.tolist())
-        )
+        cloud, wires = self._scenario.spec.services.cloud, self._wires
+        changes = [each for each in self._scenario.timeline if isinstance(each, LinkChange)]
+        self._changes = deque(each for each in changes if each.cluster == cloud and each.up is not None)
+        ways = tuple(wires.way(b, clusters.index(cloud), back=True) for b in site_of.tolist())
+        return Images(self.pulls, ways, tuple(wires.links_of(way) for way in ways))
 
     def flows_on(self, network: Network) -> Callable[[float, Floats], None]:
         """Is to be told what flows have of each link of a network, in each direction, see `PlaceCore`."""
@@ -59,6 +68,12 @@ class PullsPart(Bystander):
                 if route is not None:
                     carried[back, k, self._wires.links_of(route)] = 1.0
         return lambda now_s, bps: self.pulls.set_flows(now_s, np.tensordot(bps, carried, 2))
+
+    def _change(self, change: LinkChange, now_s: float) -> None:
+        topology = self._scenario.topology
+        site = [site.name for site in topology.sites].index(change.site)
+        cluster = [cluster.name for cluster in topology.clusters].index(change.cluster)
+        self.pulls.change(now_s, self._wires.way(site, cluster, back=True), bool(change.up))
 
     def _reserve(self, now_s: float, bps: Floats) -> None:
         for link in np.flatnonzero(bps != self._wires.net.links.reserved_bps).tolist():

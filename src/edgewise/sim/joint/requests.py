@@ -22,9 +22,11 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.core.plane import Plane
 from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
+from edgewise.model.scenario import Scenario
+from edgewise.model.topology import LinkChange, Node
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import Rank, WorkPart
+from edgewise.sim.replica_queues import Outages
 from edgewise.sim.requests import RequestSites
 
 
@@ -86,6 +88,23 @@ class RequestsPart:
     def finish(self) -> None:
         """To the end of the last frame."""
         self.sites.advance(self._end_s)
+
+
+def outages(scenario: Scenario) -> Outages:
+    """When the ways between the cloud and sites are down, by the timeline."""
+    assert scenario.spec.services is not None, "who has requests has services"
+    sites, found = [site.name for site in scenario.topology.sites], dict[int, list[tuple[float, float]]]()
+    down_s: dict[int, float] = {}
+    for change in scenario.timeline:
+        if isinstance(change, LinkChange) and change.cluster == scenario.spec.services.cloud:
+            site = sites.index(change.site)
+            if change.up is False:
+                down_s.setdefault(site, change.at_s)
+            elif change.up and site in down_s:
+                found.setdefault(site, []).append((down_s.pop(site), change.at_s))
+    for site, at_s in down_s.items():
+        found.setdefault(site, []).append((at_s, math.inf))
+    return found
 
 
 def orchestrating(sites: RequestSites, policy: ReplicaPolicy, ledger: NodeLedger) -> OrchestrateCore:
