@@ -2,7 +2,7 @@
 
 import time
 
-from edgewise.runtime.controller.job_book import Wish
+from edgewise.runtime.controller.books import Wish
 
 HANG_S = 60.0
 

@@ -12,9 +12,8 @@ from live_system import dense_file, dense_world
 
 from edgewise import policies
 from edgewise.runtime import http
-from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.gateway import Gateway, Patience
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.needs import Book, StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol import grpc_server
 from edgewise.runtime.protocol.messages import InferRequest, encode_request

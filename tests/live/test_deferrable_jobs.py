@@ -35,7 +35,7 @@ from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
 from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
-from edgewise.runtime.controller.job_book import RESTART, JobBook
+from edgewise.runtime.controller.books import RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane

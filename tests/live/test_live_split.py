@@ -33,7 +33,7 @@ from edgewise.runtime.clients.split_trial import (
     try_split,
 )
 from edgewise.runtime.controller.plan import DATABASE
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry

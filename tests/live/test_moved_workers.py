@@ -10,9 +10,9 @@ from edgewise import policies
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
-from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.forwarding import took_s
 from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.later import Later
 from edgewise.runtime.process import Following

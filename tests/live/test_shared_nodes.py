@@ -20,7 +20,7 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate.core import EndReplica, FrameBegan, OrchestrateCore, StartReplica
 from edgewise.core.plane import Plane
 from edgewise.model.services import services_of
-from edgewise.runtime.controller.job_book import RESTART
+from edgewise.runtime.controller.books import RESTART
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare

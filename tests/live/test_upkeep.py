@@ -9,8 +9,8 @@ import time
 import pytest
 
 from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.controller.books import JobBook, Wish
 from edgewise.runtime.controller.controller import Controller
-from edgewise.runtime.controller.job_book import JobBook, Wish
 from edgewise.runtime.controller.upkeep import OLDEST_S
 from edgewise.runtime.logs import begin_anew, end_of
 from edgewise.runtime.store import Process, Store

@@ -22,7 +22,7 @@ from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from joint_scenarios import TURNS, campus, run_of
 

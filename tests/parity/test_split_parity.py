@@ -22,7 +22,7 @@ from edgewise.runtime import http
 from edgewise.runtime.clients.split_trial import VARIANT, live_scenario, running
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway import split as live
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request

@@ -14,9 +14,9 @@ from edgewise.core.world import World
 from edgewise.model.grammar.scenario import BudgetsSpec
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.faults import Limited
+from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.guarded import Limited
 
 HANGS_S = 20.0  # whoever waits for it fails
 PATIENCE_S = 0.1

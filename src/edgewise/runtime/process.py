@@ -36,10 +36,9 @@ from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.gateway import split
-from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.needs import Book, StreamRules
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.logs import SaidOnce, last_words, log_json

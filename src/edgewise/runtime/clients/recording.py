@@ -24,10 +24,9 @@ from edgewise.model.services import service_names
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime import private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
-from edgewise.runtime.controller.job_book import JobBook
+from edgewise.runtime.controller.books import JobBook, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
-from edgewise.runtime.controller.pipeline_book import KeptPipeline, PipelineBook
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.faults import Fault
 from edgewise.runtime.reaching import store_of

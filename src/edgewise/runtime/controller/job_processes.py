@@ -30,7 +30,7 @@ from edgewise.errors import RunError
 from edgewise.runtime import private
 from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller import job_runner
-from edgewise.runtime.controller.job_book import Job
+from edgewise.runtime.controller.books import Job
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
 from edgewise.runtime.logs import end_of
 

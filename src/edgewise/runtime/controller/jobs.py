@@ -42,10 +42,10 @@ from edgewise.errors import PolicyError, RunError
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime.controller.job_book import ACTIVE, Job, JobBook
+from edgewise.runtime.controller.books import ACTIVE, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
-from edgewise.runtime.guarded import Limited
+from edgewise.runtime.faults import Limited
 
 log = logging.getLogger("edgewise.jobs")
 POLICY, FALLBACK = "tetris", "fifo"

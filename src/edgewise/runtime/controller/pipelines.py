@@ -36,10 +36,9 @@ from edgewise.errors import PolicyError, RunError
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime.controller.books import RUNNING, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
-from edgewise.runtime.controller.pipeline_book import RUNNING, KeptPipeline, PipelineBook
-from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.processes import PipelineProcesses
+from edgewise.runtime.pipelines.live import LivePipeline, PipelineProcesses
 from edgewise.runtime.testbeds import LocalTestbed
 
 log = logging.getLogger("edgewise.pipelines")

@@ -39,7 +39,7 @@ from edgewise.runtime.controller.rolling import (
     write_change,
     write_scenario,
 )
-from edgewise.runtime.gateway.books import known_as
+from edgewise.runtime.gateway.needs import known_as
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.sqlite import check_whole, keep_copy

@@ -24,7 +24,7 @@ import msgspec
 
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.controller.job_book import PAUSE, RESTART, Job, Wish
+from edgewise.runtime.controller.books import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines

@@ -24,8 +24,8 @@ from edgewise import policies
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.compiling import compiled, try_out
-from edgewise.runtime.gateway.books import Move
 from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.needs import Move
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.operations import COMPILING, SWITCHING, Operation, Operations, check_name

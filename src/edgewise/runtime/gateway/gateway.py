@@ -26,7 +26,6 @@ from edgewise.core.dispatch.request_rules import TRIES
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
-from edgewise.runtime.gateway.books import Book
 from edgewise.runtime.gateway.describing import ALL, describe, describe_all
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -46,6 +45,7 @@ from edgewise.runtime.gateway.forwarding import (
     where_is,
 )
 from edgewise.runtime.gateway.granting import Granting
+from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup

@@ -1,15 +1,27 @@
-"""What a stream needs, as clients state it: a JSON object, or headers of each query."""
+"""What a gateway knows of streams besides its core: needs, where they are noted, and how they are treated.
+
+Needs are stated by clients, as a JSON object or as headers of each query. Open streams and moved workers are
+noted in memory, or in a store that survives the gateway.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from edgewise.core.dispatch.policing import BURST
 from edgewise.core.world import World
 from edgewise.errors import ProtocolError
+from edgewise.model.grammar.scenario import BUDGETS_S, BudgetsSpec
+from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime.protocol.stated import DEADLINE, number, text
+from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.store import Store
+from edgewise.runtime.traffic_store import OpenStream
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -80,3 +92,98 @@ def _number(text: str, header: str) -> float | int:
         return int(text) if header == "edgewise-priority" else float(text)
     except ValueError:
         raise ProtocolError(f"{header}: {text!r} is not a number") from None
+
+
+Key = tuple[str | None, ...]
+
+
+class Move(NamedTuple):
+    """Where a worker is now, its model's name there, and the token that it wants to see."""
+
+    url: str
+    model: str
+    token: str | None = None
+
+
+class Book:
+    """Numbers streams and keeps them, and where workers moved.
+
+    Args:
+        store: that all gateways share; numbers are unique over all of them. None keeps nothing, and numbers
+            streams from 0.
+        gateway: whose streams these are.
+    """
+
+    def __init__(self, store: Store | None = None, gateway: str = "") -> None:
+        self._store, self._gateway, self._numbers = store, gateway, itertools.count()
+
+    def opened(self, stated: dict[str, Any], key: Key | None) -> int:
+        """A new stream's number; once this returns the stream is kept.
+
+        Raises:
+            ProtocolError: it cannot be kept; status 503.
+        """
+        if self._store is None:
+            return next(self._numbers)
+        try:
+            return self._store.open_stream(self._gateway, stated, key)
+        except StoreError as error:
+            raise ProtocolError(f"no stream can be kept: {error}", status=503) from error
+
+    def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
+        """A stream ended."""
+        if self._store is not None:
+            self._store.close_stream(stream_id, worker, outcome)
+
+    def kept(self) -> list[OpenStream]:
+        """Streams that are open, of this gateway's earlier life."""
+        return [] if self._store is None else self._store.open_streams(self._gateway)
+
+    def policy(self, decision: str, what: str) -> str:
+        """The policy that the store names, see `Store.policy`; "" where there is no store."""
+        return "" if self._store is None else self._store.policy(decision, what)
+
+    def moved(self, worker: str, where: Move) -> None:
+        """A worker is at another address."""
+        if self._store is not None:
+            self._store.put(f"moved {self._gateway}", self.moves() | {worker: where})
+
+    def moves(self) -> dict[str, Move]:
+        """Where each worker is that moved in this gateway's earlier life."""
+        found = {} if self._store is None else self._store.moved(self._gateway)
+        return {name: Move(*where) for name, where in found.items()}
+
+
+def known_as(name: str, names: Collection[str]) -> str | None:
+    """A worker's name among others: variant@node is variant@node#0 where there are several, and back."""
+    return next((each for each in (name, f"{name}#0", name.removesuffix("#0")) if each in names), None)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules:
+    """How streams are treated.
+
+    Attributes:
+        window_s: length of a window.
+        retry_refused: decide refused streams anew at each window.
+        burst: queries that any stream may send at once, see `core.policing`.
+        budgets_s: that policies have for a decision, and those in shadow.
+        keep_closed: closed streams whose records are kept; older ones are forgotten.
+    """
+
+    window_s: float = 25.0
+    retry_refused: bool = False
+    burst: float = BURST
+    keep_closed: int = 10_000
+    budgets_s: BudgetsSpec = BUDGETS_S
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> StreamRules:
+        """Those of a scenario."""
+        streams = scenario.streams
+        budgets_s = scenario.spec.live.budgets_s
+        return cls(scenario.window_s, scenario.retry_refused, streams.burst, budgets_s=budgets_s)
+
+
+RULES = StreamRules()
+"""Where no scenario says otherwise."""

@@ -28,7 +28,7 @@ from edgewise.core.telemetry import telemetry
 from edgewise.core.world import World
 from edgewise.model.work import Stream
 from edgewise.runtime.faults import Faults
-from edgewise.runtime.gateway.rules import RULES, StreamRules
+from edgewise.runtime.gateway.needs import RULES, StreamRules
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements

@@ -13,7 +13,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway, Patience
-from edgewise.runtime.gateway.rules import StreamRules
+from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 
 MODELS = "/v2/models/"

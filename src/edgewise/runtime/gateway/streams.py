@@ -23,9 +23,9 @@ from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.gateway import needs
-from edgewise.runtime.gateway.books import Book, Key, known_as
 from edgewise.runtime.gateway.forwarding import OUTCOME, Patience, Upstream, explain, where_is
 from edgewise.runtime.gateway.granting import Granting
+from edgewise.runtime.gateway.needs import Book, Key, known_as
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.stated import STREAM, stated_in
 

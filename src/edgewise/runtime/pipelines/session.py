@@ -35,12 +35,12 @@ from edgewise.model.problems import nearest
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.pipelines.live import (
     LivePipeline,
+    PipelineProcesses,
     PipelineRates,
     RunningPipeline,
     rates_of,
 )
 from edgewise.runtime.pipelines.meta import ENDED, RUNNING, WAITING, MetaStore, Monitor, link_status
-from edgewise.runtime.pipelines.processes import PipelineProcesses
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.testbeds import LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed

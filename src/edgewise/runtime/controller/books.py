@@ -1,8 +1,14 @@
-"""Deferrable jobs as they are kept: one table in the live system's SQLite file.
+"""Deferrable jobs and pipelines as they are kept: a table of each in the live system's SQLite file.
+
+Jobs:
 
     waiting ─▶ starting ─▶ running ⇄ suspended ─▶ done, failed, cancelled
        └──────────┴─▶ lost, cancelled, failed
     running ─▶ evicted ─▶ waiting              a job that starts anew, while it may
+
+Pipelines:
+
+    waiting ⇄ running ─▶ done, failed, cancelled
 
 What a method has written when it returns survives the death of any process.
 """
@@ -11,17 +17,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from edgewise.core.defer.events import JobPhase, Standing
 from edgewise.model.catalog import Resources
 from edgewise.model.work import DeferrableJob
+from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.sqlite import Database
 
-SCHEMA = """
+JOBS = """
 CREATE TABLE IF NOT EXISTS job (
     id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
     cores REAL NOT NULL, memory_bytes REAL NOT NULL, duration_s REAL NOT NULL, submitted_s REAL NOT NULL,
@@ -137,7 +146,7 @@ class JobBook(Database):
     """
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file, SCHEMA)
+        super().__init__(file, JOBS)
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
@@ -241,3 +250,120 @@ class JobBook(Database):
 
     def _select(self, rest: str, values: Sequence[Any] = ()) -> list[Job]:
         return self.kept(Job, f"job {rest}", values, as_json=("command",))
+
+
+PIPELINES = """
+CREATE TABLE IF NOT EXISTS pipeline (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting', why TEXT, started_s REAL, ended_s REAL,
+    nodes TEXT NOT NULL DEFAULT '{}', frames REAL NOT NULL DEFAULT 0, ran_s REAL NOT NULL DEFAULT 0,
+    moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS open_pipelines ON pipeline (id) WHERE ended_s IS NULL;
+"""
+WAITING, RUNNING = "waiting", "running"
+KEEP_S = 30 * 86400.0  # those that have ended
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPipeline:
+    """A pipeline as it stands.
+
+    Attributes:
+        state, why: `why` says how it ended, or what went wrong last.
+        started_s: when it ran first; `ended_s`: None before its end.
+        nodes: of its tasks, by name, while it runs.
+        frames, ran_s: done so far, and the time that it ran.
+        moves: how often tasks went to other nodes, or were stopped.
+        cancel: somebody asked for its end.
+    """
+
+    id: int
+    live: LivePipeline
+    submitted_s: float
+    state: str
+    why: str | None
+    started_s: float | None
+    ended_s: float | None
+    nodes: Mapping[str, str]
+    frames: float
+    ran_s: float
+    moves: int
+    cancel: bool
+
+    def row(self) -> dict[str, Any]:
+        """For JSON."""
+        names = ("id", "submitted_s", "state", "why", "started_s", "ended_s", "frames", "ran_s", "moves")
+        return {"name": self.live.pipeline.name, "nodes": dict(self.nodes)} | {
+            name: getattr(self, name) for name in names
+        }
+
+    @property
+    def over(self) -> bool:
+        """Whether it has run as long as it was to."""
+        frames, length_s = self.live.pipeline.frames, self.live.pipeline.duration_s
+        return self.frames >= frames if frames is not None else self.ran_s >= (length_s or 0.0)
+
+
+class PipelineBook(Database):
+    """The pipelines of one live system."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file, PIPELINES)
+
+    def submit(self, key: str, live: LivePipeline) -> KeptPipeline:
+        """Keep a pipeline; the same key is the same one."""
+        self.run(
+            "INSERT OR IGNORE INTO pipeline (key, live, submitted_s) VALUES (?, ?, ?)",
+            (key, msgspec.json.encode(live).decode(), time.time()),
+        )
+        return self._some("key = ?", (key,))[0]
+
+    def get(self, number: int) -> KeptPipeline | None:
+        """A pipeline, None when there is none."""
+        return next(iter(self._some("id = ?", (number,))), None)
+
+    def listed(self) -> list[KeptPipeline]:
+        """All of the last month, oldest first."""
+        return self._some("ended_s IS NULL OR ended_s > ?", (time.time() - KEEP_S,))
+
+    def open(self) -> list[KeptPipeline]:
+        """Those that wait or run."""
+        return self._some("ended_s IS NULL", ())
+
+    def cancel(self, number: int) -> None:
+        """Somebody asks for its end."""
+        self.run("UPDATE pipeline SET cancel = 1 WHERE id = ?", (number,))
+
+    def runs(self, number: int, nodes: Mapping[str, str], moved: bool) -> None:
+        """It runs on these nodes from now on."""
+        self.run(
+            "UPDATE pipeline SET state = 'running', nodes = ?2, moves = moves + ?3,"
+            " started_s = coalesce(started_s, ?4) WHERE id = ?1",
+            (number, msgspec.json.encode(nodes).decode(), moved, time.time()),
+        )
+
+    def waits(self, number: int) -> None:
+        """It stands still, for there is no room, or nobody carries it on."""
+        self.run(
+            "UPDATE pipeline SET state = 'waiting', nodes = '{}', moves = moves + 1"
+            " WHERE id = ? AND state = 'running'",
+            (number,),
+        )
+
+    def went_on(self, number: int, frames: float, ran_s: float) -> None:
+        """It has done so many frames, and ran for so long, since this was said last."""
+        self.run(
+            "UPDATE pipeline SET frames = frames + ?2, ran_s = ran_s + ?3 WHERE id = ?1",
+            (number, frames, ran_s),
+        )
+
+    def end(self, number: int, state: str, why: str) -> None:
+        """It has ended."""
+        self.run(
+            "UPDATE pipeline SET state = ?2, why = ?3, ended_s = ?4 WHERE id = ?1 AND ended_s IS NULL",
+            (number, state, why, time.time()),
+        )
+
+    def _some(self, which: str, values: Sequence[Any]) -> list[KeptPipeline]:
+        return self.kept(KeptPipeline, f"pipeline WHERE {which} ORDER BY id", values, ("live", "nodes"))
