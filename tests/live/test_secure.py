@@ -281,7 +281,7 @@ def test_workers_are_given_by_name(workers, why):
 
 
 def test_a_token_file_holds_one_token(tmp_path):
-    from edgewise.cli.access import read_token
+    from edgewise.cli.standalone import read_token
 
     file = tmp_path / "token"
     for text in ("", "\n", "a b", "a\nb\n"):

@@ -78,12 +78,6 @@ def test_schema_is_json_and_lists_print(tmp_path):
             "dispatch is given twice",
         ),
         (["simulate", "tiny", "--policy", "split=nona", "--policy", "defer=fifo"], "of different work"),
-        (
-            ["orchestrate", "kais-demo", "--dispatch", "greedy"],
-            "edgewise orchestrate is gone; use edgewise simulate",
-        ),
-        (["split", "split-inception", "--simulate"], "edgewise split is gone; use edgewise explain"),
-        (["stream", "run", "town.yaml"], "edgewise stream is gone; use edgewise run"),
         (["replay", "nowhere"], "nowhere: no recording"),
         (["up", "tiny", "--models", "nowhere"], "--models nowhere: no such folder"),
         (

@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper  # noqa: E402
 
 from edgewise import config  # noqa: E402
-from edgewise.cli.catalog import origin  # noqa: E402
+from edgewise.cli.profile import origin  # noqa: E402
 from edgewise.errors import ProfileError, ScenarioError  # noqa: E402
 from edgewise.model.catalog import Profile  # noqa: E402
 from edgewise.profiling import (  # noqa: E402

@@ -3,79 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
-from edgewise.cli import jobs, live, nodes, reproduce as reproducing, running, sweeps, switch, traffic, verbs
-from edgewise.cli.catalog import catalog
-from edgewise.cli.kernels import kernels, say_when_compiling
-from edgewise.cli.output import err
-from edgewise.cli.profile import profile
-from edgewise.cli.standalone import app as standalone
-from edgewise.cli.train import app as training
-from edgewise.errors import EdgewiseError
-
-PANELS = {
-    "Simulate": "scenarios explain policies simulate compare sweep size replay report schema",
-    "Train and reproduce": "train reproduce looks freeze",
-    "Run live": "up down status load record policy shadow streams workers drain resume pipelines nodes fail "
-    "repair token",
-    "Deferrable jobs, live": "submit jobs job",
-    "Try on this machine": "demo run clean profile catalog kernels",
-    "Parts of a live system": "worker gateway openapi",
-}
-"""Commands in the order of `--help`."""
-GONE = {
-    "orchestrate": "edgewise simulate SCENARIO --policy dispatch=NAME --policy orchestrate=NAME",
-    "split": "edgewise explain SCENARIO for the plan, edgewise simulate or compare SCENARIO --policies "
-    "split=NAME,…, and edgewise run SCENARIO for what it measured live",
-    "stream": "edgewise run SCENARIO (or read-text, or --resume), edgewise status --state FOLDER, "
-    "and edgewise clean",
-}
-
-
-class Commands(TyperGroup):
-    """Commands in panels; what has gone says where to."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of `PANELS`."""
-        listed = " ".join(PANELS.values()).split()
-        return sorted(super().list_commands(ctx), key=listed.index)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command with its panel.
-
-        Raises:
-            EdgewiseError: it was there once.
-        """
-        if cmd_name in GONE:
-            raise EdgewiseError(f"edgewise {cmd_name} is gone; use {GONE[cmd_name]}")
-        found: Any = super().get_command(ctx, cmd_name)
-        for panel, names in PANELS.items():
-            if found is not None and cmd_name in names.split():
-                found.rich_help_panel = panel
-        return found
-
-
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
-    epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
+from edgewise.cli import (  # each brings its commands
+    jobs as jobs,
+    kernels as kernels,
+    live as live,
+    nodes as nodes,
+    profile as profile,
+    reproduce as reproduce,
+    running as running,
+    standalone as standalone,
+    sweeps as sweeps,
+    switch as switch,
+    traffic as traffic,
+    train as train,
+    verbs as verbs,
 )
-
-app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")(profile)
-app.command(epilog="Example: edgewise catalog detection")(catalog)
-app.command(epilog="Example: edgewise kernels --into /opt/kernels")(kernels)
-for _commands in (verbs, sweeps, running, reproducing, live, nodes, traffic, switch, jobs):
-    app.add_typer(_commands.app)
-app.add_typer(standalone)
-app.add_typer(training, name="train")
+from edgewise.cli.kernels import say_when_compiling
+from edgewise.cli.output import PANELS as PANELS, app as app, err
+from edgewise.errors import EdgewiseError
 
 
 def _fail(message: str) -> NoReturn:

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from edgewise.cli.calling import DEFAULT, Folder, call
+from edgewise.cli.nodes import DEFAULT, Folder, call
+from edgewise.cli.output import app
 from edgewise.errors import EdgewiseError
 
 out = Console(width=None if sys.stdout.isatty() else 160)
-app = typer.Typer(rich_markup_mode="rich")
 job_app = typer.Typer(
     no_args_is_help=True, help="One deferrable job.", epilog="Example: edgewise job output 1"
 )

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.output import err, out
+from edgewise.cli.output import app, err, out
 from edgewise.core.telling import tell_once
 from edgewise.errors import RunError
 
@@ -25,6 +25,7 @@ class Cpu(StrEnum):
     host = "host"
 
 
+@app.command(epilog="Example: edgewise kernels --into /opt/kernels")
 def kernels(
     into: Annotated[
         Path, typer.Option(help="Folder for them; EDGEWISE_KERNELS names it when they are used.")

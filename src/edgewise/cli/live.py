@@ -14,11 +14,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise import policies
-from edgewise.cli.access import GrpcPort, Host, Names, Open, TlsCert, TlsKey, TokenFile, client_token
-from edgewise.cli.calling import DEFAULT, Folder, call
-from edgewise.cli.nodes import show_nodes
-from edgewise.cli.output import check_folder, err, extra, note, out, show as show_table
+from edgewise.cli.nodes import DEFAULT, Folder, call, show_nodes
+from edgewise.cli.output import app, check_folder, err, extra, note, out, show as show_table
 from edgewise.cli.running import show_pipelines
+from edgewise.cli.standalone import (
+    GrpcPort,
+    Host,
+    Names,
+    Open,
+    Otlp,
+    TlsCert,
+    TlsKey,
+    TokenFile,
+    client_token,
+)
 from edgewise.cli.verbs import (
     PolicyOption,
     ScenarioArgument,
@@ -43,10 +52,6 @@ from edgewise.errors import EdgewiseError, RunError, UnansweredError
 from edgewise.model.grammar.scenario import LIVE, not_run
 from edgewise.model.scenario import Scenario
 
-app = typer.Typer(rich_markup_mode="rich")
-Otlp = Annotated[
-    str | None, typer.Option(help="Collector for OpenTelemetry traces, as http://localhost:4318.")
-]
 OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 

@@ -1,25 +1,66 @@
-"""What commands share: what they print, and what they say before any work.
+"""What commands share: the application, what they print, and what they say before any work.
 
 Answers go to standard output, what is said beside them to standard error.
 """
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from edgewise.errors import EdgewiseError, RunError
 
 out = Console()
 err = Console(stderr=True)
+PANELS = {
+    "Simulate": "scenarios explain policies simulate compare sweep size replay report schema",
+    "Train and reproduce": "train reproduce looks freeze",
+    "Run live": "up down status load record policy shadow streams workers drain resume pipelines nodes fail "
+    "repair token",
+    "Deferrable jobs, live": "submit jobs job",
+    "Try on this machine": "demo run clean profile catalog kernels",
+    "Parts of a live system": "worker gateway openapi",
+}
+"""Commands in the order of `--help`."""
+
+
+class Commands(TyperGroup):
+    """Commands in panels."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of `PANELS`."""
+        listed = " ".join(PANELS.values()).split()
+        return sorted(super().list_commands(ctx), key=listed.index)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command with its panel."""
+        found: Any = super().get_command(ctx, cmd_name)
+        for panel, names in PANELS.items():
+            if found is not None and cmd_name in names.split():
+                found.rich_help_panel = panel
+        return found
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
+    epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
+)
 
 
 def note(lines: Sequence[str]) -> None:
@@ -104,3 +145,8 @@ def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name.replace('_', ' ')} {_plain(each)}" for name, each in value.items())
     return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def command() -> str:
+    """The command line, to be repeated."""
+    return shlex.join(["edgewise", *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""`edgewise profile`: measure a network on this machine and write it into a catalog."""
+"""`edgewise profile | catalog`: measure a network and write it into a catalog, and what catalogs hold."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from edgewise.cli.output import err, extra, note, out, show
+from edgewise.cli.output import app, err, extra, note, out, show
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError
 
 if TYPE_CHECKING:
     from edgewise.profiling.measure import Measurement
+from rich.table import Table
+
+from edgewise import config
 
 TASK = "detection"  # of the networks that come with edgewise
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+@app.command(epilog="Example: edgewise profile tiny-yolov2-416 --threads 2 --out catalog.yaml")
 def profile(
     model: Annotated[
         str, typer.Argument(help="An .onnx file, or yolov3-416, tiny-yolov2-416, mobilenet-ssd-300.")
@@ -186,3 +190,38 @@ def _write(catalog: Path, model: dict[str, Any], variant: dict[str, Any], unknow
     note(["the accuracy is not known and written as 0; set --accuracy"] if unknown else [])
     note([] if kept else [f"{catalog}: comments were lost"])
     err.print(f"catalog: [bold]{escape(str(catalog))}[/bold]", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: edgewise catalog detection")
+def catalog(
+    name: Annotated[str, typer.Argument(help="A catalog file, or the name of a shipped one.")] = "detection",
+) -> None:
+    """List the variants of a catalog: delay, capacity, accuracy, and whether measured or scaled."""
+    listed = config.load_catalog(name)
+    sources = list(dict.fromkeys(variant.profile.source for variant in listed.variants))
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("model", "variant", "ms", "q/s", "batch", "acc.", "figures", "source"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("variant", "figures"))
+    for variant in listed.variants:
+        profile = variant.profile
+        table.add_row(
+            escape(variant.model),
+            escape(variant.name),
+            f"{1e3 * profile.delay_s(variant.largest_bytes):.3g}",
+            f"{variant.capacity_qps:.4g}",
+            str(variant.max_batch),
+            f"{listed.model(variant.model).accuracy:g}",
+            origin(profile.source),
+            f"({1 + sources.index(profile.source)})",
+        )
+    out.print(table)
+    out.print("ms: delay of one query; q/s: capacity; batch: the largest; acc.: accuracy of the model")
+    for number, source in enumerate(sources, start=1):
+        out.print(f"({number}) {source or 'not said'}", highlight=False, markup=False, soft_wrap=True)
+
+
+def origin(source: str) -> str:
+    """How a profile's figures came about, by the first words of its source."""
+    if source.startswith("measured on"):
+        return "measured"
+    return "scaled" if source.startswith("scaled from") else "not said"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from edgewise.cli.output import check_file, check_folder, err, out, show
+from edgewise.cli.output import app, check_file, check_folder, command, err, out, show
 from edgewise.reproduce.frozen import LOOKS, results_folder
 from edgewise.reproduce.seeds import TEST, parse_seeds
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from edgewise.reproduce.claims import Report
 
 # What measures and draws is slow to import; each command imports what it needs.
-app = typer.Typer()
 
 _COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow", "not_in_quick": "dim"}
 
@@ -75,7 +72,7 @@ def reproduce(
             jobs=jobs,
             step=lambda text: status.update(f"{name}: {escape(text)}"),
         )
-    report = replace(report, command=shlex.join(["edgewise", *sys.argv[1:]]))
+    report = replace(report, command=command())
     _print_report(report)
     left_out = [claim.id for claim in report.claims if claim.detail == runs.NEEDS_TRAINING]
     if left_out:

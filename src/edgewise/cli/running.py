@@ -12,7 +12,7 @@ import yaml
 from rich.markup import escape
 
 from edgewise import policies
-from edgewise.cli.output import check_folder, err, extra, note, out, show, show_shadows
+from edgewise.cli.output import app, check_folder, err, extra, note, out, show, show_shadows
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from edgewise.runtime.pipelines.live import LivePipeline, PipelineRates
     from edgewise.runtime.pipelines.meta import MetaStore
 
-app = typer.Typer(rich_markup_mode="rich")
 DATABASE = "streams.db"
 READ_TEXT = "read-text"  # a scenario that is written when it is asked for, with its frames
 SPLIT = ("nona-queues", "whole-least-loaded")

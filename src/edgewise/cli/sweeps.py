@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from edgewise import runs
-from edgewise.cli.output import check_folder, note, out, show as show_table
+from edgewise.cli.output import app, check_folder, command, note, out, show as show_table
 from edgewise.cli.verbs import (
     JobsOption,
     JsonOption,
@@ -22,7 +22,6 @@ from edgewise.cli.verbs import (
     SeedsOption,
     SetOption,
     by_decision,
-    command,
     complete_policy,
     listing,
     parse_seeds,
@@ -34,7 +33,6 @@ from edgewise.errors import RunError
 if TYPE_CHECKING:
     from edgewise.sweeps import Answer, Points, Target
 
-app = typer.Typer(rich_markup_mode="rich")
 
 VaryOption = Annotated[
     list[str],

@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import config
-from edgewise.cli.calling import DEFAULT, Folder, call
 from edgewise.cli.live import deciding, show_faults, show_policies, switch
-from edgewise.cli.output import out, show, show_shadows
+from edgewise.cli.nodes import DEFAULT, Folder, call
+from edgewise.cli.output import app, out, show, show_shadows
 from edgewise.cli.verbs import complete_policy, parted
 
-app = typer.Typer(rich_markup_mode="rich")
 policy_app = typer.Typer(
     no_args_is_help=True,
     help="Who decides in the live system.",

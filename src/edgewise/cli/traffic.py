@@ -12,15 +12,14 @@ import typer
 from rich.markup import escape
 
 from edgewise import api
-from edgewise.cli.calling import DEFAULT, Folder, call
-from edgewise.cli.output import check_folder, note, out, show as show_table
+from edgewise.cli.nodes import DEFAULT, Folder, call
+from edgewise.cli.output import app, check_folder, command, note, out, show as show_table
 from edgewise.cli.results import show
 from edgewise.cli.verbs import (
     JsonOption,
     OutOption,
     PolicyOption,
     by_decision,
-    command,
     complete_scenario,
     listing,
 )
@@ -28,7 +27,6 @@ from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError
 from edgewise.report import records
 
-app = typer.Typer(rich_markup_mode="rich")
 CAME = ("streams", "requests", "queries", "pipelines", "jobs")
 BROUGHT = "brought.json"  # beside a recording
 BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought

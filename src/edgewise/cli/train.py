@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.output import check_folder, err, extra, out
+from edgewise.cli.output import app, check_folder, command, err, extra, out
 
 NAME = typer.Option(help="Of the files; by default it says what is trained.")
 TENSORBOARD = typer.Option("--tensorboard", help="Write events for TensorBoard.")
-app = typer.Typer(
+training = typer.Typer(
     no_args_is_help=True,
     help="Train a policy and export it as ONNX with its card.",
     epilog="Example: edgewise train aset --scenario full-edge",
 )
+app.add_typer(training, name="train")
 
 
 def _trained(what: str, folder: Path, name: str, tensorboard: bool, **options: Any) -> None:
@@ -29,7 +28,7 @@ def _trained(what: str, folder: Path, name: str, tensorboard: bool, **options: A
             what,
             folder,
             name,
-            command=shlex.join(["edgewise", *sys.argv[1:]]),
+            command=command(),
             tensorboard=tensorboard,
             step=status.update,
             **options,
@@ -37,7 +36,7 @@ def _trained(what: str, folder: Path, name: str, tensorboard: bool, **options: A
     out.print(f"policy: [bold]{card}[/bold]")
 
 
-@app.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
+@training.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
 def aset(
     scenario: Annotated[str, typer.Option(help="A shipped scenario, or a file.")] = "full-edge",
     state: Annotated[
@@ -70,7 +69,7 @@ def aset(
     )
 
 
-@app.command(epilog="Example: edgewise train defer osdec --seed 1 --out runs/defer")
+@training.command(epilog="Example: edgewise train defer osdec --seed 1 --out runs/defer")
 def defer(
     method: Annotated[str, typer.Argument(help="reinforce, ppo-mlp, pointer-net, ppo-att, …, osdec.")],
     situation: Annotated[
@@ -97,7 +96,7 @@ def defer(
     )
 
 
-@app.command(epilog="Example: edgewise train kais --scenario scarce-small --method paper")
+@training.command(epilog="Example: edgewise train kais --scenario scarce-small --method paper")
 def kais(
     scenario: Annotated[
         str, typer.Option(help="scarce or edge-cloud, or either with -complex or -small.")

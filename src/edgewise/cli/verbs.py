@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
@@ -15,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgewise import api, config, policies, runs
-from edgewise.cli.output import err, note, out, show as show_table
+from edgewise.cli.output import app, command, err, note, out, show as show_table
 from edgewise.cli.results import show
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
@@ -27,8 +25,6 @@ from edgewise.result import report as rewritten
 if TYPE_CHECKING:
     from edgewise.policies.split import SplitPlan
     from edgewise.policies.split.layout_optimum import LayoutPlan
-
-app = typer.Typer(rich_markup_mode="rich")
 
 
 def complete_scenario(incomplete: str) -> list[str]:
@@ -275,11 +271,6 @@ def progress() -> Progress:
         transient=True,
         disable=not err.is_terminal,
     )
-
-
-def command() -> str:
-    """The command line, to be repeated."""
-    return shlex.join(["edgewise", *sys.argv[1:]])
 
 
 def print_plan(scenario: Scenario, policy: str) -> None:
