@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise import policies
-from edgewise.cli.nodes import DEFAULT, Folder, call, show_nodes
+from edgewise.cli.nodes import DEFAULT, FAILED, Folder, call, failing, follow, show_nodes
 from edgewise.cli.output import app, check_folder, err, extra, note, out, show as show_table
 from edgewise.cli.running import show_pipelines
 from edgewise.cli.standalone import (
@@ -35,24 +35,12 @@ from edgewise.cli.verbs import (
     by_decision,
     load as load_changed,
 )
-from edgewise.cli.waiting import (
-    FAILED,
-    Restore,
-    Waiting,
-    check_ports,
-    failing,
-    follow,
-    left_of,
-    restore_state,
-    token_of,
-    wait_until_changed,
-    wait_until_down,
-)
-from edgewise.errors import EdgewiseError, RunError, UnansweredError
+from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.grammar.scenario import LIVE, not_run
 from edgewise.model.scenario import Scenario
 
 OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
+Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
@@ -85,6 +73,7 @@ def up(
 
     Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
     """
+    from edgewise.cli import waiting
     from edgewise.runtime.compiling import needed_by
     from edgewise.runtime.controller import graphs, nursery, plan
     from edgewise.runtime.serving import Listen
@@ -97,13 +86,13 @@ def up(
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
     if restore:
-        restore_state(folder)
+        waiting.restore_state(folder)
     where = Listen(
         host, port, grpc_port, token=client_token(token_file), certificate=tls_cert, key=tls_key,
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     again = nursery.is_running(folder)
-    if again and where.token != token_of(folder):
+    if again and where.token != waiting.token_of(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
     needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
     store = plan.prepare(
@@ -112,7 +101,7 @@ def up(
     )  # fmt: skip
     rows = store.processes()
     if not again:
-        check_ports(rows)
+        waiting.check_ports(rows)
     for running in rows:
         if running.process.kind == "gateway":
             process, grpc = running.process, running.process.settings["grpc_port"]
@@ -127,15 +116,15 @@ def up(
     store.close()
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
-        wait_until_changed(folder)
+        waiting.wait_until_changed(folder)
         stated = ("requests", "orchestrate") if loaded.spec.services is not None else ()
         for decision in dict.fromkeys((*stated, *given)):  # the others stay as they are
             switch(folder, "policies", decision, wanted[decision])
     else:
         out.print("starting: networks are loaded")
-        waiting = Waiting(folder)
-        nursery.Nursery(folder, waiting.look, waiting.loading).run()
-        waiting.check()
+        said = waiting.Waiting(folder)
+        nursery.Nursery(folder, said.look, said.loading).run()
+        said.check()
 
 
 def unlike(scenario: Scenario) -> list[str]:
@@ -190,16 +179,9 @@ def token(folder: Folder = DEFAULT) -> None:
 @app.command(epilog="Example: edgewise down --state runs/live")
 def down(folder: Folder = DEFAULT) -> None:
     """End everything, and wait for it: workers and gateways finish what they accepted."""
-    from edgewise.runtime.controller.nursery import end_without_controller
-    from edgewise.runtime.controller.plan import DATABASE
+    from edgewise.cli import waiting
 
-    if (folder / DATABASE).is_file() and not left_of(folder):
-        return out.print(escape(f"nothing runs in {folder}"))
-    try:
-        call(folder, "POST", "/v1/down")
-    except UnansweredError:
-        end_without_controller(folder)
-    wait_until_down(folder)
+    waiting.end(folder)
 
 
 @app.command(epilog="Example: edgewise status")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from urllib.parse import quote
 import typer
 from rich.markup import escape
 
-from edgewise.cli.output import app, out, show
+from edgewise.cli.output import app, err, out, show
 from edgewise.errors import RunError, UnansweredError
 
 Folder = Annotated[
@@ -57,6 +58,51 @@ def call(folder: Path, method: str, path: str, body: Any = None, patience_s: flo
     if answer.status not in (200, 202):
         raise RunError(found.get("error", f"status {answer.status}"))
     return found
+
+
+PERIOD_S = 0.2
+SILENT_S = 60.0  # a controller that died is started anew long before, and goes on
+SAID = {
+    "waiting": "waits for the switches before it",
+    "compiling": "compiling its kernels, for the first time on this machine; queries go on",
+    "switching": "switching",
+}
+FAILED = "failed"  # a process: it ends again and again before it serves
+
+
+def follow(ask: Callable[[str], Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Wait until an operation has ended, and return it.
+
+    Args:
+        ask: JSON of the controller's answer to a path.
+        accepted: the operation, as it was answered.
+    Raises:
+        RunError: it failed, or the controller is silent for a minute.
+    """
+    operation, shown, silent_until_s = accepted, "", time.monotonic() + SILENT_S
+    path = f"/v1/operations/{operation['id']}"
+    with err.status("") as spinner:
+        while operation["state"] not in ("done", "failed"):
+            seconds = time.time() - operation["accepted_s"]
+            said = f"{operation['policy'] or operation['what']}: {SAID[operation['state']]}"
+            spinner.update(f"{said}, {seconds:.0f} s")
+            if said != shown and not err.is_terminal:
+                err.print(said, highlight=False)
+            shown = said
+            time.sleep(PERIOD_S)
+            try:
+                operation, silent_until_s = ask(path), time.monotonic() + SILENT_S
+            except UnansweredError:
+                if time.monotonic() > silent_until_s:
+                    raise
+    if operation["state"] == "failed":
+        raise RunError(f"{operation['what']} {operation['policy']}: {operation['error']}")
+    return operation
+
+
+def failing(name: str, failures: int, why: str) -> str:
+    """A line about a process that ends again and again before it serves."""
+    return f"{name} {FAILED} {failures} times: {why}; it is tried again and again until that is mended"
 
 
 Node = Annotated[str, typer.Argument(help="Its name, as `edgewise nodes` shows it.")]

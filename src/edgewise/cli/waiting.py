@@ -1,38 +1,31 @@
-"""What `up`, `down` and switches wait for, and say while they wait."""
+"""What `up` and `down` wait for, and say while they wait; it needs the extra `live`."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from edgewise.cli.nodes import call, failing
 from edgewise.cli.output import err, out
 from edgewise.errors import RunError, UnansweredError
-
-if TYPE_CHECKING:
-    from edgewise.runtime.controller.rolling import ScenarioChange
-    from edgewise.runtime.store import Running
+from edgewise.runtime import sqlite
+from edgewise.runtime.backends import alive_handle, holders
+from edgewise.runtime.controller.nursery import end_without_controller, is_running
+from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.controller.rolling import DONE, FAILED, TRIES, ScenarioChange, read_change, taken
+from edgewise.runtime.logs import said_last
+from edgewise.runtime.store import Running, Store
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
-Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 FORCE_S = 10.0  # to drain, where no controller sees to it
 DOWN_S = 60.0  # ending takes what draining and killing take, twice over
-FAILED = "failed"  # a process: it ends again and again before it serves
 UP = "edgewise up"  # as one of those that still run
-
-PERIOD_S = 0.2
-SILENT_S = 60.0  # a controller that died is started anew long before, and goes on
-SAID = {
-    "waiting": "waits for the switches before it",
-    "compiling": "compiling its kernels, for the first time on this machine; queries go on",
-    "switching": "switching",
-}
 
 
 class Waiting:
@@ -51,8 +44,6 @@ class Waiting:
 
     def look(self) -> None:
         """Say that the system is up, what it waits for, and later what fails; nothing between two looks."""
-        from edgewise.runtime.controller.rolling import DONE
-
         now_s = time.monotonic()
         if now_s - self._looked_s < (SAY_S if self.over else LOOK_S):
             return
@@ -94,8 +85,6 @@ class Waiting:
         Raises:
             Exit: it did.
         """
-        from edgewise.runtime.controller.rolling import FAILED
-
         change, _ = _read(self.folder)
         if change.state == FAILED:
             undone = "what was changed is undone" if change.before is not None else "everything has ended"
@@ -113,9 +102,6 @@ class Waiting:
 
     def _say_failing(self, rows: list[Running]) -> None:
         """Say once of each process that it ends again and again before it serves."""
-        from edgewise.runtime.controller.rolling import TRIES
-        from edgewise.runtime.logs import said_last
-
         bad = {r.process.name: r.failures for r in rows if r.process.wanted and r.failures >= TRIES}
         for name in bad.keys() - self._failing:
             self._say(failing(name, bad[name], said_last(self.folder, name)))
@@ -125,11 +111,6 @@ class Waiting:
         out.print(escape(text), highlight=False, soft_wrap=True)
 
 
-def failing(name: str, failures: int, why: str) -> str:
-    """A line about a process that ends again and again before it serves."""
-    return f"{name} {FAILED} {failures} times: {why}; it is tried again and again until that is mended"
-
-
 def wait_until_changed(folder: Path) -> None:
     """Wait until a system that runs has taken a change over.
 
@@ -137,8 +118,6 @@ def wait_until_changed(folder: Path) -> None:
         Exit: the change failed; status 1.
         RunError: the system has ended.
     """
-    from edgewise.runtime.controller.nursery import is_running
-
     waiting = Waiting(folder)
     while not waiting.over:
         waiting.look()
@@ -148,14 +127,18 @@ def wait_until_changed(folder: Path) -> None:
     waiting.check()
 
 
-def wait_until_down(folder: Path) -> None:
-    """Wait until nothing of a system runs.
+def end(folder: Path) -> None:
+    """End a system, and wait until nothing of it runs.
 
     Raises:
         RunError: something still does after a minute.
     """
-    from edgewise.runtime.controller.nursery import end_without_controller
-
+    if (folder / DATABASE).is_file() and not left_of(folder):
+        return out.print(escape(f"nothing runs in {folder}"))
+    try:
+        call(folder, "POST", "/v1/down")
+    except UnansweredError:
+        end_without_controller(folder)
     began_s = said_s = time.monotonic()
     while True:
         left, now_s = left_of(folder), time.monotonic()
@@ -179,9 +162,6 @@ def restore_state(folder: Path) -> None:
     Raises:
         RunError: the state is whole, something still runs, or there is no good copy.
     """
-    from edgewise.runtime import sqlite
-    from edgewise.runtime.controller.plan import DATABASE
-
     file = folder / DATABASE
     try:
         sqlite.check_whole(file)
@@ -198,9 +178,6 @@ def restore_state(folder: Path) -> None:
 
 def token_of(folder: Path) -> str | None:
     """The token that clients of a system must show."""
-    from edgewise.runtime.controller.plan import DATABASE
-    from edgewise.runtime.store import Store
-
     store = Store(folder / DATABASE)
     token: str | None = store.get("token")
     store.close()
@@ -209,9 +186,6 @@ def token_of(folder: Path) -> str | None:
 
 def left_of(folder: Path) -> list[str]:
     """What still runs of a system."""
-    from edgewise.runtime.backends import alive_handle, holders
-    from edgewise.runtime.controller.nursery import is_running
-
     rows = _read(folder)[1]
     names = {r.process.port: r.process.name for r in rows}
     found = {r.process.name for r in rows if r.handle and alive_handle(r.handle)}
@@ -221,10 +195,6 @@ def left_of(folder: Path) -> list[str]:
 
 def _read(folder: Path) -> tuple[ScenarioChange, list[Running]]:
     """The latest change, and the processes."""
-    from edgewise.runtime.controller.plan import DATABASE
-    from edgewise.runtime.controller.rolling import DONE, ScenarioChange, read_change
-    from edgewise.runtime.store import Store
-
     store = Store.readable(folder / DATABASE)  # not kept open: SQLite must not be carried over a fork
     try:
         return read_change(store) or ScenarioChange(DONE, "", None, 0.0), store.processes()
@@ -236,44 +206,12 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def follow(ask: Callable[[str], Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Wait until an operation has ended, and return it.
-
-    Args:
-        ask: JSON of the controller's answer to a path.
-        accepted: the operation, as it was answered.
-    Raises:
-        RunError: it failed, or the controller is silent for a minute.
-    """
-    operation, shown, silent_until_s = accepted, "", time.monotonic() + SILENT_S
-    path = f"/v1/operations/{operation['id']}"
-    with err.status("") as spinner:
-        while operation["state"] not in ("done", "failed"):
-            seconds = time.time() - operation["accepted_s"]
-            said = f"{operation['policy'] or operation['what']}: {SAID[operation['state']]}"
-            spinner.update(f"{said}, {seconds:.0f} s")
-            if said != shown and not err.is_terminal:
-                err.print(said, highlight=False)
-            shown = said
-            time.sleep(PERIOD_S)
-            try:
-                operation, silent_until_s = ask(path), time.monotonic() + SILENT_S
-            except UnansweredError:
-                if time.monotonic() > silent_until_s:
-                    raise
-    if operation["state"] == "failed":
-        raise RunError(f"{operation['what']} {operation['policy']}: {operation['error']}")
-    return operation
-
-
 def check_ports(rows: Sequence[Running]) -> None:
     """Say that another program has a gateway's port; a gateway of a system that is taken over has its own.
 
     Raises:
         RunError: it has.
     """
-    from edgewise.runtime.backends import alive_handle  # needs the extra `live`
-
     for row in rows:
         if row.process.kind != "gateway" or (row.handle and alive_handle(row.handle)):
             continue
@@ -284,7 +222,5 @@ def check_ports(rows: Sequence[Running]) -> None:
 
 
 def _check(host: str, port: int, whose: str, option: str) -> None:
-    from edgewise.runtime.controller.rolling import taken
-
     if (why := taken(port, host)) is not None:
         raise RunError(f"port {port}, for {whose}: {why}; use another {option}")
