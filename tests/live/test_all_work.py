@@ -174,14 +174,17 @@ def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
     )  # what a server lost ran elsewhere
 
     made = record(system.folder, tmp_path / "recorded")
-    assert made.requests == figures["services"]["came"] and made.queries >= figures["graphs"]["came"]
-    assert (made.pipelines, made.jobs) == (1, 3) and made.streams > 0
+    assert (
+        made.came["requests"] == figures["services"]["came"]
+        and made.came["queries"] >= figures["graphs"]["came"]
+    )
+    assert (made.came["pipelines"], made.came["jobs"]) == (1, 3) and made.came["streams"] > 0
     recorded = load_scenario(tmp_path / "recorded" / "scenario.yaml")
     assert set(recorded.spec.holds) == set(figures)
     assert [(change.node, change.up) for change in recorded.timeline] == [("hall-1", False), ("hall-1", True)]
     again = api.replay(tmp_path / "recorded", fixed={"streams.dispatch": "closest", "defer": "fifo"})
     assert {again.work, *again.beside} == set(recorded.spec.holds)
-    assert len(again.beside["services"].items["outcome"]) == made.requests
+    assert len(again.beside["services"].items["outcome"]) == made.came["requests"]
 
 
 def _state(system, name):

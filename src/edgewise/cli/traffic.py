@@ -73,9 +73,9 @@ def record(
 
     made = recording.record(folder, target, last_s)
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
-    came = ", ".join(f"{getattr(made, name)} {name}" for name in CAME)
+    came = ", ".join(f"{made.came[name]} {name}" for name in CAME)
     out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
-    if made.faults:
+    if made.came["faults"]:
         out.print(escape(f"policies failed: see {target / recording.FAULTS}"), style="red", soft_wrap=True)
 
 
@@ -122,7 +122,7 @@ def replay(
     from edgewise.runtime.clients import recording
 
     seen, busy = recording.play(folder, source, seed)
-    totals = {name: sum(getattr(s, name) for s in seen) for name in ("ok", "failed", "rejected")}
+    totals = {name: sum(s.became[name] for s in seen) for name in ("ok", "failed", "rejected")}
     row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}
     if as_json:
         return print(json.dumps(row | {"busy": busy}))
@@ -194,7 +194,7 @@ def load(
 
     seen = traffic.load(folder, service, rate_qps, seconds, deadline_s, site, seed)
     headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")
-    counts = [seen.in_time, seen.late, seen.refused, seen.dropped, seen.failed]
+    counts = [seen.became[name] for name in headings[1:6]]
     delays = np.quantile(seen.delays_s or [0.0], [0.5, 0.95]) * 1e3
     show_table(headings, [(sum(counts), *counts, *(f"{delay:.0f}" for delay in delays if seen.delays_s))])
     out.print(f"in time: within {seen.deadline_s:g} s")

@@ -151,7 +151,7 @@ def _bar(counts: Sequence[int]) -> Text:
 
 
 def _total(seen: Sequence[StreamSeen], kind: str) -> int:
-    return sum(getattr(s, kind) for s in seen)
+    return sum(s.became[kind] for s in seen)
 
 
 POLICIES = ("closest", "farthest", "lookahead")

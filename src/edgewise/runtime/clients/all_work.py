@@ -158,7 +158,7 @@ class _Bringing:
         traffic = Traffic(streams, self._gateways, sites, lambda stream: queries[stream.task], self.seed)
         await self._begin()
         seen = await traffic.play()
-        counts = [sum(getattr(each, name) for each in seen) for name in (OK, FAILED, REJECTED)]
+        counts = [sum(each.became[name] for each in seen) for name in (OK, FAILED, REJECTED)]
         self._note("streams", *counts)
         self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
 
@@ -261,7 +261,9 @@ class _Bringing:
         )
 
     def _note_loaded(self, work: str, seen: Loaded) -> None:
-        self._note(work, seen.in_time, seen.late + seen.failed, seen.refused + seen.dropped)
+        became = seen.became
+        failed, refused = became["late"] + became["failed"], became["refused"] + became["dropped"]
+        self._note(work, became["in time"], failed, refused)
         self._median(work, seen.delays_s)
 
     def _note(self, work: str, ok: int, failed: int, refused: int, left: int = 0) -> None:

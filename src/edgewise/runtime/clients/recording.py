@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,19 +52,14 @@ class Recording:
 
     Attributes:
         folder: has scenario.yaml, and the files that it names.
-        streams, requests, queries, pipelines, jobs, faults: how many; queries are those of split models.
+        came: how many streams, requests, queries (those of split models), pipelines, jobs and faults.
         duration_s: from the first of them to the last end.
         left_out: streams that no scenario can have: the live system has not their task or site, or they
             tolerate no delay at all.
     """
 
     folder: Path
-    streams: int
-    requests: int
-    queries: int
-    pipelines: int
-    jobs: int
-    faults: int
+    came: Mapping[str, int]
     duration_s: float
     left_out: int
 
@@ -131,10 +126,12 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     if (state / BROUGHT).is_file():
         private.write_file(folder / BROUGHT, (state / BROUGHT).read_bytes())
     private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
-    return Recording(
-        folder, len(rows), len(requests), len(seen.queries), len(seen.pipelines), len(jobs), len(seen.faults),
-        duration_s, seen.left_out,
-    )  # fmt: skip
+    kinds: dict[str, Sized] = {
+        "streams": rows, "requests": requests, "queries": seen.queries, "pipelines": seen.pipelines,
+        "jobs": jobs, "faults": seen.faults,
+    }  # fmt: skip
+    counts = {kind: len(found) for kind, found in kinds.items()}
+    return Recording(folder, counts, duration_s, seen.left_out)
 
 
 class _Seen(NamedTuple):

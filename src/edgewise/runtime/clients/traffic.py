@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ T = TypeVar("T")
 FREE_SIZE = 64  # of a free dimension, where nobody says a size
 GONE_S = 2.0  # nobody waits longer for an answer that is late
 OK, FAILED, REJECTED = "ok", "failed", "rejected"
+UNANSWERED = {409: "refused", 429: "dropped", 503: "dropped", 504: "dropped"}  # requests, by status
 
 
 def at_sites(store: Store, sites: Iterable[str]) -> list[http.Client]:
@@ -75,6 +77,7 @@ class StreamSeen:
     Attributes:
         number: of the stream at its gateway, None before it was opened.
         worker, reason: where it was bound, or why it was refused.
+        became: of its queries, how many were ok, failed, rejected.
         answer: the last one.
     """
 
@@ -82,9 +85,7 @@ class StreamSeen:
     number: int | None = None
     worker: str | None = None
     reason: str | None = None
-    ok: int = 0
-    failed: int = 0
-    rejected: int = 0
+    became: Counter[str] = field(default_factory=Counter)
     delays_s: list[float] = field(default_factory=list)
     answer: http.Response | None = None
     closed: bool = False
@@ -129,7 +130,7 @@ class Traffic:
         for due_s in send_times_s(stream, self._seed):
             await self._until(due_s)
             if seen.worker is None:
-                seen.rejected += 1
+                seen.became[REJECTED] += 1
                 continue
             task = asyncio.create_task(self._query(seen, client, headers, body))
             under_way.add(task)
@@ -161,15 +162,13 @@ class Traffic:
         try:
             answer = await client.request("POST", path, headers, body, deadline_s + GONE_S)
         except (ConnectionError, TimeoutError):
-            seen.failed += 1
+            seen.became[FAILED] += 1
             return
         delay_s = time.monotonic() - sent_s
         if answer.status == 409:
-            seen.rejected += 1
+            seen.became[REJECTED] += 1
             return
-        in_time = answer.status == 200 and delay_s <= deadline_s
-        seen.ok += in_time
-        seen.failed += not in_time
+        seen.became[OK if answer.status == 200 and delay_s <= deadline_s else FAILED] += 1
         if answer.status == 200:
             seen.delays_s.append(delay_s)
             seen.answer = answer
@@ -237,21 +236,15 @@ class Loaded:
     Attributes:
         deadline_s: of each request.
         delays_s: of requests that were answered.
-        in_time, late: of them.
-        refused: could not end in time, by what the gateway knew.
-        dropped: could not end in time, at their replica; or there was no room.
-        failed: everything else.
+        became: how many were answered in time, late, refused (they could not end in time, by what the gateway
+            knew), dropped (not at their replica, or there was no room), failed (everything else).
         why: the last error.
         busy: why all this says more about the machine than about the system; None where it does not.
     """
 
     deadline_s: float
     delays_s: list[float] = field(default_factory=list)
-    in_time: int = 0
-    late: int = 0
-    refused: int = 0
-    dropped: int = 0
-    failed: int = 0
+    became: Counter[str] = field(default_factory=Counter)
     why: str = ""
     busy: str | None = None
 
@@ -324,15 +317,13 @@ async def ask_service(
             "POST", f"/v2/models/{service}/infer", headers, body, deadline_s + GONE_S
         )
     except (ConnectionError, TimeoutError) as error:
-        loaded.failed, loaded.why = loaded.failed + 1, str(error)
+        loaded.became["failed"] += 1
+        loaded.why = str(error)
         return
     delay_s = time.monotonic() - sent_s
     if answer.status == 200:
         loaded.delays_s.append(delay_s)
-        loaded.in_time += delay_s <= deadline_s
-        loaded.late += delay_s > deadline_s
+        loaded.became["in time" if delay_s <= deadline_s else "late"] += 1
         return
     loaded.why = str(json.loads(answer.body).get("error"))
-    loaded.refused += answer.status == 409
-    loaded.dropped += answer.status in (429, 503, 504)
-    loaded.failed += answer.status not in (409, 429, 503, 504)
+    loaded.became[UNANSWERED.get(answer.status, "failed")] += 1

@@ -7,9 +7,9 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -174,26 +174,6 @@ def explain(reason: str, targets: Sequence[Upstream]) -> str:
     return f"{reason}; {REFUSES}: {refusing}" if refusing and reason == REASONS[Violation.DOWN] else reason
 
 
-async def watch(
-    upstreams: list[Upstream],
-    changed: Callable[[int, bool], None],
-    *,
-    period_s: float = 1.0,
-    timeout_s: float = 1.0,
-    failures: int = 2,
-) -> None:
-    """Check every worker each period, until cancelled; `changed(worker, up)` when one goes or comes."""
-
-    async def check(worker: int, upstream: Upstream) -> None:
-        up = await upstream.check(timeout_s, failures)
-        if upstreams[worker] is upstream and up != upstream.up:
-            changed(worker, up)
-
-    while True:
-        await asyncio.gather(*(check(w, upstream) for w, upstream in enumerate(upstreams)))
-        await asyncio.sleep(period_s)
-
-
 PASSED = ("content-type", "inference-header-content-length", *TRACE)
 DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
@@ -254,30 +234,6 @@ class Destination:
     variant: str
     site: int
     cluster: int
-
-
-class Carried(Protocol):
-    """What a query is to its gateway: one of a stream, or a request of a service."""
-
-    async def choose(self, query: LiveQuery) -> Destination | http.Response:
-        """Where it goes now, or why nowhere."""
-
-    def lost(self) -> bool:
-        """Who had it is lost; whether it may go elsewhere."""
-
-    def returned(
-        self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool
-    ) -> None:
-        """It came back, and goes elsewhere where that one is lost.
-
-        Args:
-            answer: None when nobody waits for it any more.
-            there_s: how long it was there; None where it was not answered.
-            back_s: way that the answer has yet to go.
-        """
-
-    def ended(self, answer: http.Response | None) -> None:
-        """It is answered, or nobody waits for it any more."""
 
 
 async def forward(

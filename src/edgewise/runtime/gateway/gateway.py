@@ -31,7 +31,6 @@ from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
     LOST,
     PASSED,
-    Carried,
     Destination,
     LiveQuery,
     Patience,
@@ -41,12 +40,11 @@ from edgewise.runtime.gateway.forwarding import (
     pass_time,
     reported,
     took_s,
-    watch,
     where_is,
 )
 from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.needs import Book
-from edgewise.runtime.gateway.service_requests import ServiceRequests
+from edgewise.runtime.gateway.service_requests import RequestWork, ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.gateway.streams import LiveStreams
@@ -151,16 +149,17 @@ class Gateway:
             self.streams.close_unused()
 
     async def watch(self) -> None:
-        """Check the workers' health, until cancelled."""
-        wait = self.patience
-        watching = watch(
-            self.upstreams,
-            self.worker_changed,
-            period_s=wait.health_period_s,
-            timeout_s=wait.health_timeout_s,
-            failures=wait.health_misses,
-        )
-        await asyncio.gather(watching, *([self.services.watch()] if self.services is not None else []))
+        """Check the health of workers and replicas each period, until cancelled."""
+        while True:
+            checks = [self._check(worker, target) for worker, target in enumerate(self.upstreams)]
+            checks += self.services.checks() if self.services is not None else []
+            await asyncio.gather(*checks)
+            await asyncio.sleep(self.patience.health_period_s)
+
+    async def _check(self, worker: int, target: Upstream) -> None:
+        up = await target.check(self.patience.health_timeout_s, self.patience.health_misses)
+        if self.upstreams[worker] is target:
+            self.worker_changed(worker, up)
 
     async def drain(self) -> None:
         """Take no more streams and queries, and wait for those accepted."""
@@ -220,7 +219,7 @@ class Gateway:
         headers = {each: request.headers[each] for each in PASSED if each in request.headers}
         query = LiveQuery(request.body, headers, request.received_s, len(request.body))
         services, answer = self._services_with(name), None
-        work: Carried = StreamWork(self, request, name) if services is None else services.work(request, name)
+        work = StreamWork(self, request, name) if services is None else services.work(request, name)
         self._in_flight += 1
         try:
             answer = await self._serve(work, query)
@@ -229,7 +228,7 @@ class Gateway:
             self._in_flight -= 1
             work.ended(answer)
 
-    async def _serve(self, work: Carried, query: LiveQuery) -> http.Response:
+    async def _serve(self, work: StreamWork | RequestWork, query: LiveQuery) -> http.Response:
         """Send a query where it is to go, and elsewhere when who has it is lost."""
         for left in reversed(range(TRIES)):
             with self.tracing.span("decide"):
@@ -244,7 +243,7 @@ class Gateway:
         return answer
 
     async def _carry(
-        self, work: Carried, query: LiveQuery, place: Destination, may_retry: bool
+        self, work: StreamWork | RequestWork, query: LiveQuery, place: Destination, may_retry: bool
     ) -> tuple[http.Response, bool]:
         """The answer of a place, over the emulated ways there and back; and whether it goes elsewhere."""
         answer, there_s, back_s, again = None, None, 0.0, False
@@ -313,14 +312,21 @@ class StreamWork:
         return Destination(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
 
     def lost(self) -> bool:
-        """Its stream moves, where there is another worker."""
+        """Who had it is lost: its stream moves, where there is another worker, and it may go there."""
         self._gateway.worker_changed(self._worker, False)
         return self._session.bound_to(self._stream_id) not in (None, self._worker)
 
     def returned(
         self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool
     ) -> None:
-        """Judge it, unless it goes elsewhere."""
+        """It came back: judge it, unless it goes elsewhere.
+
+        Args:
+            answer: None when nobody waits for it any more.
+            there_s: how long it was there; None where it was not answered.
+            back_s: way that the answer has yet to go.
+            lost: who had it is, and it goes elsewhere.
+        """
         session, worker = self._session, self._worker
         if lost:
             session.query_lost(worker)

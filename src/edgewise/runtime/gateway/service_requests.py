@@ -13,8 +13,9 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgewise.core.dispatch.events import (
     Drop,
@@ -96,12 +97,10 @@ class ServiceRequests:
         s = self.names.index(service)
         return [self.target(replica.name) for replica in self.core.replicas.values() if replica.service == s]
 
-    async def watch(self) -> None:
-        """Read which replicas there are, and check their health, until cancelled."""
-        while True:
-            self.refresh()
-            await asyncio.gather(*(self._check(name) for name in list(self.core.replicas)))
-            await asyncio.sleep(self.patience.health_period_s)
+    def checks(self) -> list[Coroutine[Any, Any, None]]:
+        """Read which replicas there are, and how to check the health of each."""
+        self.refresh()
+        return [self._check(name) for name in self.core.replicas]
 
     def refresh(self) -> None:
         """Take over what the store says of replicas."""

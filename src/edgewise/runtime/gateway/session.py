@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Served:
     Attributes:
         reason: why it was refused, or why it was closed, where its client did not.
         final: its refusal stands; it is closed.
-        excess: queries beyond its declared rate; in no other figure.
+        counts: queries by outcome; "excess" are those beyond its declared rate, in no other figure.
     """
 
     stream: Stream
@@ -52,10 +52,7 @@ class Served:
     worker: int | None = None
     reason: str | None = None
     final: bool = False
-    ok: int = 0
-    failed: int = 0
-    rejected: int = 0
-    excess: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     answered: int = 0
     delay_sum_s: float = 0.0
     delay_max_s: float = 0.0
@@ -258,8 +255,6 @@ class Session:
             return  # its stream was closed long ago
         in_time = there_s is not None and delay_s <= served.stream.deadline_s
         self._count(served, "ok" if in_time else "failed")
-        served.ok += in_time
-        served.failed += not in_time
         if there_s is not None:
             served.answered += 1
             served.delay_sum_s += delay_s
@@ -267,16 +262,13 @@ class Session:
 
     def query_rejected(self, stream_id: int) -> None:
         """A query of a refused stream came."""
-        served = self.served[stream_id]
-        served.rejected += 1
-        self._count(served, "rejected")
+        self._count(self.served[stream_id], "rejected")
 
     def query_wait_s(self, stream_id: int) -> float:
         """Whether a query is within its stream's rate: 0, else the time until one will be; counted then."""
         served = self.served[stream_id]
         wait_s = served.bucket.take(self.clock())
         if wait_s > 0.0:
-            served.excess += 1
             self._count(served, "excess")
         return wait_s
 
@@ -299,6 +291,7 @@ class Session:
 
     def _count(self, served: Served, outcome: str) -> None:
         task = served.stream.task
+        served.counts[outcome] += 1
         self.totals[task if task in self._tasks else UNKNOWN, outcome] += 1
 
     def _carry_out(self, commands: list[Command]) -> list[Command]:
@@ -329,11 +322,8 @@ class Session:
             "variant": world.variant_names[w] if w is not None else None,
             "cluster": world.cluster_names[world.cluster[w]] if w is not None else None,
             "reason": served.reason,
-            "queries": served.ok + served.failed + served.rejected,
-            "ok": served.ok,
-            "failed": served.failed,
-            "rejected": served.rejected,
-            "excess": served.excess,
+            "queries": sum(served.counts[name] for name in OUTCOMES[:3]),
+            **{name: served.counts[name] for name in OUTCOMES},
             "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
             "delay_max_s": served.delay_max_s if served.answered else None,
         }
