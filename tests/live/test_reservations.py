@@ -159,7 +159,7 @@ def test_requests_of_one_gateway_leave_less_to_streams_of_both(model):
         session = shared.gateways[0].session
         for worker in 2000 * [0, 1]:  # in no time: much more than both can take
             session.request_sent(worker, 1e6)
-            session.request_done(worker, 0.001)
+            session.came_back(worker, 0.001)
         session.sample()
         assert min(session.requests_qps) > 50.0 and (session.in_flight == 0).all()
         for gateway in shared.gateways:

@@ -1,10 +1,8 @@
 """The database of a test bed: what is written comes back, also to another process and after a restart."""
 
 import json
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -93,17 +91,3 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "streams.db").write_text("not a database, but long enough to be looked at as one " * 20)
     with pytest.raises(RunError, match="use another --state folder"):
         MetaStore(tmp_path / "streams.db")
-
-
-def test_the_database_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path):
-    file = tmp_path / "streams.db"
-    with closing(sqlite3.connect(file)) as earlier:
-        earlier.execute("CREATE TABLE job (number INTEGER PRIMARY KEY, name TEXT, state TEXT, live TEXT)")
-        earlier.execute("INSERT INTO job VALUES (1, 'count', 'running', '{}')")
-        earlier.commit()
-    with pytest.raises(
-        RunError, match="kept by an earlier edgewise, which this one does not read; use another"
-    ):
-        MetaStore(file)
-    with closing(sqlite3.connect(file)) as earlier:
-        assert earlier.execute("SELECT * FROM job").fetchall() == [(1, "count", "running", "{}")]

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
@@ -150,3 +151,16 @@ def _plain(value: Any) -> str:
 def command() -> str:
     """The command line, to be repeated."""
     return shlex.join(["edgewise", *sys.argv[1:]])
+
+
+def progress(counted: bool = True) -> Progress:
+    """A bar on standard error, on a terminal only; `counted` says how many of how many."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *([MofNCompleteColumn()] if counted else []),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from edgewise.cli.output import app, err, extra, note, out, show
+from edgewise.cli.output import app, err, extra, note, out, progress, show
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError
 
@@ -66,7 +65,7 @@ def profile(
     old = entries.known_model(catalog, called) if catalog else None
     chosen = integers("--sizes", sizes) or ([known["side"]] if known else [])
     axes = dict(_axis(text) for text in axis or [])
-    with _progress() as bar:
+    with progress(counted=False) as bar:
         row = bar.add_task(model, total=1.0)
         measured = measure.measure(
             file,
@@ -134,12 +133,6 @@ def _find(model: str, seed: int) -> tuple[Path, dict[str, Any]]:
     published = graphs.PUBLISHED[model]
     file = graphs.write(model, cache_root() / "graphs", seed)
     return file, {"model": model.rpartition("-")[0], "side": published.side, "ap50": published.ap50}
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=err, transient=True
-    )
 
 
 def _show(measured: Measurement, variant: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from edgewise import runs
-from edgewise.cli.output import app, check_folder, command, note, out, show as show_table
+from edgewise.cli.output import app, check_folder, command, note, out, progress, show as show_table
 from edgewise.cli.verbs import (
     JobsOption,
     JsonOption,
@@ -26,7 +26,6 @@ from edgewise.cli.verbs import (
     listing,
     parse_seeds,
     parsed,
-    progress,
 )
 from edgewise.errors import RunError
 

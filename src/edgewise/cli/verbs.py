@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgewise import api, config, policies, runs
-from edgewise.cli.output import app, command, err, note, out, show as show_table
+from edgewise.cli.output import app, command, note, out, progress, show as show_table
 from edgewise.cli.results import show
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
@@ -258,19 +257,6 @@ def parse_seeds(text: str) -> range:
     seeds = splits.parse_seeds(text)
     splits.refuse_test_seeds(seeds)
     return seeds
-
-
-def progress() -> Progress:
-    """A bar on standard error, on a terminal only."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    )
 
 
 def print_plan(scenario: Scenario, policy: str) -> None:

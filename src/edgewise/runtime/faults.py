@@ -130,10 +130,6 @@ class FaultStore(Database):
         found = self.rows(f"SELECT {names} FROM fault WHERE at_s >= ? ORDER BY at_s", (since_s,))
         return [Fault(*row)._replace(shadow=bool(row[5])) for row in found]
 
-    def purge_faults(self, most: int) -> None:
-        """Forget what policies failed at but for the latest `most`."""
-        self.run("DELETE FROM fault WHERE id <= (SELECT MAX(id) FROM fault) - ?", (most,))
-
 
 T = TypeVar("T")
 REST_S = 10.0  # and does not ask again for so long when there was none

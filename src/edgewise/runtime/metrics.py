@@ -83,9 +83,10 @@ class WorkerMetrics:
 
     Args:
         model: its name, a label of every metric.
+        queued: the queue's length now.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, queued: Callable[[], int]) -> None:
         self.registry = registry = CollectorRegistry()
         self._queries = Counter(
             "edgewise_worker_queries", "Queries answered.", ["model", "status"], registry=registry
@@ -102,15 +103,9 @@ class WorkerMetrics:
         self._batch = ThreadHistogram(
             "edgewise_worker_batch_queries", "Queries of a batch.", BATCHES, *of_model
         )
-
+        gauge = Gauge("edgewise_worker_queue", "Queries waiting or running.", ["model"], registry=registry)
+        gauge.labels(model).set_function(queued)
         self.statistics = Statistics()
-
-    def watch_queue(self, length: Callable[[], int]) -> None:
-        """Report `length()` as the queue's length."""
-        gauge = Gauge(
-            "edgewise_worker_queue", "Queries waiting or running.", ["model"], registry=self.registry
-        )
-        gauge.labels(self._model).set_function(length)
 
     def ran(self, run_s: float, waits_s: Sequence[float]) -> None:
         """A batch was run."""

@@ -72,9 +72,9 @@ class TrafficStore(FaultStore):
         found = self.rows(f"SELECT {columns} FROM request WHERE at_s >= ? ORDER BY at_s", (since_s,))
         return [Request(*row) for row in found]
 
-    def purge_requests(self, most: int) -> None:
-        """Forget requests but for the latest `most`."""
-        self.run("DELETE FROM request WHERE id <= (SELECT MAX(id) FROM request) - ?", (most,))
+    def purge(self, table: str, most: int) -> None:
+        """Forget rows of a table, "request" or "fault", but for the latest `most`."""
+        self.run(f"DELETE FROM {table} WHERE id <= (SELECT MAX(id) FROM {table}) - ?", (most,))
 
     def purge_streams(self, most: int, before_s: float, at_once: int = 5_000) -> int:
         """Forget closed streams, but for the latest `most` and what was closed since `before_s`.

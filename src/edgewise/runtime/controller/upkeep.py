@@ -45,8 +45,8 @@ class Upkeep:
     def step(self, now_s: float, streams: int = MOST_STREAMS, jobs: int = MOST_JOBS) -> None:
         """Forget streams and jobs that are over, but for the latest `streams` and `jobs`."""
         self.store.purge_streams(streams, now_s - OLDEST_S)
-        self.store.purge_requests(MOST_REQUESTS)
-        self.store.purge_faults(MOST_FAULTS)
+        self.store.purge("request", MOST_REQUESTS)
+        self.store.purge("fault", MOST_FAULTS)
         self.jobs.forget(jobs, now_s - OLDEST_S)
 
     def shorten(self, now_s: float, log_bytes: int = LOG_BYTES, output_bytes: int = OUTPUT_BYTES) -> None:

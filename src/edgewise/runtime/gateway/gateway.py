@@ -329,7 +329,7 @@ class StreamWork:
         """
         session, worker = self._session, self._worker
         if lost:
-            session.query_lost(worker)
+            session.came_back(worker, None)
             return
         if answer is not None and answer.status in LOST:
             session.query_unserved(self._stream_id)

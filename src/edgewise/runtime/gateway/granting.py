@@ -63,10 +63,6 @@ class Granting:
         for stream_id in self._leases.unsettled:
             self._later(self.settle(stream_id))
 
-    def closed(self, stream_id: int) -> None:
-        """Give a closed stream's share back, in the background."""
-        self._later(self.settle(stream_id))
-
     def moved(self, worker: int) -> None:
         """Another server stands for a worker: it may know reservations."""
         self._without.discard(worker)

@@ -244,7 +244,7 @@ class RequestWork:
         now_s, answered = self._now() + back_s, there_s is not None
         self._core.handle(RequestReturned(now_s, self._number, answered, took, lost))
         if name in self._services.cloud:
-            self._session.request_done(self._services.cloud[name], there_s)
+            self._session.came_back(self._services.cloud[name], there_s)
         if answer is not None:
             self._services.target(name).heard(answer)
             self._services.note_queue(name)

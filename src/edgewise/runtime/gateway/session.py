@@ -219,8 +219,8 @@ class Session:
         self._in_flight[worker] += 1
         self._requested[worker] += self.core.share_qps(worker, 1.0, float(size_bytes))
 
-    def request_done(self, worker: int, there_s: float | None) -> None:
-        """It came back, and was so long with its worker; None where it was not answered."""
+    def came_back(self, worker: int, there_s: float | None) -> None:
+        """A query or request was so long with its worker; None where it was not answered."""
         self._in_flight[worker] -= 1
         if there_s is not None:
             self._here[worker].note(there_s)
@@ -233,10 +233,6 @@ class Session:
         """A query went to a worker."""
         self._in_flight[worker] += 1
 
-    def query_lost(self, worker: int) -> None:
-        """A query did not reach its worker; it goes elsewhere."""
-        self._in_flight[worker] -= 1
-
     def query_done(
         self, stream_id: int, worker: int, sent_s: float, there_s: float | None, back_s: float = 0.0
     ) -> None:
@@ -247,9 +243,7 @@ class Session:
             back_s: way that the answer has yet to go.
         """
         delay_s = self.clock() - sent_s + back_s
-        self._in_flight[worker] -= 1
-        if there_s is not None:
-            self._here[worker].note(there_s)
+        self.came_back(worker, there_s)
         served = self.served.get(stream_id)
         if served is None:
             return  # its stream was closed long ago

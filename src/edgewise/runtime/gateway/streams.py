@@ -207,7 +207,7 @@ class LiveStreams:
         self.session.close_stream(stream_id, reason)
         self._written_off(stream_id)
         if self.granting is not None:
-            self.granting.closed(stream_id)
+            self.granting.settling(stream_id)  # gives its share back
         log.info("stream closed", extra={"stream": stream_id, **({"why": reason} if reason else {})})
 
     def _written_off(self, stream_id: int) -> None:

@@ -111,19 +111,10 @@ TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "
 
 
 class MetaStore(FaultStore):
-    """The database of one test bed, see `Database`; each thread opens its own.
-
-    Raises:
-        StoreError: an earlier edgewise kept it.
-    """
+    """The database of one test bed, see `Database`; each thread opens its own."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, SCHEMA + FAULTS)
-        if self.rows("SELECT 1 FROM sqlite_master WHERE name = 'job'"):  # what pipelines were called
-            raise StoreError(
-                f"state {file}: was kept by an earlier edgewise, which this one does not read; use another "
-                "--state folder, or move this one away"
-            )
 
     def put(self, rows: Iterable[Status], forget: Iterable[type[Status]] = ()) -> None:
         """The newest status of each; all that was known of the kinds in `forget` goes."""

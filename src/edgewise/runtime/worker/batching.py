@@ -87,12 +87,8 @@ class Line:
             due = [member for member in self.members if member.waits and member.left_s() <= 0.0]
             if not due:
                 break
-            min(due, key=_head).run_next()
+            min(due, key=lambda member: member.head).run_next()
         self.look()  # in any case: whoever got an answer may have asked again, and set another turn
-
-
-def _head(member: Batcher) -> tuple[int, float, int]:
-    return member.head
 
 
 class Batcher:
@@ -211,7 +207,9 @@ class Batcher:
     def run_next(self) -> None:
         """Run the next batch, in place or in the thread."""
         batch = self._take()
-        if batch and not self._is_quick(batch):
+        # One that is quick costs less here than handing it to the thread.
+        quick = self._run_s < QUICK_S and all([waiting.small for waiting in batch])
+        if batch and not quick:
             self._hand_over(batch)
         elif batch:
             began_s = self._begin(batch)
@@ -231,10 +229,6 @@ class Batcher:
         """Take the server; when."""
         self._running, self._line.busy = len(batch), True
         return time.monotonic()
-
-    def _is_quick(self, batch: Sequence[_Waiting]) -> bool:
-        """Whether to run it in place; handing it to the thread would cost more."""
-        return self._run_s < QUICK_S and all([waiting.small for waiting in batch])
 
     def _timed(self, batch: Sequence[_Waiting], clock: Callable[[], float]) -> Answers:
         """Run it, and remember how long that takes."""

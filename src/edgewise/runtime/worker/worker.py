@@ -72,7 +72,7 @@ class LiveWorker:
     ) -> None:
         self.model, self.reservations, self.tracing = model, reservations, tracing
         self._by_deadline, self._by_age = by_deadline, line is not None
-        self.metrics = WorkerMetrics(model.name)
+        self.metrics = WorkerMetrics(model.name, lambda: self._batcher.queued)
         self._sojourns = Sojourns.none()
         self._batcher = Batcher(
             model.run_batch,
@@ -85,7 +85,6 @@ class LiveWorker:
             tracing=tracing,
         )
         self._batches = (max_batch, batch_timeout_s) if model.batchable else (0, 0.0)
-        self.metrics.watch_queue(lambda: self._batcher.queued)
         self._infer_path = f"/v2/models/{quote(model.name, safe='')}/infer"
 
     @property
