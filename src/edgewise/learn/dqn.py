@@ -183,8 +183,7 @@ class DqnTrainer(Trainer):
             wanted = torch.from_numpy(batch.reward) + torch.from_numpy(batch.discount) * ahead.gather(
                 1, chosen
             ).squeeze(1)
-        error: Tensor = value - wanted
-        return error
+        return value - wanted
 
     def networks(self, stem: Path) -> dict[str, Any]:
         """The network, and what it decides on the golden views."""

@@ -65,11 +65,6 @@ class ServiceGame(Game):
         """New worlds."""
         self.worlds = ReplicaWorlds(self.system, self._draw(seeds), self._slots, seeds)
 
-    @property
-    def done(self) -> bool:
-        """Whether all slots have passed."""
-        return self.worlds.done
-
 
 class DispatchGame(ServiceGame):
     """Every site sends its head somewhere; one with an empty queue can only choose 0, and sends nothing.
@@ -131,8 +126,7 @@ class OrchestrateGame(ServiceGame):
         for _ in range(self.system.frame_slots):
             self.worlds.step(self.dispatch.decide(self.worlds.view))
         queued = self.worlds.view.waiting[:, 1:].sum(axis=(1, 2))
-        reward: Floats = np.exp(-queued / self.system.nodes)
-        return reward
+        return np.exp(-queued / self.system.nodes)
 
 
 class DeferGame(Game):
@@ -169,11 +163,6 @@ class DeferGame(Game):
             raise ValueError(
                 f"places is {len(self.agents)}, and a pool of these worlds has up to {needed} jobs"
             )
-
-    @property
-    def done(self) -> bool:
-        """Whether all slots have passed."""
-        return self.worlds.done
 
     def observe(self) -> Floats32:
         """(W, places, features): of the job, 0 where there is none, and of the slot; 0 at the end."""

@@ -42,11 +42,13 @@ class Game:
         agents: their names.
         choices: C, how many each has.
         features: of an agent's observation.
+        worlds: that `begin` made.
     """
 
     agents: Sequence[str]
     choices: int
     features: int
+    worlds: Any
 
     def begin(self, seeds: Sequence[int]) -> None:
         """New worlds, one for each seed."""
@@ -67,7 +69,7 @@ class Game:
     @property
     def done(self) -> bool:
         """Whether the worlds are over."""
-        raise NotImplementedError
+        return bool(self.worlds.done)
 
     def step(self, choices: Any, penalty: float | None) -> Floats:
         """As `act`, for any choices.
@@ -121,8 +123,7 @@ class JointEnv(gymnasium.Env[Floats32, Ints]):
 
     def action_masks(self) -> Bools:
         """(agents · C,) what can be chosen."""
-        mask: Bools = self.game.mask()[0].flatten()
-        return mask
+        return self.game.mask()[0].flatten()
 
 
 class BatchEnv(VectorEnv[Floats32, Ints, Any]):

@@ -74,8 +74,7 @@ class PaperNetwork(nn.Module):
 
     def forward(self, state: Tensor) -> Tensor:
         """(B, actions) of (B, W, features, T)."""
-        values: Tensor = self.head(self.body(self.scale(state)))
-        return values
+        return self.head(self.body(self.scale(state)))
 
 
 class PooledNetwork(nn.Module):
@@ -99,8 +98,7 @@ class PooledNetwork(nn.Module):
     def forward(self, state: Tensor) -> Tensor:
         """(B, actions) of (B, W, features)."""
         each = self.encoder(self.scale(state))
-        values: Tensor = self.head(self.body(torch.cat([each.mean(dim=1), each.amax(dim=1)], dim=1)))
-        return values
+        return self.head(self.body(torch.cat([each.mean(dim=1), each.amax(dim=1)], dim=1)))
 
 
 NETWORKS: dict[str, type[PaperNetwork] | type[PooledNetwork]] = {

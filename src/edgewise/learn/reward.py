@@ -18,5 +18,4 @@ def shared_reward(result: SlotResult, balance: float = 1.0) -> Floats:
         balance: ε.
     """
     missed = result.violated / np.maximum(result.in_time + result.violated, 1)
-    reward: Floats = np.exp(-missed - balance / (1.0 + np.exp(-result.imbalance)))
-    return reward
+    return np.exp(-missed - balance / (1.0 + np.exp(-result.imbalance)))

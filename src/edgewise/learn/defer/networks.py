@@ -32,8 +32,7 @@ class Block(nn.Module):
         absent = ((present - 1.0) * 1e9)[:, None]
         weights = torch.baddbmm(absent, query, key.transpose(1, 2), alpha=x.shape[-1] ** -0.5).softmax(dim=-1)
         x = self.norm1(x + weights @ value)
-        seen: Tensor = self.norm2(x + self.feed(x))
-        return seen
+        return self.norm2(x + self.feed(x))
 
 
 class Attention(nn.Module):
@@ -85,8 +84,7 @@ class Pointer(nn.Module):
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
         """(B, P, D)."""
         encoded, (last, _) = self.encoder(x)
-        pointed: Tensor = torch.tanh(self.rows(encoded) + self.query(last[0])[:, None])
-        return pointed
+        return torch.tanh(self.rows(encoded) + self.query(last[0])[:, None])
 
 
 class Past(nn.Module):
@@ -102,8 +100,7 @@ class Past(nn.Module):
         reset_h, keep_h, new_h = self.hidden(memory).chunk(3, dim=1)
         keep = torch.sigmoid(keep_x + keep_h)
         fresh = torch.tanh(new_x + torch.sigmoid(reset_x + reset_h) * new_h)
-        after: Tensor = (1.0 - keep) * fresh + keep * memory
-        return after
+        return (1.0 - keep) * fresh + keep * memory
 
 
 class Auxiliary(nn.Module):

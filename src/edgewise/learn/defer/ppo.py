@@ -87,16 +87,14 @@ def work_left(view: CapacityView) -> Floats:
     r' = r + γ Φ(s') - Φ(s), Φ = -work left         (Ng, Harada and Russell 1999, theorem 1)
     """
     slots = np.maximum(view.ends - view.now, 0)
-    left: Floats = (view.demand[:, :, 0] * slots).sum(axis=1)
-    return left
+    return (view.demand[:, :, 0] * slots).sum(axis=1)
 
 
 def log_chance(mean: Tensor, deviation: Tensor, action: Tensor, startable: Tensor) -> Tensor:
     """(B,) log-density of the scores of startable jobs; the others decide nothing."""
     off = (action - mean) / deviation
     density = -0.5 * off.square() - deviation.log() - HALF_LOG_TAU
-    total: Tensor = (density * startable).sum(dim=1)
-    return total
+    return (density * startable).sum(dim=1)
 
 
 def advantages(batch: Steps, gamma: float, trace: float) -> tuple[Tensor, Tensor]:

@@ -121,8 +121,7 @@ def reward_of(config: DispatchConfig, result: SlotResult, forwarded: Floats, exp
     """
     if config.reward == "paper":
         return shared_reward(result, config.balance)
-    gained: Floats = (result.in_time - result.violated - config.forwarding * forwarded) / expected
-    return gained
+    return (result.in_time - result.violated - config.forwarding * forwarded) / expected
 
 
 class Dispatcher:
@@ -133,8 +132,6 @@ class Dispatcher:
         config: of the run.
         seed: of weights and of exploration.
     """
-
-    name = "cmmac"
 
     def __init__(self, system: System, config: DispatchConfig, seed: int) -> None:
         torch.manual_seed(seed)
@@ -248,13 +245,11 @@ class Dispatcher:
             self.refresh()
 
     def _minibatches(self, slots: int) -> tuple[Tensor, ...]:
-        parts: tuple[Tensor, ...] = torch.randperm(slots).chunk(math.ceil(slots / self.config.minibatch))
-        return parts
+        return torch.randperm(slots).chunk(math.ceil(slots / self.config.minibatch))
 
     def _error(self, seen: list[SlotInputs], aim: Tensor) -> Tensor:
         value = self.critic(torch.cat([s.local for s in seen]), torch.cat([s.cloud for s in seen]))
-        error: Tensor = (value - aim.flatten(0, 1)).square().mean()
-        return error
+        return (value - aim.flatten(0, 1)).square().mean()
 
     def _step(self, loss: Tensor) -> None:
         descend(self.adam, loss, [*self.actor.parameters(), *self.critic.parameters()], 1.0)
@@ -339,5 +334,4 @@ def forwarded(system: System, view: ReplicaView, stations: Ints) -> Floats:
     """(W,) bytes that these stations make go to the cloud or to nodes of other sites."""
     sites = np.arange(system.sites)
     away: Bools = (stations == 0) | ((stations > 0) & (system.site_of[np.maximum(stations - 1, 0)] != sites))
-    found: Floats = (away * view.head_payload_bytes).sum(axis=1)
-    return found
+    return (away * view.head_payload_bytes).sum(axis=1)

@@ -98,8 +98,6 @@ class Scaler:
         seed: of weights and of exploration.
     """
 
-    name = "gpg"
-
     def __init__(self, system: System, config: ScaleConfig, seed: int) -> None:
         torch.manual_seed(seed + 1_000_003)
         self.system, self.config = system, config
@@ -237,8 +235,7 @@ class Scaler:
         return scales.masked_fill(~here, MASKED)
 
     def _commands(self, nodes: Tensor, changes: Tensor) -> Ints:
-        found: Ints = torch.stack([nodes, changes - self.system.services], dim=2).numpy()
-        return found
+        return torch.stack([nodes, changes - self.system.services], dim=2).numpy()
 
     def _descend(self, loss: Tensor) -> None:
         descend(self.adam, loss, list(self.network.parameters()), 1.0)

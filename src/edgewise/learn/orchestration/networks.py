@@ -43,8 +43,7 @@ class Actor(nn.Module):
 
     def forward(self, state: Tensor) -> Tensor:
         """(R, D + B), a state and its site one-hot → (R, N + 1) log p."""
-        logits: Tensor = torch.log(torch.relu(self.body(state)) + 1.0)
-        return logits
+        return torch.log(torch.relu(self.body(state)) + 1.0)
 
 
 class Critic(nn.Module):
@@ -66,8 +65,7 @@ class Critic(nn.Module):
         of_all, of_own, of_site = torch.split(first.weight, widths, dim=1)
         hidden = nn.functional.linear(shared, of_all, first.bias)[:, None]
         hidden = hidden + nn.functional.linear(local, of_own) + of_site.t()
-        value: Tensor = self.body[1:](hidden).squeeze(2)
-        return value
+        return self.body[1:](hidden).squeeze(2)
 
 
 class Scorer(nn.Module):
@@ -79,8 +77,7 @@ class Scorer(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(…, F) → (…)."""
-        score: Tensor = self.body(rows).squeeze(-1)
-        return score
+        return self.body(rows).squeeze(-1)
 
 
 class GraphBody(nn.Module):
@@ -154,15 +151,13 @@ class Heads(nn.Module):
 
     def nodes(self, embedded: Tensor) -> Tensor:
         """(R, N, E) → (R, N)."""
-        value: Tensor = self.g(embedded).squeeze(2)
-        return value
+        return self.g(embedded).squeeze(2)
 
     def scales(self, embedded: Tensor) -> Tensor:
         """(R, E) of chosen nodes → (R, 2S + 1)."""
         rows = embedded[:, None].expand(-1, self.changes, -1)
         change = torch.eye(self.changes).expand(embedded.shape[0], -1, -1)
-        value: Tensor = self.q(torch.cat([rows, change], dim=2)).squeeze(2)
-        return value
+        return self.q(torch.cat([rows, change], dim=2)).squeeze(2)
 
 
 class Orchestrator(nn.Module):

@@ -178,8 +178,7 @@ class Training(HalvesTrainer):
 
     def _judge(self, view: ReplicaView, before: ServiceOutcome, after: ServiceOutcome) -> None:
         def grown(name: str) -> Floats:
-            total: Floats = getattr(after, name).sum(axis=1) - getattr(before, name).sum(axis=1)
-            return total
+            return getattr(after, name).sum(axis=1) - getattr(before, name).sum(axis=1)
 
         payload = np.maximum(grown("forwarded_bytes") + grown("local_bytes"), 1.0)
         assert self.scaler is not None
