@@ -117,8 +117,8 @@ def _checked(answer: T, check: Check[T] | None) -> tuple[T, str | None]:
     return answer, check(answer) if check is not None else None
 
 
-def begin(policy: Any, *given: Any) -> None:
-    """Reset a policy of any kind.
+def begin(policy: Any, *given: Any) -> Any:
+    """A policy of any kind, reset.
 
     Raises:
         PolicyError: whatever it raises, said as one line.
@@ -130,3 +130,4 @@ def begin(policy: Any, *given: Any) -> None:
     except Exception as error:  # foreign code
         name = getattr(policy, "name", type(policy).__name__)
         raise PolicyError(f"policy {name!r}: {type(error).__name__} when it begins: {error}") from error
+    return policy

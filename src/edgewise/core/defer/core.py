@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -100,12 +101,11 @@ class DeferCore:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
-            PolicyError: it cannot begin.
+            PolicyError: it cannot begin; all is as before then.
         """
-        self.shadow = None
-        if policy is not None:
-            begun = self._begun(policy)
-            self.shadow = Shadow(begun, guard or Guard(), lambda chosen: dict.fromkeys(chosen, "starts"))
+        self.shadow = policy and Shadow(
+            self._begun(policy), guard or Guard(), lambda chosen: dict.fromkeys(chosen, "starts")
+        )
 
     def late(self, job: DeferrableJob, now_s: float) -> bool:
         """Whether a job's latest start is over: it may start in the slot of that time, not in a later one."""
@@ -173,10 +173,8 @@ class DeferCore:
             stopped = standing.phase in (JobPhase.SUSPENDED, JobPhase.EVICTED)
             assert stopped == (standing.stopped_s is not None), standing
 
-    def _begun(self, policy: DeferralPolicy) -> DeferralPolicy:
-        found: DeferralPolicy = batched(policy)
-        begin(found, self.world, self._key)
-        return found
+    def _begun(self, policy: DeferralPolicy) -> Any:
+        return begin(batched(policy), self.world, self._key)
 
     def _release(self, number: int) -> None:
         self.ledger.release(owner(number))

@@ -107,8 +107,7 @@ class DispatchCore:
         Raises:
             PolicyError: it cannot begin; the former one stays.
         """
-        begin(policy, self.world, Key(self.seed))
-        self.policy, self._suspended = policy, False
+        self.policy, self._suspended = begin(policy, self.world, Key(self.seed)), False
         self._score = score_of(policy)
         self._guard = guard or self._guard
         self._fallback.reset(self.world, Key(self.seed))
@@ -117,12 +116,11 @@ class DispatchCore:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
-            PolicyError: it cannot begin.
+            PolicyError: it cannot begin; all is as before then.
         """
-        self.shadow = None
-        if policy is not None:
-            begin(policy, self.world, Key(self.seed))
-            self.shadow = Shadow(policy, guard or Guard(), self._worker_of)
+        self.shadow = policy and Shadow(
+            begin(policy, self.world, Key(self.seed)), guard or Guard(), self._worker_of
+        )
 
     def _worker_of(self, decisions: Decisions) -> dict[Hashable, str]:
         worker, _ = _first(decisions)

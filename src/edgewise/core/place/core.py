@@ -96,19 +96,17 @@ class PlaceCore:
         Raises:
             PolicyError: it cannot begin; all is as before then.
         """
-        begin(policy, self.network, self._key)
-        self.policy, self.guard = policy, guard
+        self.policy, self.guard = begin(policy, self.network, self._key), guard
 
     def watch_with(self, policy: PlacementPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
 
         Raises:
-            PolicyError: it cannot begin.
+            PolicyError: it cannot begin; all is as before then.
         """
-        self.shadow = None
-        if policy is not None:
-            begin(policy, self.network, self._key)
-            self.shadow = Shadow(policy, guard or Guard(), self._nodes_of, self._planned_of)
+        self.shadow = policy and Shadow(
+            begin(policy, self.network, self._key), guard or Guard(), self._nodes_of, self._planned_of
+        )
 
     def _nodes_of(self, placed: Mapping[int, Placement]) -> dict[Hashable, str]:
         names = self.network.names

@@ -62,9 +62,8 @@ class _Named:
     def decide(self, view: ReplicaView) -> ReplicaCommands:
         """What it says."""
         if self._policy is None:
-            loaded = batched(policies.load("orchestrate", self.name, live=True))
-            begin(loaded, self._system, Key(0))
-            self._policy = loaded
+            loaded = policies.load("orchestrate", self.name, live=True)
+            self._policy = begin(batched(loaded), self._system, Key(0))
         return self._policy.decide(view)
 
 

@@ -167,9 +167,8 @@ class SplitGroup:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        policy: SplitPolicy = load("split", name)
-        begin(policy, program_of(self.cut, len(self.members)), Key(self._session.seed))
-        return policy
+        program = program_of(self.cut, len(self.members))
+        return begin(load("split", name), program, Key(self._session.seed))
 
     def use(self, policy: SplitPolicy) -> None:
         """Take a policy, which has begun."""

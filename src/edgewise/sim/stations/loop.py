@@ -13,9 +13,9 @@ from typing import Any
 
 from edgewise.arrays import Records
 from edgewise.core.compiled import kernel
+from edgewise.core.held import held
 from edgewise.sim.stations.changes import apply_change, set_mode
 from edgewise.sim.stations.heap import drop_first_event, push_event
-from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.items import (
     account,
     discard,
@@ -285,7 +285,7 @@ def advance(plan: GraphTables, world: StationWorld, until_s: float) -> int:
         arrays and call again; NO_ROUTE or NO_STATION: a placement cannot be carried out; SENT: items wait
         at wired stations, see `sim.stations.wired`.
     """
-    return advance_held(HeldPlan(*plan), HeldWorld(*world), until_s, world.changes)
+    return advance_held(held(plan), held(world), until_s, world.changes)
 
 
 Decide = Callable[[GraphTables, StationWorld, int, Any], None]
@@ -296,9 +296,9 @@ def advance_deciding(
     plan: GraphTables, world: StationWorld, until_s: float, decide: Decide, memory: Any
 ) -> int:
     """`advance`, where a compiled `decide(plan, world, flight, memory)` writes the placements."""
-    p, held = HeldPlan(*plan), HeldWorld(*world)
+    p, x = held(plan), held(world)
     while True:
-        status = advance_held(p, held, until_s, world.changes)
+        status = advance_held(p, x, until_s, world.changes)
         if status != DECISION:
             return status
-        decide(p, held, held.clock[0].pending, memory)
+        decide(p, x, x.clock[0].pending, memory)

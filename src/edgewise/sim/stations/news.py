@@ -14,8 +14,8 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.core.held import held
 from edgewise.model.grammar.scenario import TelemetrySpec
-from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.loop import advance_held
 from edgewise.sim.stations.state import DECISION, REACHED, GraphTables, StationWorld
 
@@ -90,4 +90,4 @@ def advance_to_query(p: GraphTables, world: StationWorld, until_s: float, news: 
 @kernel
 def advance_hearing(plan: GraphTables, world: StationWorld, until_s: float, news: SplitNews) -> int:
     """On to the next query that waits to be placed, for a scheduler in Python."""
-    return advance_to_query(HeldPlan(*plan), HeldWorld(*world), until_s, news)
+    return advance_to_query(held(plan), held(world), until_s, news)

@@ -17,6 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.core.held import held
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.split import SplitPolicy, SplitView, closed
 from edgewise.core.split.core import (
@@ -35,7 +36,6 @@ from edgewise.policies.split.policy import split_policy
 from edgewise.policies.split.program import ServerChoice, SplitProgram
 from edgewise.policies.split.schedule import SplitRule, beside, place_beside
 from edgewise.sim.stations.engine import GraphEngine
-from edgewise.sim.stations.held import HeldPlan, HeldWorld
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
 from edgewise.sim.stations.news import SplitNews, advance_hearing, advance_to_query, latest_news, new_news
 from edgewise.sim.stations.state import DECISION, DONE, GraphTables, StationWorld
@@ -56,19 +56,19 @@ def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, me
     Returns:
         As `advance`; DECISION only where rates have drifted, with the query placed.
     """
-    p, held = HeldPlan(*plan), HeldWorld(*world)
+    p, x = held(plan), held(world)
     state, news = memory.state, memory.news
     given = beside(state.ledger)
     while True:
-        status = advance_to_query(p, held, until_s, news)
+        status = advance_to_query(p, x, until_s, news)
         if status != DECISION:
             return status
-        row = latest_news(held, news)
+        row = latest_news(x, news)
         if row >= 0:
             hear(state, news.worked_s[row], news.served[row])
-        pending = held.clock[0].pending
-        flight, servers = held.flights[pending], held.placement[pending]
-        drifted = count_arrival(state.rates, flight.graph, held.clock[0].now_s)
+        pending = x.clock[0].pending
+        flight, servers = x.flights[pending], x.placement[pending]
+        drifted = count_arrival(state.rates, flight.graph, x.clock[0].now_s)
         place_beside(memory.rule, state.ledger, given, flight.graph, flight.query, servers)
         for task in range(memory.rule.graphs.tasks[flight.graph]):
             give(state.ledger, servers[task], memory.rule.graphs.work_ops[flight.graph, task])
