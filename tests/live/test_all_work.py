@@ -27,7 +27,7 @@ DOWN_S, UP_S, DURATION_S = 7.0, 13.0, 16.0
 SCRIPT = """
 from pathlib import Path
 
-from edgewise.core.orchestrate import AddReplica, ReplicaCommands, RemoveReplica
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 
 class Script:
     name, decision, batched = "script", "orchestrate", True
@@ -39,10 +39,10 @@ class Script:
         said = Path(__file__).parent / "replica"
         wanted = int(said.read_text()) if said.exists() else None
         if wanted == self.added:
-            return ReplicaCommands.of_worlds([[]])
+            return commands_of([[]])
         changes = [AddReplica(wanted, 0) if self.added is None else RemoveReplica(self.added, 0)]
         self.added = wanted
-        return ReplicaCommands.of_worlds([changes])
+        return commands_of([changes])
 """
 CHANGES = {
     "duration_s": DURATION_S,

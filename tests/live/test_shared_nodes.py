@@ -36,7 +36,7 @@ SCRIPT = """
 import time
 from pathlib import Path
 
-from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 
 class Script:
     name, decision, batched = "script", "orchestrate", True
@@ -49,7 +49,7 @@ class Script:
         while (Path(__file__).parent / "wait").exists():
             time.sleep(0.01)
         kind = AddReplica if self.frames % 2 else RemoveReplica
-        return ReplicaCommands.of_worlds([[kind(3, 0)]])
+        return commands_of([[kind(3, 0)]])
 """
 
 

@@ -11,7 +11,7 @@ from edgewise.core.defer.events import JobSubmitted, SlotBegan, StartJob
 from edgewise.core.dispatch.events import RequestArrived, Send
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.ledger import NodeLedger
-from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.model.catalog import Resources
@@ -113,9 +113,7 @@ def start_one(policy):
 
 
 def test_commands_are_the_same_as_numbers_and_typed():
-    commands = ReplicaCommands.of_worlds([[AddReplica(2, 0), RemoveReplica(1, 3)], []])
-    assert commands.numbers().tolist() == [[[2, 1], [1, -4]], [[0, 0], [0, 0]]]
-    again = ReplicaCommands.of_numbers(commands.numbers())
-    assert again.of_world(0) == [AddReplica(2, 0), RemoveReplica(1, 3)] and again.of_world(1) == []
+    commands = commands_of([[AddReplica(2, 0), RemoveReplica(1, 3)], []])
+    assert commands.tolist() == [[[2, 1], [1, -4]], [[0, 0], [0, 0]]]
     with pytest.raises(PolicyError, match="is no command"):
-        ReplicaCommands.of_worlds([[(0, 1)]])
+        commands_of([[(0, 1)]])

@@ -161,7 +161,7 @@ def test_policies_add_replicas_only_where_nodes_have_cores_for_them(name: str) -
     view.busy[:, 1] = 30  # far more than there are cores for
     view.arrived[:] = 1000
     for _ in range(2):
-        commands = policy.decide(view).numbers()
+        commands = policy.decide(view)
         valid = worlds.scale(commands)
         assert valid[commands[:, :, 1] > 0].all(), "a replica is asked for where its cores are not free"
         added += int((commands[:, :, 1] > 0).sum())
@@ -223,7 +223,7 @@ def test_scaling_down_waits_for_the_stabilisation() -> None:
     worlds.view.ready[:, 1:] += 3
     scaler.decide(worlds.view)  # wants 2 of each
     worlds.view.busy[:] = 0
-    commands = scaler.decide(worlds.view).numbers()
+    commands = scaler.decide(worlds.view)
     removed = np.bincount(-commands[0, :, 1][commands[0, :, 1] < 0] - 1, minlength=system.services)
     alive = worlds.view.ready[0, 1:].sum(axis=0)
     assert np.array_equal(alive - removed, np.full(system.services, 2))

@@ -23,7 +23,7 @@ from edgewise.core.defer.events import (
     SuspendJob,
 )
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 from edgewise.core.orchestrate.core import (
     EndReplica,
     FrameBegan,
@@ -64,7 +64,7 @@ class Told:
 
     def decide(self, view):
         commands, self.commands = self.commands, []
-        return ReplicaCommands.of_worlds([commands])
+        return commands_of([commands])
 
 
 class Heard(DeferCore):

@@ -22,7 +22,7 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.requests import RequestCore, rehearse
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, ReplicaCommands
+from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, commands_of
 from edgewise.core.orchestrate.core import EndReplica, KeepReplica, RequestsCounted, StartReplica
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
@@ -154,7 +154,7 @@ def carry_out(replicas, *commands):
     plane.listen(0.0)
     plane.tell(counted, 0.0)
     core = plane.cores["orchestrate"]
-    found = core.carried_out(ReplicaCommands.of_worlds([commands]).numbers()[0])
+    found = core.carried_out(commands_of([commands])[0])
     for command in found:
         plane.carry_out[type(command)](command, 0.0)
     plane.validate()
@@ -522,7 +522,7 @@ def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path)
         assert "train" in str(error)
         return
     replicas.plane.listen(0.0)
-    assert len(policy.decide(replicas.plane.cores["orchestrate"].view(0.0)).node) == 1
+    assert len(policy.decide(replicas.plane.cores["orchestrate"].view(0.0))) == 1
 
 
 def test_workers_in_the_cloud_hold_their_part_beside_replicas(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.core.defer import CapacityView
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaView, commands_of
 from edgewise.errors import EdgewiseError, PolicyError
 
 
@@ -45,7 +45,7 @@ class OneByOne:
         if isinstance(view, CapacityView):
             return self._stacked(view, view.job)
         if getattr(self.policy, "decision", "") == "orchestrate":
-            return ReplicaCommands.of_worlds([self._ask(view, w) for w in range(view.worlds)])
+            return commands_of([self._ask(view, w) for w in range(view.worlds)])
         return self._stacked(view, view.head)
 
     def _ask(self, view: Any, w: int) -> Any:

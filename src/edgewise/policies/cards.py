@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,13 @@ from numpy.typing import ArrayLike, NDArray
 from edgewise.errors import PolicyError
 
 SHIPPED = Path(__file__).resolve().parents[1] / "data" / "policies"
+# The key that tells whether a card has a policy for a decision, and the module whose `of_card` makes it.
+TRAINED: dict[tuple[str, str | None], tuple[str, str]] = {
+    ("dispatch", "streams"): ("state", "dispatch.aset"),
+    ("dispatch", "requests"): ("dispatch", "dispatch.requests.learned"),
+    ("orchestrate", None): ("scale", "orchestrate.learned"),
+    ("defer", None): ("memory", "defer.learned"),
+}
 Run = Callable[..., tuple[NDArray[Any], ...]]  # arrays in the order of the network's inputs → its outputs
 
 
@@ -137,7 +145,8 @@ def load(decision: str, of: str | None, path: Path) -> Any:
     """
     card = read(decision, of, path)
     try:
-        return _maker(decision, of)(card)
+        made = import_module(f"edgewise.policies.{TRAINED[decision, of][1]}")
+        return made.of_card(card)
     except (KeyError, TypeError, ValueError) as error:  # a part that lacks something
         raise card.error(
             f"is no card ({type(error).__name__}: {error}); give what edgewise train wrote"
@@ -152,32 +161,6 @@ def shipped(decision: str, of: str | None) -> dict[str, Path]:
 
 
 def _parts(about: dict[str, Any]) -> dict[tuple[str, str | None], dict[str, Any]]:
-    """What a card says, by decision."""
-    found: dict[tuple[str, str | None], dict[str, Any]] = {}
-    if "state" in about:
-        found["dispatch", "streams"] = about
-    if "memory" in about:
-        found["defer", None] = about
-    if "dispatch" in about:
-        found["dispatch", "requests"] = about["dispatch"]
-    if "scale" in about:
-        found["orchestrate", None] = about["scale"]
-    return found
-
-
-def _maker(decision: str, of: str | None) -> Callable[[Card], Any]:
-    if decision == "defer":
-        from edgewise.policies.defer.learned import of_card as deferral
-
-        return deferral
-    if decision == "orchestrate":
-        from edgewise.policies.orchestrate.learned import of_card as scaling
-
-        return scaling
-    if of == "requests":
-        from edgewise.policies.dispatch.requests.learned import of_card as requests
-
-        return requests
-    from edgewise.policies.dispatch.aset import of_card as streams
-
-    return streams
+    """What a card says, by decision: all of it, or what lies under the decision's own key."""
+    found = {kind: about[key] for kind, (key, _) in TRAINED.items() if key in about}
+    return {kind: part if isinstance(part, dict) else about for kind, part in found.items()}

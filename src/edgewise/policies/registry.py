@@ -178,25 +178,18 @@ def _families(kind: Kind) -> None:
         PolicyError: they need a package that is not installed.
     """
     try:
-        match kind:
-            case "dispatch", "streams":
-                import edgewise.policies.dispatch
-            case "dispatch", _:
-                import edgewise.policies.dispatch.requests
-            case "split", _:
-                import edgewise.policies.split
-            case "place", _:
-                import edgewise.policies.place
-            case "orchestrate", _:
-                import edgewise.policies.orchestrate
-            case _:
-                import edgewise.policies.defer  # noqa: F401
+        importlib.import_module(f"edgewise.policies.{'.'.join(_path(kind))}")
     except ModuleNotFoundError as error:
         raise PolicyError(f"{kind[0]} needs {error.name}: pip install 'edgewise[place]'") from error
 
 
+def _path(kind: Kind) -> tuple[str, ...]:
+    """Of the package of a decision's policies; dispatch is of streams where nothing is said."""
+    return kind if kind == ("dispatch", REQUESTS) else kind[:1]  # type: ignore[return-value]
+
+
 def _entries(kind: Kind) -> list[EntryPoint]:
-    groups = [".".join((GROUP, kind[0], *((kind[1],) if kind[1] == REQUESTS else ())))]
+    groups = [".".join((GROUP, *_path(kind)))]
     groups += [GROUP] if kind[1] == STREAMS else []
     return [each for group in groups for each in entry_points(group=group)]
 

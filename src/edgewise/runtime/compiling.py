@@ -74,7 +74,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     else:
         policy = begin(batched(policy), services.system, Key(0))
         core = OrchestrateCore(services.system, services.holds, policy, NodeLedger(()), services.nodes)
-        Strict(name).ask(lambda: policy.decide(core.view(0.0)).numbers(), lambda: None)
+        Strict(name).ask(lambda: policy.decide(core.view(0.0)), lambda: None)
         core.carried_out(np.array([[0, 1], [0, -1]]))
 
 

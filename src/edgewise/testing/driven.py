@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Bools
 from edgewise.config import load_scenario
 from edgewise.core.defer import Trajectories
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import HOLD, Change, ReplicaCommands, Requests, hosts
+from edgewise.core.orchestrate import HOLD, Requests, hosts
 from edgewise.errors import PolicyError
 from edgewise.model.graphs import ServerGroup
 from edgewise.model.network import network_of
@@ -141,11 +140,11 @@ def _check_answer(kind: Kind, world: Any, view: Any, found: Any) -> None:
         assert found.shape == view.job.shape and found.dtype == np.bool_, "needs a boolean for each job"
         assert not (found & ~view.startable).any(), "starts a job that is not startable"
     elif kind[0] == "orchestrate":
-        assert isinstance(found, ReplicaCommands), "batched policies give ReplicaCommands"
-        acts: Bools = found.change != Change.NOTHING
-        assert np.isin(found.change, list(Change)).all(), "a change is none of -1, 0, 1"
-        for what, most in ((found.node, world.nodes), (found.service, world.services)):
-            assert ((what >= 0) & (what < most))[acts].all(), "a command is of no node or no service there is"
+        whole = isinstance(found, np.ndarray) and found.dtype == np.int64
+        assert whole and found.shape[::2] == (view.worlds, 2), "batched policies give (W, C, 2) int64"
+        node, service = found[found[:, :, 1] != 0].T
+        there = (node >= 0) & (node < world.nodes) & (abs(service) <= world.services)
+        assert there.all(), "a command is of no node or no service there is"
     elif kind[1] == "requests":
         assert found.shape == view.head.shape, "needs a station for each site"
         assert np.issubdtype(found.dtype, np.integer), "stations are integers"

@@ -9,7 +9,6 @@ fill the same `ReplicaView` and carry out the same two kinds of command.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -173,62 +172,22 @@ class RemoveReplica(NamedTuple):
     service: int
 
 
-class Change(IntEnum):
-    """What a command does."""
+def commands_of(worlds: Sequence[Sequence[AddReplica | RemoveReplica]]) -> Ints:
+    """(W, C, 2) commands as drivers and kernels take them, in order: a node, and s + 1, -(s + 1), or 0.
 
-    REMOVE = -1
-    NOTHING = 0
-    ADD = 1
+    Service s gets a replica more or less, or nothing changes: each world has the same number of commands.
 
-
-class ReplicaCommands(NamedTuple):
-    """Commands of W worlds, carried out in order; each world has the same number, filled up with NOTHING.
-
-    Attributes:
-        node, service: (W, C) of each command.
-        change: (W, C) a `Change`.
+    Raises:
+        PolicyError: something else is among them.
     """
-
-    node: Ints
-    service: Ints
-    change: Ints
-
-    @classmethod
-    def of_numbers(cls, numbers: Ints) -> ReplicaCommands:
-        """From (W, C, 2) numbers, as kernels write them: a node, and s + 1, -(s + 1), or 0 for nothing."""
-        node, number = numbers[..., 0], numbers[..., 1]
-        return cls(node, np.maximum(np.abs(number) - 1, 0), np.sign(number))
-
-    @classmethod
-    def of_worlds(cls, worlds: Sequence[Sequence[AddReplica | RemoveReplica]]) -> ReplicaCommands:
-        """From the commands of each world.
-
-        Raises:
-            PolicyError: something else is among them.
-        """
-        shape = (len(worlds), max((len(commands) for commands in worlds), default=0))
-        made = cls(*(np.zeros(shape, dtype=np.int64) for _ in range(3)))
-        for w, commands in enumerate(worlds):
-            for i, command in enumerate(commands):
-                if not isinstance(command, AddReplica | RemoveReplica):
-                    raise PolicyError(f"{command!r} is no command; give AddReplica or RemoveReplica")
-                made.node[w, i], made.service[w, i] = command
-                made.change[w, i] = Change.ADD if isinstance(command, AddReplica) else Change.REMOVE
-        return made
-
-    def numbers(self) -> Ints:
-        """(W, C, 2) as `of_numbers` takes them."""
-        found: Ints = np.stack([self.node, self.change * (self.service + 1)], axis=2)
-        return found
-
-    def of_world(self, w: int) -> list[AddReplica | RemoveReplica]:
-        """The commands of one world."""
-        rows = zip(self.node[w].tolist(), self.service[w].tolist(), self.change[w].tolist(), strict=True)
-        return [
-            AddReplica(n, s) if change == Change.ADD else RemoveReplica(n, s)
-            for n, s, change in rows
-            if change != Change.NOTHING
-        ]
+    numbers = np.zeros((len(worlds), max(map(len, worlds), default=0), 2), dtype=np.int64)
+    for w, commands in enumerate(worlds):
+        for i, command in enumerate(commands):
+            if not isinstance(command, AddReplica | RemoveReplica):
+                raise PolicyError(f"{command!r} is no command; give AddReplica or RemoveReplica")
+            sign = 1 if isinstance(command, AddReplica) else -1
+            numbers[w, i] = command.node, sign * (command.service + 1)
+    return numbers
 
 
 class RequestPolicy(Protocol):
@@ -259,8 +218,8 @@ class ReplicaPolicy(Protocol):
     def reset(self, world: System, key: Key) -> None:
         """Start anew on a system; all randomness comes from `key` and `view.seed`."""
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
-        """Commands; what does not fit (memory, disk) or is not there is left out."""
+    def decide(self, view: ReplicaView) -> Ints:
+        """(W, C, 2) `commands_of`; what does not fit (memory, disk) or is not there is left out."""
 
 
 class SlotResult(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView, new_view
+from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.orchestrate.counting import (
     AT_ONCE,
     LEAVING,
@@ -103,8 +103,8 @@ class FrameBegan(NamedTuple):
     """All that happened up to now was told, and replicas may change.
 
     Attributes:
-        changes: (C, 2) as `ReplicaCommands.numbers`, what the policy answered if a driver asked it apart, as
-            it may take long (`OrchestrateCore.question`); None: it is asked now.
+        changes: (C, 2) of `core.orchestrate.commands_of`, what the policy answered if a driver asked it
+            apart, as it may take long (`OrchestrateCore.question`); None: it is asked now.
     """
 
     time_s: float
@@ -223,9 +223,9 @@ class OrchestrateCore:
         seen = view if shadow is None else self.view(time_s)
 
         def ask() -> Ints:
-            changes = guard.ask(lambda: _numbers(policy.decide(view)), lambda: none)
+            changes = guard.ask(lambda: np.ascontiguousarray(policy.decide(view)[0]), lambda: none)
             if shadow is not None:
-                shadow.watch(lambda: _numbers(shadow.policy.decide(seen)), changes, time_s)
+                shadow.watch(lambda: np.ascontiguousarray(shadow.policy.decide(seen)[0]), changes, time_s)
             return changes
 
         return ask
@@ -260,7 +260,7 @@ class OrchestrateCore:
         """What commands come to, in order; what is not possible is left out.
 
         Args:
-            numbers: (C, 2) as `ReplicaCommands.numbers`.
+            numbers: (C, 2) of `core.orchestrate.commands_of`.
         """
         return self._drafted(numbers).commands
 
@@ -287,10 +287,6 @@ class OrchestrateCore:
             assert name == replica.replica, f"{name} is known as {replica.replica}"
             assert CLOUD <= replica.node < self.system.nodes, f"{name} is on no node"
             assert 0 <= replica.service < self.system.services, f"{name} is of no service"
-
-
-def _numbers(commands: ReplicaCommands) -> Ints:
-    return np.ascontiguousarray(commands.numbers()[0])
 
 
 class _Draft:

@@ -125,7 +125,7 @@ def may_change(commands: Ints, done: Bools, at: int, most: int) -> bool:
     """Whether a frame may change the node of a command: at most so many nodes change.
 
     Args:
-        commands: (C, 2) as `ReplicaCommands.numbers`, of one world.
+        commands: (C, 2) as `commands_of`, of one world.
         done: (C,) which of those before `at` were carried out.
     """
     changed = 0

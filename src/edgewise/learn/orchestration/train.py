@@ -170,7 +170,7 @@ class Training(HalvesTrainer):
         dispatcher.memory.earn(reward_of(dispatcher.config, result, away, requests.system.sites / 2.0))
 
     def _imitated_scale(self, view: ReplicaView) -> Ints:
-        commands = self.fixed.orchestrate.decide(view).numbers()
+        commands = self.fixed.orchestrate.decide(view)
         if self.scaler is not None and self.scaler.config.body == "pairs":
             for _ in range(IMITATIONS):
                 self.scaler.imitate(*self.scaler.inputs(view), commands)

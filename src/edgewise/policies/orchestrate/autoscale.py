@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaView, commands_of
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration, alive, room
 from edgewise.policies.registry import policy
@@ -47,7 +47,7 @@ class Autoscaler(Orchestration):
         """Forget earlier desires."""
         self.system, self._past = world, []
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> Ints:
         """Commands towards the desired numbers, as far as cores and memory allow."""
         now = alive(view)
         current = now.sum(axis=1)
@@ -55,7 +55,7 @@ class Autoscaler(Orchestration):
         self._past = [*self._past, want][-self.stabilisation :]
         want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
         free = room(self.system, view)
-        return ReplicaCommands.of_worlds(
+        return commands_of(
             [
                 self._commands(view, world, now[world].copy(), want[world], free[world])
                 for world in range(view.worlds)

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaView, commands_of
 from edgewise.model.orchestration import System
 from edgewise.policies.registry import policy
 
@@ -39,6 +39,6 @@ def room(system: System, view: ReplicaView) -> Floats:
 class Unchanged(Orchestration):
     """No replica is added or removed."""
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> Ints:
         """No commands."""
-        return ReplicaCommands.of_worlds([[]] * view.worlds)
+        return commands_of([[]] * view.worlds)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import Card, Run
@@ -74,7 +75,7 @@ class LearnedScaling(Orchestration):
             )
         self.system = world
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> Ints:
         """Nodes and their changes, drawn from π; of `pairs`, each node's most likely change."""
         system, possible = self.system, changes_possible(self.system, view)
         if self._pairs:
@@ -89,4 +90,4 @@ class LearnedScaling(Orchestration):
             here = np.take_along_axis(possible, nodes[:, :, None], axis=1)
             values = np.where(here, values, -np.inf)
         change = values.argmax(axis=2) - system.services
-        return ReplicaCommands.of_numbers(np.stack([nodes, change], axis=2).astype(np.int64))
+        return np.stack([nodes, change], axis=2).astype(np.int64)

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.held import held
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaView
+from edgewise.core.orchestrate import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration
@@ -99,7 +99,7 @@ class MarginalValue(Orchestration):
         self.system, self._frames = world, 0
         self._arrived: Floats | None = None
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> Ints:
         """Removals and additions of each world, the most valuable first."""
         services = self.system.services
         time_s = np.ones(services) if self._time_s is None else self._time_s
@@ -108,7 +108,7 @@ class MarginalValue(Orchestration):
         most, x = 0, self._empty(time_s)
         for world in range(view.worlds):
             most = max(most, plan(self.system, view, world, x._replace(load=load[world]), commands[world]))
-        return ReplicaCommands.of_numbers(commands[:, :most])
+        return commands[:, :most]
 
     def _empty(self, time_s: Floats) -> Draft:
         """Made here, since a kernel that makes arrays of four kinds compiles for a second longer."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaCommands, ReplicaView, Requests
+from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaView, Requests, commands_of
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration, alive
 from edgewise.policies.registry import policy
@@ -50,10 +50,10 @@ class GreedyShadow(Orchestration):
         self.system = world
         self._seen = np.zeros(0)
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> Ints:
         """Removals, then additions, towards the placement."""
         load, now = self._estimate(view), alive(view)
-        return ReplicaCommands.of_worlds(
+        return commands_of(
             [self._towards(now[world], self.place(load[world], now[world])) for world in range(view.worlds)]
         )
 

@@ -22,7 +22,7 @@ from edgewise.arrays import Ints
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaPolicy, ReplicaView
+from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView
 from edgewise.core.orchestrate.core import (
     CLOUD,
     EndReplica,
@@ -59,7 +59,7 @@ class _Named:
     def reset(self, world: System, key: Key) -> None:
         """It begins when it is loaded."""
 
-    def decide(self, view: ReplicaView) -> ReplicaCommands:
+    def decide(self, view: ReplicaView) -> Ints:
         """What it says."""
         if self._policy is None:
             loaded = policies.load("orchestrate", self.name, live=True)

@@ -151,7 +151,7 @@ class ReplicaWorlds:
         return self.slot % self.system.frame_slots == 0
 
     def scale(self, commands: Ints) -> Bools:
-        """Carry out (W, C, 2) `ReplicaCommands.numbers`; (W, C) which were valid.
+        """Carry out (W, C, 2) `core.orchestrate.commands_of`; (W, C) which were valid.
 
         Raises:
             PolicyError: they do not have this shape.
@@ -267,7 +267,7 @@ def simulate(
     rule = getattr(dispatch, "rule", None)
     while not worlds.done:
         if orchestrate is not None:
-            worlds.scale(orchestrate.decide(worlds.view).numbers())
+            worlds.scale(orchestrate.decide(worlds.view))
         if look is not None:
             look(worlds.view)
         frame_end = worlds.slot + worlds.system.frame_slots
@@ -284,7 +284,7 @@ def decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[s
     for policy in (dispatch, orchestrate):
         policy.reset(worlds.system, Key(0))
     began = time.perf_counter()
-    worlds.scale(orchestrate.decide(view).numbers())
+    worlds.scale(orchestrate.decide(view))
     scale_s, used_s, heads = (time.perf_counter() - began) / view.worlds, 0.0, 0
     for _ in range(worlds.system.frame_slots):
         began = time.perf_counter()

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import ReplicaCommands, ReplicaView, new_view
+from edgewise.core.orchestrate import ReplicaView, new_view
 from edgewise.model.orchestration import System
 
 COUNT, SEED = 16, 20_260_101
@@ -24,9 +24,8 @@ def golden_of(policy: Any, services: int, site_of: Any = SITE_OF) -> dict[str, A
     """What a card says of a policy, which is begun anew: a system that it fits, and what it decides there."""
     system, view = _golden(services, tuple(map(int, site_of)))
     policy.reset(system, Key(SEED))
-    found = policy.decide(view)
-    numbers: Ints = found.numbers() if isinstance(found, ReplicaCommands) else found
-    return {"services": services, "site_of": system.site_of.tolist(), "golden": numbers.tolist()}
+    golden = policy.decide(view).tolist()
+    return {"services": services, "site_of": system.site_of.tolist(), "golden": golden}
 
 
 @cache
