@@ -39,17 +39,7 @@ class Told:
         self.commands = []
 
     def decide(self, view):
-        return ReplicaNumbers(np.array([self.commands]).reshape(1, -1, 2))
-
-
-class ReplicaNumbers:
-    """Commands as numbers, impossible ones too."""
-
-    def __init__(self, numbers):
-        self._numbers = numbers
-
-    def numbers(self):
-        return self._numbers
+        return np.array([self.commands]).reshape(1, -1, 2)
 
 
 def core_of_world(system, view, nodes_per_frame):

@@ -7,6 +7,7 @@ import multiprocessing
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -241,10 +242,8 @@ def test_report_and_look(tmp_path, register):
 
     frozen.freeze("tiny", tmp_path / "results")
     register(measure)
-    report = run.carry_out(
-        "demo", tmp_path / "out", tmp_path / "results", quick=True, command="x", step=said.append
-    )
-    report.write(tmp_path / "out" / "claims.json")
+    report = run.carry_out("demo", tmp_path / "out", tmp_path / "results", quick=True, step=said.append)
+    replace(report, command="x").write(tmp_path / "out" / "claims.json")
     written = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert list(written) == ["paper", "claims", "seeds", "elapsed_s", "command", "scenarios"]
     assert written["seeds"] == list(TEST_SEEDS) and written["command"] == "x"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from edgewise.errors import EdgewiseError, PolicyError
 
@@ -117,14 +117,14 @@ def _checked(answer: T, check: Check[T] | None) -> tuple[T, str | None]:
     return answer, check(answer) if check is not None else None
 
 
-def begin(policy: Any, *given: Any) -> Any:
+def begin(policy: T, *given: Any) -> T:
     """A policy of any kind, reset.
 
     Raises:
         PolicyError: whatever it raises, said as one line.
     """
     try:
-        policy.reset(*given)
+        cast(Any, policy).reset(*given)
     except EdgewiseError:
         raise
     except Exception as error:  # foreign code

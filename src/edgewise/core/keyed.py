@@ -33,28 +33,11 @@ from edgewise.model.keyed import (
     S27,
     S30,
     S31,
-    Purpose,
+    Purpose as Purpose,
     Words,
-    bits,
-    uniform,
+    bits as bits,
+    uniform as uniform,
 )
-
-__all__ = [
-    "LARGEST_NORMAL",
-    "Key",
-    "Purpose",
-    "bits",
-    "exponential",
-    "exponential_of",
-    "finalise_of",
-    "normal",
-    "normal_of",
-    "normal_pair_of",
-    "prefix_of",
-    "uniform",
-    "uniform_of",
-    "unit_of",
-]
 
 
 class Key(NamedTuple):

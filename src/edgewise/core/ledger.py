@@ -391,12 +391,3 @@ def _holes(rows: int) -> Records:
     made = records((1, rows), HOLD)
     made["node"] = HOLE
     return made
-
-
-def warm() -> None:
-    """Ask for every rule once, so that all of them are compiled."""
-    ledger = NodeLedger([Node("n", "", Resources(1.0))])
-    ledger.reserve(Reservation("job", "n", Resources(1.0), 0, preemptible=True))
-    ledger.hold(Reservation("worker", "n", Resources(1.0), 1))
-    ledger.fits("n", Resources(1.0))
-    ledger.release("worker")

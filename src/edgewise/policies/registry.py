@@ -185,7 +185,7 @@ def _families(kind: Kind) -> None:
 
 def _path(kind: Kind) -> tuple[str, ...]:
     """Of the package of a decision's policies; dispatch is of streams where nothing is said."""
-    return kind if kind == ("dispatch", REQUESTS) else kind[:1]  # type: ignore[return-value]
+    return kind if kind == ("dispatch", REQUESTS) else kind[:1]
 
 
 def _entries(kind: Kind) -> list[EntryPoint]:

@@ -24,20 +24,21 @@ from urllib.parse import quote
 import numpy as np
 
 from edgewise import policies
-from edgewise.core import ledger
 from edgewise.core.compiled import JIT, numba
 from edgewise.core.defer import Slots
 from edgewise.core.dispatch import requests
 from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import Strict, begin
 from edgewise.core.keyed import Key
-from edgewise.core.ledger import NodeLedger
+from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
+from edgewise.model.topology import Node
 from edgewise.runtime.controller import jobs, pipelines
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.gateway import session, split
@@ -61,7 +62,7 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         session.rehearse(world, policy)
     elif kind == "defer":
         begin(batched(policy), Slots(1.0), Key(0))
-        ledger.warm()
+        _use_ledger()
         Strict(name).ask(lambda: jobs.start_one(name), list)
     elif kind == "split":
         split.rehearse(policy)
@@ -167,3 +168,12 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _use_ledger() -> None:
+    """Ask for every rule once, so that all of them are compiled."""
+    ledger = NodeLedger([Node("n", "", Resources(1.0))])
+    ledger.reserve(Reservation("job", "n", Resources(1.0), 0, preemptible=True))
+    ledger.hold(Reservation("worker", "n", Resources(1.0), 1))
+    ledger.fits("n", Resources(1.0))
+    ledger.release("worker")

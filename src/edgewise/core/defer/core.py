@@ -103,8 +103,10 @@ class DeferCore:
         Raises:
             PolicyError: it cannot begin; all is as before then.
         """
-        self.shadow = policy and Shadow(
-            self._begun(policy), guard or Guard(), lambda chosen: dict.fromkeys(chosen, "starts")
+        self.shadow = (
+            None
+            if policy is None
+            else Shadow(self._begun(policy), guard or Guard(), lambda chosen: dict.fromkeys(chosen, "starts"))
         )
 
     def late(self, job: DeferrableJob, now_s: float) -> bool:

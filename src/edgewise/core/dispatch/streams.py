@@ -118,8 +118,10 @@ class DispatchCore:
         Raises:
             PolicyError: it cannot begin; all is as before then.
         """
-        self.shadow = policy and Shadow(
-            begin(policy, self.world, Key(self.seed)), guard or Guard(), self._worker_of
+        self.shadow = (
+            None
+            if policy is None
+            else Shadow(begin(policy, self.world, Key(self.seed)), guard or Guard(), self._worker_of)
         )
 
     def _worker_of(self, decisions: Decisions) -> dict[Hashable, str]:

@@ -104,8 +104,12 @@ class PlaceCore:
         Raises:
             PolicyError: it cannot begin; all is as before then.
         """
-        self.shadow = policy and Shadow(
-            begin(policy, self.network, self._key), guard or Guard(), self._nodes_of, self._planned_of
+        self.shadow = (
+            None
+            if policy is None
+            else Shadow(
+                begin(policy, self.network, self._key), guard or Guard(), self._nodes_of, self._planned_of
+            )
         )
 
     def _nodes_of(self, placed: Mapping[int, Placement]) -> dict[Hashable, str]:

@@ -1,9 +1,7 @@
 """Policies that start deferrable jobs in left-over capacity, and the optimum they are measured by."""
 
-from edgewise.policies.defer.rules import ScoreDeferral, choose
+from edgewise.policies.defer.rules import ScoreDeferral as ScoreDeferral, choose as choose
 from edgewise.policies.registry import Make, offer
-
-__all__ = ["ScoreDeferral", "choose"]
 
 
 @offer("defer", "horizon")

@@ -1,5 +1,9 @@
 """Dispatch policies; importing this package registers those of streams, `requests` those of requests."""
 
-from edgewise.policies.dispatch import aset, balanced, bandit, meta, static
-
-__all__ = ["aset", "balanced", "bandit", "meta", "static"]
+from edgewise.policies.dispatch import (
+    aset as aset,
+    balanced as balanced,
+    bandit as bandit,
+    meta as meta,
+    static as static,
+)

@@ -4,6 +4,4 @@ A policy is a class with `reset` and `decide`, as `edgewise.core.place.Placement
 by one file with `@policy("name")`.
 """
 
-from edgewise.policies.place import baselines as _baselines, joint as _joint, otf as _otf
-
-_registers = (_baselines, _joint, _otf)  # imported for their policies
+from edgewise.policies.place import baselines as baselines, joint as joint, otf as otf

@@ -3,42 +3,31 @@
 contract → build_program → optimise → split_policy; see docs/split.md.
 """
 
-from edgewise.core.split import QueryClass, SplitPolicy, SplitView, closed
-from edgewise.policies.split.contract import Contraction, contract, limit_branches
-from edgewise.policies.split.free import by_free
-from edgewise.policies.split.optimum import SplitPlan, blind, optimise
-from edgewise.policies.split.placements import count_placements
-from edgewise.policies.split.policy import NAMES, equal, local, split_policy
-from edgewise.policies.split.program import (
-    Prediction,
-    ServerChoice,
-    SplitProgram,
-    build_program,
-    free_chances,
+from edgewise.core.split import (
+    QueryClass as QueryClass,
+    SplitPolicy as SplitPolicy,
+    SplitView as SplitView,
+    closed as closed,
 )
-from edgewise.policies.split.subgraphs import subgraphs
-
-__all__ = [
-    "NAMES",
-    "Contraction",
-    "Prediction",
-    "QueryClass",
-    "ServerChoice",
-    "SplitPlan",
-    "SplitPolicy",
-    "SplitProgram",
-    "SplitView",
-    "blind",
-    "build_program",
-    "by_free",
-    "closed",
-    "contract",
-    "count_placements",
-    "equal",
-    "free_chances",
-    "limit_branches",
-    "local",
-    "optimise",
-    "split_policy",
-    "subgraphs",
-]
+from edgewise.policies.split.contract import (
+    Contraction as Contraction,
+    contract as contract,
+    limit_branches as limit_branches,
+)
+from edgewise.policies.split.free import by_free as by_free
+from edgewise.policies.split.optimum import SplitPlan as SplitPlan, blind as blind, optimise as optimise
+from edgewise.policies.split.placements import count_placements as count_placements
+from edgewise.policies.split.policy import (
+    NAMES as NAMES,
+    equal as equal,
+    local as local,
+    split_policy as split_policy,
+)
+from edgewise.policies.split.program import (
+    Prediction as Prediction,
+    ServerChoice as ServerChoice,
+    SplitProgram as SplitProgram,
+    build_program as build_program,
+    free_chances as free_chances,
+)
+from edgewise.policies.split.subgraphs import subgraphs as subgraphs

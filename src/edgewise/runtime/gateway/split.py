@@ -167,8 +167,8 @@ class SplitGroup:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        program = program_of(self.cut, len(self.members))
-        return begin(load("split", name), program, Key(self._session.seed))
+        policy: SplitPolicy = load("split", name)
+        return begin(policy, program_of(self.cut, len(self.members)), Key(self._session.seed))
 
     def use(self, policy: SplitPolicy) -> None:
         """Take a policy, which has begun."""
