@@ -27,6 +27,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.graphs import server_groups
 from edgewise.model.scenario import Scenario
+from edgewise.model.services import answers_left_out
 from edgewise.model.work import Stream
 from edgewise.report.summary import beforehand
 
@@ -178,6 +179,11 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     """What a user should know before a run: work that is left out, and what no policy can change."""
     run = beside(scenario, work)
     found = not_run(scenario.spec, run if in_step(scenario, work) else (*run, "timeline"), what)
+    if "services" in run and answers_left_out(scenario):
+        found.append(
+            "services.offered: answer_bytes is simulated with `gateways: per_site`, not of services of a "
+            "trace; here answers take no time to send"
+        )
     if "streams" in run:
         found += beforehand(scenario)
         if "sharing" not in scenario.spec.model_fields_set:

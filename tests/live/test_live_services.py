@@ -394,6 +394,25 @@ def test_the_command_line_shows_and_steers_it(system):
     say("policy", "set", "orchestrate=autoscaler")
 
 
+def answer_size(system):
+    """Bytes of an answer that a client gets."""
+
+    async def run():
+        gateway = system.gateway(0)
+        answer = await request(gateway, "plates")
+        gateway.close()
+        assert answer.status == 200
+        return len(answer.body)
+
+    return asyncio.run(run())
+
+
+def answers_so_far(system):
+    """How many answers of a service are known of, and their bytes."""
+    (found,) = system.store.rows("SELECT answers, size_bytes FROM answer WHERE service = 'plates'")
+    return found
+
+
 def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_decision(system):
     folder = system.folder
 
@@ -421,6 +440,13 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
     (job,) = scenario.spec.jobs.submitted
     assert (job.cores, job.duration_s) == (2, 3) and job.latest_s + 3 < scenario.duration_s
     assert scenario.spec.jobs.room == "nodes"  # as it ran
+    (offered,) = [each for each in scenario.spec.services.offered if each.variant == "plates"]
+    answers, size_bytes = answers_so_far(system)
+    assert offered.answer_bytes == round(size_bytes / answers, 1) > 0
+    wanted = size_bytes + answer_size(system)
+    while answers_so_far(system) != (answers + 1, wanted):
+        assert time.monotonic() < until_s + LONG_S
+        time.sleep(0.02)
     for given, rows in (
         (("--policies", "orchestrate=none,autoscaler", "--policy", "dispatch=greedy"), 2),
         (("--policies", "dispatch=greedy,closest,two-choices"), 3),

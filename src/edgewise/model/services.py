@@ -16,7 +16,12 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.build import expand
 from edgewise.model.catalog import Catalog, Resources
-from edgewise.model.grammar.services import PlainServiceSpec, ServiceSpec, ServicesSpec
+from edgewise.model.grammar.services import (
+    PlainServiceSpec,
+    ServiceSpec,
+    ServicesSpec,
+    TracedRequestsSpec,
+)
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
 from edgewise.model.topology import Node, Topology
@@ -44,6 +49,7 @@ class Services:
         holds: (S,) what a replica holds while it lives.
         service_s: (S,) mean time on a replica, by the variant's profile at its largest payload.
         deadline_s: (S,) of requests that state none.
+        answer_bytes: (S,) of an answer.
     """
 
     spec: ServicesSpec
@@ -55,6 +61,7 @@ class Services:
     holds: tuple[Resources, ...]
     service_s: Floats
     deadline_s: Floats
+    answer_bytes: Floats
 
     def place(self, settings: Mapping[str, Any]) -> tuple[int, int] | None:
         """Node and service of a replica, by the names in its settings; None when there are none such."""
@@ -98,6 +105,7 @@ def services_of(scenario: Scenario) -> Services | None:
         holds=tuple(variant_holds(variant).resources for variant in variants),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
         deadline_s=np.array([service.deadline_s for service in offered]),
+        answer_bytes=answers_of(spec, scenario.catalog),
     )
 
 
@@ -205,10 +213,27 @@ def plain(spec: ServicesSpec, catalog: Catalog) -> list[PlainServiceSpec]:
                 memory_bytes=(needs.memory_bytes, needs.memory_bytes),
                 cpu_cores=(needs.cpu_cores, needs.cpu_cores),
                 image_bytes=(image_bytes, image_bytes),
+                answer_bytes=service.answer_bytes,
                 initial=service.initial,
             )
         found.append(service)
     return found
+
+
+def answers_of(spec: ServicesSpec, catalog: Catalog) -> Floats:
+    """(S,) bytes of an answer of each service."""
+    return np.array([each.answer_bytes for each in plain(spec, catalog) for _ in range(each.count or 1)])
+
+
+def have_answers(spec: ServicesSpec) -> bool:
+    """Whether answers of a size are simulated; slots and services of a trace have none."""
+    return spec.gateways == "per_site" and not isinstance(spec.requests, TracedRequestsSpec)
+
+
+def answers_left_out(scenario: Scenario) -> bool:
+    """Whether answers have sizes that are not simulated."""
+    spec = scenario.spec.services
+    return spec is not None and not have_answers(spec) and bool(answers_of(spec, scenario.catalog).any())
 
 
 def service_names(spec: ServicesSpec, catalog: Catalog) -> list[str]:
@@ -281,6 +306,8 @@ def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, pro
     if len(problems) > before:
         return
     unique("services.offered", service_names(spec, catalog), problems)
+    if not spec.answers and answers_of(spec, catalog).any():
+        problems.append("services.answers: is false, so answers have no answer_bytes; remove one of the two")
     system = system_of(spec, catalog, topology)
     _check_room(spec, catalog, system, problems)
     _check_images(topology, spec.cloud, system, problems)

@@ -264,6 +264,9 @@ class Following:
         if came := [queue.popleft() for queue in queues for _ in range(len(queue))]:
             site = str(self.gateway.site)
             self.store.note_requests([Request(at_s, site, *rest) for at_s, rest in came])
+        if services is not None and services.answered:
+            answered, services.answered = services.answered, {}
+            self.store.note_answers((name, *sums) for name, sums in answered.items())
 
 
 def _front(folder: Path, process: Process, store: Store) -> Listen:

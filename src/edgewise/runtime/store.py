@@ -39,6 +39,9 @@ CREATE TABLE IF NOT EXISTS request (
     id INTEGER PRIMARY KEY, at_s REAL NOT NULL, site TEXT NOT NULL, service TEXT NOT NULL,
     deadline_s REAL NOT NULL, size_bytes REAL NOT NULL
 );
+CREATE TABLE IF NOT EXISTS answer (
+    service TEXT PRIMARY KEY, answers INTEGER NOT NULL, size_bytes REAL NOT NULL
+);
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
 MOST_CHANGES = 1000  # of nodes, that are kept

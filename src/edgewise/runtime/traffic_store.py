@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -65,6 +65,19 @@ class TrafficStore(FaultStore):
                 "INSERT INTO request (at_s, site, service, deadline_s, size_bytes) VALUES (?, ?, ?, ?, ?)",
                 rows,
             )
+
+    def note_answers(self, rows: Iterable[tuple[str, int, int]]) -> None:
+        """Add answers of services: whose, how many, and their bytes together."""
+        with self.at_once():
+            self.run_for_each(
+                "INSERT INTO answer VALUES (?, ?, ?) ON CONFLICT (service) DO UPDATE SET"
+                " answers = answers + excluded.answers, size_bytes = size_bytes + excluded.size_bytes",
+                rows,
+            )
+
+    def answer_bytes(self) -> dict[str, float]:
+        """Mean size of the answers of each service that gave any."""
+        return dict(self.rows("SELECT service, size_bytes / answers FROM answer WHERE answers > 0"))
 
     def requests(self, since_s: float = 0.0) -> list[Request]:
         """Requests that came since then, oldest first."""

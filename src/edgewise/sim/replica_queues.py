@@ -49,6 +49,11 @@ def after_outages(begin_s: float, end_s: float, outages: Sequence[tuple[float, f
     return end_s
 
 
+def answer(row: Any, end_s: float) -> None:
+    """A request, a `RequestRow`, ends with an answer."""
+    row.end_s, row.state = end_s, k.IN_TIME if in_time(end_s, row.deadline_s) else k.LATE
+
+
 class Agenda:
     """What is to happen, by time, and at one time in its `Order`, then as it was told.
 
@@ -196,6 +201,11 @@ class ReplicaQueues:
         """An answer's way; `delay_s` is that of both ways where answers travel."""
         return 0.5 * float(self.system.delay_s[b, station]) if self.services.spec.answers else 0.0
 
+    def answer_s(self, service: int, station: int) -> float:
+        """How long an answer takes to send where nothing else is sent."""
+        rate_bps = self.system.wan_bps if station == CLOUD else self.system.lan_bps
+        return 8.0 * float(self.services.answer_bytes[service]) / rate_bps
+
     def _look_at(self, station: int) -> None:
         """Go through a station's queue once all is there that comes now."""
         if station not in self._due:
@@ -208,7 +218,8 @@ class ReplicaQueues:
         kept = []
         for deadline_s, i in self._queue[station]:
             row, server = self.rows[i], self.at[i]
-            begin_s = self._agenda.now_s + self.back_s(row.site, station)
+            back_s = self.back_s(row.site, station) + self.answer_s(row.service, station)
+            begin_s = self._agenda.now_s + back_s
             if too_late(self.system.drops, begin_s, row.service_s, deadline_s):
                 server.waiting -= 1
                 self._answer(i, "dropped")
@@ -250,8 +261,8 @@ class ReplicaQueues:
         if server.starts == starts:
             row = self.rows[i]
             self._release(server, i)
-            row.end_s = self._agenda.now_s + self.back_s(row.site, server.station)
-            row.state = k.IN_TIME if in_time(row.end_s, row.deadline_s) else k.LATE
+            answer_s = self.answer_s(row.service, server.station)
+            answer(row, self._agenda.now_s + answer_s + self.back_s(row.site, server.station))
             self._answer(i, "ended")
             self._look_at(server.station)
 

@@ -46,6 +46,7 @@ from edgewise.sim.replica_queues import (
     Outages,
     ReplicaQueues,
     ReplicaServer,
+    answer,
 )
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_kernels import cloud_noise_s
@@ -185,7 +186,8 @@ class RequestSites:
         row.state, row.station, self.queues.at[i] = k.SENT, station, server
         if self._wire is not None:
             route = self._wire.wires.way(b, self.services.clusters[station])
-            self._wire.send(route, now_s, bits, (Order.REACHED, self.queues.reach, i), delay_s)
+            there, lost = (self.queues.reach, i), (self._left, i, "dropped")
+            self._wire.send(route, now_s, bits, (Order.REACHED, there, lost), delay_s)
             return
         if station == CLOUD:
             sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
@@ -195,25 +197,38 @@ class RequestSites:
 
     def _came(self, what: Any, at_s: float, lost: bool) -> None:
         """A message is there, or was dropped by a link on its way."""
-        order, then, i = what
-        at_s = max(at_s, self.now_s)
-        if lost:
-            self._agenda.push(at_s, Order.REACHED, self._left, i, "dropped")
-        else:
-            self._agenda.push(at_s, order, then, i)
+        order, *then = what
+        self._agenda.push(max(at_s, self.now_s), order, *then[lost])
 
     def _left(self, i: int, how: str) -> None:
         """A request leaves its replica; its site hears of it after the way back."""
         row, server = self._asked[i], self.queues.at[i]
         took_s = self.now_s - row.ready_s if how == "ended" else 0.0
+        at_s, back_s = self.now_s, self.queues.back_s(row.site, server.station)
         if how == "ended":
+            bits = 8.0 * float(self.services.answer_bytes[row.service])
+            if self._wire is not None and bits > 0.0:
+                row.state, row.end_s = k.SENT, np.nan  # until the answer is there
+                route = self._wire.wires.way(row.site, self.services.clusters[server.station], back=True)
+                then = [(self._answered, i, how, took_s, server.queued) for how in ("ended", "dropped")]
+                self._wire.send(route, self.now_s, bits, (Order.RETURNED, *then), back_s)
+                return
+            at_s += self.queues.answer_s(row.service, server.station)
             self._count(k.DONE_IN_TIME if row.state == k.IN_TIME else k.DONE_LATE)
         elif how == "dropped":
             self._dropped(i)
         else:
             row.state = k.SENT
-        at_s = self.now_s + self.queues.back_s(row.site, server.station)
-        self._agenda.push(at_s, Order.RETURNED, self._returned, i, how, took_s, server.queued)
+        self._agenda.push(at_s + back_s, Order.RETURNED, self._returned, i, how, took_s, server.queued)
+
+    def _answered(self, i: int, how: str, took_s: float, queued: int) -> None:
+        """An answer came over links that are shared, or was dropped by one of them."""
+        if how == "dropped":
+            self._dropped(i)
+        else:
+            answer(self._asked[i], self.now_s)
+            self._count(k.DONE_IN_TIME if self._asked[i].state == k.IN_TIME else k.DONE_LATE)
+        self._returned(i, how, took_s, queued)
 
     def _returned(self, i: int, how: str, took_s: float, queued: int) -> None:
         core, server, answered = self.cores[self._asked[i].site], self.queues.at[i], how == "ended"

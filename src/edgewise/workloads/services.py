@@ -30,7 +30,15 @@ from edgewise.model.grammar.services import (
 from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import Services, first_replicas, service_names, spread, system_of
+from edgewise.model.services import (
+    Services,
+    answers_of,
+    first_replicas,
+    have_answers,
+    service_names,
+    spread,
+    system_of,
+)
 from edgewise.model.topology import Way
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
@@ -123,6 +131,7 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices) -> Services:
         holds=tuple(map(Resources, system.service_cpu_cores.tolist(), system.service_memory_bytes.tolist())),
         service_s=service_s,
         deadline_s=deadline_s,
+        answer_bytes=answers_of(spec, scenario.catalog) if have_answers(spec) else np.zeros(system.services),
     )
 
 

@@ -34,6 +34,14 @@ Initial = Annotated[
     Index, Field(description="Replicas at first, each where most memory is free; see `initial_share`.")
 ]
 
+Answer = Annotated[
+    BytesOrZero,
+    Field(
+        description="Simulated, with a gateway at each site: size of an answer in bytes; 0 takes no time to "
+        "send. `edgewise record` writes the mean of what came."
+    ),
+]
+
 
 class ServiceSpec(Spec):
     """A service: a variant whose replicas come and go. It is called by the variant's name."""
@@ -47,6 +55,7 @@ class ServiceSpec(Spec):
         description="Simulated: a node pulls so many bytes from the cloud before its first replica starts. "
         "Left out: the model is on every machine, as live.",
     )
+    answer_bytes: Answer = 0.0
     initial: Initial = 1
 
 
@@ -64,6 +73,7 @@ class PlainServiceSpec(Spec):
     image_bytes: BytesRange = Field(description="Layers of its own in its image, bytes: x or [low, high].")
     base: Name = Field(default="base", description="Its images share this base layer.")
     base_bytes: BytesOrZero = Field(default=0.0, description="Size of the base layer in bytes.")
+    answer_bytes: Answer = 0.0
     initial: Initial = 1
 
 

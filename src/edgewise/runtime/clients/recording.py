@@ -108,6 +108,9 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     if requests and services is not None:
         asked = {"requests": {"file": REQUESTS}}
         data["services"] = services.model_dump(mode="json", exclude_none=True) | asked
+        for offered in data["services"]["offered"]:
+            if (name := offered.get("variant")) in seen.answer_bytes and services.answers:
+                offered["answer_bytes"] = round(seen.answer_bytes[name], 1)
         _write(folder / REQUESTS, REQUEST_COLUMNS, _request_lines(live, requests, began_s))
     if seen.queries:
         data["graphs"] = _graphs(live, seen.queries, duration_s)
@@ -135,11 +138,12 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
 
 
 class _Seen(NamedTuple):
-    """What came to a live system, and the share of its nodes' cores that its workers and replicas hold."""
+    """What came to a live system; mean sizes of answers, all told; share of cores that inference holds."""
 
     rows: list[dict[str, Any]]
     requests: list[Request]
     queries: list[Request]
+    answer_bytes: dict[str, float]
     pipelines: list[KeptPipeline]
     jobs: list[DeferrableJob]
     changes: list[tuple[float, str, bool]]
@@ -160,7 +164,7 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
     asked = store.requests(since_s)
     requests, queries = ([each for each in asked if each.service in of] for of in (names, graphs))
     changes = [each for each in store.node_changes() if each[0] >= since_s]
-    faults, plane = store.faults(since_s), LivePlane(store)
+    faults, plane, answer_bytes = store.faults(since_s), LivePlane(store), store.answer_bytes()
     plane.listen(since_s)
     left = float(plane.ledger.left_over(INFERENCE)[:, 0].sum())
     store.close()
@@ -175,7 +179,7 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
         raise RunError(f"state {store.file.parent}: no stream was opened; {why}there is nothing to record")
     total = sum(node.resources.cpu_cores for node in live.topology.nodes)
     held, left_out = 1.0 - left / total, len(opened) - len(rows)
-    return _Seen(rows, requests, queries, pipelines, jobs, changes, faults, left_out, held)
+    return _Seen(rows, requests, queries, answer_bytes, pipelines, jobs, changes, faults, left_out, held)
 
 
 def _timeline(

@@ -64,6 +64,7 @@ class ServiceRequests:
         token: that replicas want to see.
     Attributes:
         came: the latest requests, for whoever keeps them: Unix time, and service, time they had, payload.
+        answered: since then, of each service how many answers, and their bytes together.
     """
 
     core: RequestCore
@@ -78,6 +79,7 @@ class ServiceRequests:
     came: deque[tuple[float, tuple[str, float, int]]] = field(
         default_factory=lambda: deque(maxlen=MOST_UNKEPT)
     )
+    answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     _targets: dict[str, Upstream] = field(default_factory=dict)
 
     @property
@@ -255,7 +257,10 @@ class RequestWork:
         outcome = None if status == 200 else "dropped" if status in DROPPED else "failed"
         if self._arrived:
             self._core.handle(RequestEnded(self._now(), self._number, outcome))
-        if status == 200:
+        if answer is not None and status == 200:
+            name = self._services.names[self._service]
+            answers, size_bytes = self._services.answered.get(name, (0, 0))
+            self._services.answered[name] = answers + 1, size_bytes + len(answer.body)
             self._services.metrics.delays.note(time.monotonic() - self._request.received_s, self._service)
 
     def _at(self, name: str, query: LiveQuery) -> Destination:
