@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
 from edgewise import runs
 from edgewise.config import load_scenario
+from edgewise.core.keyed import Purpose, exponential, uniform
 from edgewise.joint import JointRun
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Stream
@@ -271,6 +272,30 @@ def run_of(
         trace: streams in place of drawn ones.
         steps: go on only as long as it says, and leave items out.
     """
+    run = joint_run(data, seed, check, trace, **policies)
+    if steps is not None:
+        while steps(run):
+            run.joint.step(run.joint.next_s())
+        return run, {}
+    return run, run_out(run)
+
+
+def run_out(run: JointRun) -> dict[str, list[dict[str, Any]]]:
+    """Go to the end of a run; its items."""
+    return {
+        work: runs.table(WORK[work].items, "any", run.seed, each.items).to_pylist()
+        for work, each in run.run().items()
+    }
+
+
+def joint_run(
+    data: dict[str, Any],
+    seed: int = 0,
+    check: bool = False,
+    trace: Sequence[Stream] | None = None,
+    **policies: Any,
+) -> JointRun:
+    """A run that has not begun; see `run_of`."""
     scenario = parse_scenario(data, "mixed")
     works = scenario.spec.holds
     chosen: dict[str, Any] = {}
@@ -278,13 +303,28 @@ def run_of(
         for decision, name in runs.defaults(scenario, work).items():
             key = decision if decision not in chosen else f"{work}.{decision}"
             chosen[key] = runs.maker(work, decision, policies.get(key.replace(".", "_"), name))[1]
-    run = JointRun(scenario, works, chosen, seed, trace, check=check)
-    if steps is not None:
-        while steps(run):
-            run.joint.step(run.joint.next_s())
-        return run, {}
-    found = run.run()
-    return run, {
-        work: runs.table(WORK[work].items, "any", seed, each.items).to_pylist()
-        for work, each in found.items()
-    }
+    return JointRun(scenario, works, chosen, seed, trace, check=check)
+
+
+def queries_of(stream: Stream, seed: int) -> Iterator[tuple[int, float]]:
+    """(number, sent_s) of every query of a stream."""
+    sent_s, number = stream.open_s, 0
+    while True:
+        gap_s = 1.0 / stream.rate_qps
+        if stream.arrivals == "poisson":
+            gap_s *= exponential(seed, Purpose.QUERY, stream.id, number)
+        elif number == 0:
+            gap_s *= uniform(seed, Purpose.PHASE, stream.id, 0)
+        sent_s += gap_s
+        if sent_s >= stream.close_s:
+            return
+        yield number, sent_s
+        number += 1
+
+
+def each_query_ended_once(run: JointRun, rows: list[dict[str, Any]]) -> bool:
+    """Whether as many queries of each stream ended as it sent."""
+    trace = run.parts["streams"].simulation.trace
+    return [row["ok"] + row["failed"] + row["rejected"] for row in rows] == [
+        sum(1 for _ in queries_of(stream, run.seed)) for stream in trace
+    ]

@@ -4,9 +4,10 @@ import heapq
 
 import numpy as np
 from naive_links import NaiveLinks
-from naive_streams import ARRIVAL, Naive, queries_of
+from naive_streams import ARRIVAL, Naive
 
 from edgewise.core.keyed import Purpose, normal_pair_of
+from joint_scenarios import queries_of
 
 
 class NaiveShared(Naive):

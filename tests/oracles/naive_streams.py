@@ -4,25 +4,10 @@ import heapq
 
 import numpy as np
 
-from edgewise.core.keyed import Purpose, exponential, normal, normal_pair_of, uniform
+from edgewise.core.keyed import Purpose, normal, normal_pair_of
+from joint_scenarios import queries_of
 
 ARRIVAL, FREE, TIMEOUT = 0, 1, 2
-
-
-def queries_of(stream, seed):
-    """(number, sent_s) of every query of a stream."""
-    sent_s, number = stream.open_s, 0
-    while True:
-        gap = 1.0 / stream.rate_qps
-        if stream.arrivals == "poisson":
-            gap *= exponential(seed, Purpose.QUERY, stream.id, number)
-        elif number == 0:
-            gap *= uniform(seed, Purpose.PHASE, stream.id, 0)
-        sent_s += gap
-        if sent_s >= stream.close_s:
-            return
-        yield number, sent_s
-        number += 1
 
 
 class Naive:

@@ -212,10 +212,11 @@ class PipelineWorld:
     def bring_up(self, to_s: float) -> Iterator[PipelineEnded]:
         """Count the frames up to a time; pipelines that ended then."""
         i, end_s = self._active(), self._ends()
-        self.frames[i] += self.rate[i] * np.maximum(to_s - np.maximum(self.now_s, self.resume_s[i]), 0.0)
+        # The core may just have stopped one that made progress up to now.
+        self.frames += self.rate * np.maximum(to_s - np.maximum(self.now_s, self.resume_s), 0.0)
         self.now_s = to_s
         for pipeline in i[(end_s <= to_s * (1 + DONE)) & np.isnan(self.finish_s[i])].tolist():
-            self.finish_s[pipeline] = to_s
+            self.finish_s[pipeline], self.rate[pipeline] = to_s, 0.0
             if np.isfinite(self.target[pipeline]):
                 self.frames[pipeline] = self.target[pipeline]
             yield PipelineEnded(pipeline)

@@ -302,10 +302,7 @@ class ReplicaQueues:
         """Its replicas start again."""
         self.down.discard(node + 1)
         for server in self._on(node):
-            if self._images is None:
-                self._start(server, self._agenda.now_s)
-            else:
-                self._fetch(server)
+            self._fetch(server)
 
     def _on(self, node: int) -> list[ReplicaServer]:
         return [server for server in self.replicas.values() if server.station == node + 1]
@@ -315,7 +312,7 @@ class ReplicaQueues:
         self._agenda.push(ready_s, Order.READY, self._ready, server, server.starts)
 
     def _ready(self, server: ReplicaServer, starts: int) -> None:
-        server.up |= server.starts == starts and server.station not in self.down
+        server.up |= server.starts == starts
 
     def _new(self, n: int, s: int) -> ReplicaServer:
         name = f"{self.services.names[s]}-{self.services.nodes[n]}-{next(self._names)}"
@@ -327,8 +324,10 @@ class ReplicaQueues:
         return [int(layer) for layer in np.flatnonzero(self.system.needs_layer[service])]
 
     def _fetch(self, server: ReplicaServer) -> None:
-        """Pull the layers that lack; the replica starts when all are there."""
+        """Pull the layers that lack; the replica starts when all are there. A dead node pulls nothing."""
         node = server.station - 1
+        if server.station in self.down:
+            return
         if self._images is None:
             self._start(server, self._pulled_s(node, server.service))
             return
@@ -355,13 +354,13 @@ class ReplicaQueues:
         if self._images is not None:
             for pull in self._pulls[node]:
                 self._images.pulls.cancel(self._agenda.now_s, pull)
-            self._pulls[node] = []
-            self._layers[node] = {k: at_s for k, at_s in self._layers[node].items() if at_s < math.inf}
+        self._pulls[node], now_s = [], self._agenda.now_s
+        self._layers[node] = {k: at_s for k, at_s in self._layers[node].items() if at_s <= now_s}
 
     def _start_if_there(self, server: ReplicaServer) -> None:
         layers = self._layers[server.station - 1]
         there_s = max((layers[layer] for layer in self._needed(server.service)), default=0.0)
-        if there_s < math.inf and server.station not in self.down:
+        if there_s < math.inf:
             self._start(server, max(self._agenda.now_s, there_s))
 
     def _pulled_s(self, node: int, service: int) -> float:

@@ -260,6 +260,7 @@ class Simulation:
         window = min(int(now_s / self.scenario.window_s), self._windows - 1)
         if commands:
             self.log.append(Said(now_s, commands))
+            self.carrier.advance(now_s)  # what was served until now is no loss
         for command in commands:
             i = command.stream_id  # ids are positions
             if isinstance(command, Release):

@@ -104,7 +104,9 @@ def shared_network(
     A link over cables is two stations, one from its first cluster to its second, and one back.
     """
     layout, alone = layout_of(program), isinstance(program, SplitProgram)
-    network, links = network_of(layout), {"link" if alone else "-".join(x.ends): x for x in topology.links}
+    network, clusters = network_of(layout), {node.cluster for node in topology.nodes if node.speed_ops > 0}
+    joined = [link for link in topology.links if not alone or clusters.issuperset(link.ends)]
+    links = {"link" if alone else "-".join(link.ends): link for link in joined}
     ends = {name: links[name].ends for name in layout.links}
     wired = {name: ends[name] for name in ends if links[name].over}
     stations = []

@@ -53,8 +53,8 @@ class RequestsPart:
         return next_s if next_s < self._end_s else math.inf
 
     def advance(self, to_s: float) -> None:
-        """Requests that come are sent, replicas work."""
-        self.sites.advance(to_s)
+        """Requests that come are sent, replicas work, up to the end of the last frame."""
+        self.sites.advance(min(to_s, self._end_s))
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
         """Replicas of a dead node break; they start again when it is back."""
@@ -87,7 +87,7 @@ class RequestsPart:
 
     def finish(self) -> None:
         """To the end of the last frame."""
-        self.sites.advance(self._end_s)
+        self.advance(self._end_s)
 
 
 def outages(scenario: Scenario) -> Outages:

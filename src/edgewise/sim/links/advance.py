@@ -104,6 +104,12 @@ def reserve(net: Net, j: int, now_s: float, reserved_bps: float, capacity_bps: f
     else:
         change_share(net, j, now_s, rate_bps)
     set_rates(net)
+    for slot in range(net.messages.size):  # those that leave later, by the rates as of then
+        m = net.messages[slot]
+        if m.number >= 0 and m.base_s > now_s:
+            tx_s, m.slowest = m.bits / net.routes[m.route].bps, net.routes[m.route].slowest
+            m.due_s += tx_s - m.tx_s
+            m.tx_s = m.most_s = tx_s
 
 
 @kernel

@@ -42,11 +42,12 @@ ROUTE = _records(length="i8", private_bps="f8", bps="f8", slowest="i8")
 # place: link where it is, or what it came to. hop: number of that link on the route. slowest: as of its route
 # when it left. begun: it is in the line of the link, and passes from start_s on. base_s: when it left;
 # there_s: delay on the way; tx_s: transmission by its slowest link as of then; most_s: as it has become.
-# left: links not done with it; the next free one.
+# answer_s: transmission that back_s reckons with. left: links not done with it; the next free one.
 MESSAGE = _records(
     who="i4", number="i4", epoch="i4", route="i4", place="i4", left="i4", hop="i2", slowest="i2", sink="i1",
     begun="i1", lost="i1", at_s="f8", start_s="f8", base_s="f8", there_s="f8", tx_s="f8", due_s="f8",
     wait_s="f8", most_s="f8", own_s="f8", bits="f8", sent_s="f8", back_s="f8",
+    answer_s="f8",
 )  # fmt: skip
 # A message at one link, where all are served at once: it leaves when the link has given each `key` bits.
 VISIT = _records(

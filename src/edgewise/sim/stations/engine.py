@@ -114,12 +114,13 @@ class GraphEngine:
             ScenarioError: a placement names no station, or there is no route between two places.
         """
         while True:
+            if self._carry is not None:  # even if nothing was sent: what was before may come sooner
+                until_s = min(until_s, self._carry(*take_sent(self.world)))
             status = self._loop(self.plan, self.world, float(until_s))
             if status == k.GROW:
                 self.world = enlarged(self.world)
             elif status == k.SENT:
-                assert self._carry is not None, "only wired stations send"
-                until_s = min(until_s, self._carry(*take_sent(self.world)))
+                continue
             elif status in (k.NO_ROUTE, k.NO_STATION):
                 raise ScenarioError(
                     "a placement needs a route between two places that have none; add it to Network.routes"

@@ -72,13 +72,13 @@ def latest_news(world: StationWorld, news: SplitNews) -> int:
 
 @kernel
 def advance_to_query(p: GraphTables, world: StationWorld, until_s: float, news: SplitNews) -> int:
-    """`advance_held`, with samples taken on the way; timelines are left out."""
+    """`advance_held`, with samples taken on the way."""
     c = world.clock[0]
     while True:
         sample_s = (news.at[0] + 1) * news.period_s if news.period_s > 0.0 else math.inf
         if c.events == 0 and c.pending < 0 and c.query == world.queries.size:
             sample_s = math.inf  # nothing is left
-        status = advance_held(p, world, min(sample_s, until_s), None)
+        status = advance_held(p, world, min(sample_s, until_s), world.changes)
         if c.now_s < sample_s or (status != REACHED and status != DECISION):
             return status
         count_work(world, news, news.at[0] % news.served.shape[0], True)

@@ -41,7 +41,8 @@ class Private:
                 self.workers = tables.with_more_room(self.workers)
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
-        """Stream `i` sends no more to a worker; what was not served yet is lost."""
+        """Stream `i` sends no more to a worker; what was not served yet is lost. All before is served."""
+        queues.withdraw(i, worker, self.truth, self.workers, self.tally)
         queues.detach(i, worker, self.truth, self.workers)
         self.drop(i, now_s, queues.FAILED)
 
@@ -124,8 +125,8 @@ class Shared(Private):
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
         """See `Private`; what is on a link uses it to the end, and is lost then."""
-        self.advance(now_s)
-        shared.detach(i, self.truth, self._on_links())
+        shared.detach(i, worker, self.truth, self._on_links(), self.workers)
+        queues.withdraw(i, worker, self.truth, self.workers, self.tally)
         self.drop(i, now_s, queues.FAILED)
 
     def fail(self, worker: int, bound: Ints, now_s: float) -> None:

@@ -329,6 +329,19 @@ def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
 
 
 @kernel(allocates=False)
+def withdraw(i: int, k: int, s: Streams, workers: Workers, tally: Tally) -> None:
+    """Stream `i`'s queries that worker `k` holds, and has not begun with, are lost."""
+    w, batch, kept = workers.each[k], workers.batch[k], 0
+    for j in range(w.held):
+        if batch[j].stream == i:
+            lose(s[i], batch[j].sent_s, FAILED, tally)
+        else:
+            batch[kept] = batch[j]
+            kept += 1
+    w.held = kept
+
+
+@kernel(allocates=False)
 def rebuild(k: int, size: int, s: Streams, workers: Workers) -> None:
     """Make worker `k`'s first `size` members a heap again."""
     w, heap = workers.each[k], workers.members[k]

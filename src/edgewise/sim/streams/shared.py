@@ -130,6 +130,7 @@ def post(i: int, s: Streams, x: OnLinks, ways: Ways, cluster: int) -> None:
     m.who, m.number, m.epoch, m.sink = i, q.number - 1, x.epoch[i], COME
     m.route = q.site * ways.shape[1] + cluster
     m.bits, m.sent_s, m.back_s, m.due_s = q.size_bytes * 8.0, q.sent_s, q.back_s, q.arrival_s
+    m.answer_s = q.answer_bytes * 8.0 / way.bps
     m.base_s, m.tx_s = max(q.sent_s, q.from_s) + way.access_s, m.bits / way.bps
     m.there_s = max(m.due_s - m.base_s - m.tx_s, 0.0)
     depart(net, slot)
@@ -261,9 +262,9 @@ def post_back(h: Any, finish_s: float, q: Any, x: OnLinks, ways: Ways, cluster: 
     m, way = x.net.messages[h.slot], ways[q.site, cluster]
     m.sink, m.route = HOME, q.site * ways.shape[1] + cluster + ways.size
     m.bits, m.base_s, m.due_s = q.answer_bytes * 8.0, finish_s, finish_s + h.back_s
-    m.tx_s, plain_s = m.bits / x.net.routes[m.route].bps, m.bits / way.bps
-    m.due_s += m.tx_s - plain_s  # the way back may have less left than the way there
-    m.there_s = max(h.back_s - way.access_s - plain_s, 0.0)
+    m.tx_s = m.bits / x.net.routes[m.route].bps
+    m.due_s += m.tx_s - m.answer_s  # the way back may have less left than the way there
+    m.there_s = max(h.back_s - way.access_s - m.answer_s, 0.0)
     depart(x.net, h.slot)
 
 
@@ -300,10 +301,13 @@ def attach(
 
 
 @kernel
-def detach(i: int, s: Streams, carried: OnLinks) -> None:
-    """Stream `i` sends no more; what it sent and nobody serves yet is lost."""
+def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers) -> None:
+    """Stream `i` sends no more to worker `k`; what it sent is lost, and what is held there is forgotten."""
     carried.epoch[i] += 1
     carried.came_s[i] = s[i].before_s = 0.0
+    for j in range(workers.each[k].held if s[i].answer_bytes > 0.0 else 0):
+        if workers.batch[k, j].stream == i:
+            forget(carried.net, workers.batch[k, j].slot)
     for at in range(carried.many[SENDING]):
         if carried.sending[at] == i:
             send_no_more(at, carried)

@@ -1,0 +1,360 @@
+"""All kinds of work on the same nodes and links, naively: one list of events, plain Python, no cleverness.
+
+What was decided is given (`Decided`); how long everything takes, what it waits for and what a dead node takes
+with it is worked out. Jobs and pipelines are here, other work in `naive_messages` and `naive_requests`.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from naive_links import CALL, COMES, Link, Message, NaiveLinks
+
+from edgewise.model.routes import routes_of
+
+NODE, COMMAND = -2, -1  # before all else at one time
+RIDER = (1,)  # of what comes at one time: behind all streams
+SHARE, TOLERANCE = 0.9, 1e-6  # of what flows leave, to pulls; relative, of a link that is full
+
+
+@dataclass
+class Decided:
+    """What a run decided.
+
+    Attributes:
+        plane: (time, command) of replicas, pipelines and jobs.
+        streams: (time, command) of `Bind`, `Release` and `Refuse`.
+        requests: by number, [(time, command)].
+        queries: by number, servers of the tasks.
+    """
+
+    plane: list[Any]
+    streams: list[Any]
+    requests: dict[int, Any]
+    queries: list[Any]
+
+
+class Clock(NaiveLinks):
+    """Events in order, and links on which messages, flows and pulls are.
+
+    Attributes:
+        dead: names of nodes.
+        parts: told what happens to nodes, and commands.
+    """
+
+    def __init__(self, scenario, decided):
+        self.scenario, self.decided, self.sharing = scenario, decided, scenario.sharing
+        self.routes = routes_of(scenario.topology)
+        shared = list(zip(self.routes.rate_bps, 8.0 * self.routes.buffer_bytes, strict=True))
+        super().__init__(shared, "ps" if scenario.sharing == "ps" else "fifo")
+        self.capacity = [link.rate for link in self.links]
+        self.flows, self.reserved, self.pulls = [0.0] * len(shared), [0.0] * len(shared), []
+        self.carried, self.dropped = [0.0] * len(shared), [0] * len(shared)
+        self.shared = scenario.sharing != "none"
+        self.changes, self.private, self.turn, self.number = [], {}, {}, 0
+        self.dead, self.parts, self.now_s = set(), [], 0.0
+
+    def own_link(self, bps):
+        """A link that only one kind of work uses."""
+        self.links.append(Link(bps))
+        self.carried.append(0.0)
+        self.dropped.append(0)
+        return [(len(self.links) - 1, 0.0)]
+
+    def chain(self, row):
+        pairs = zip(self.routes.link[row], self.routes.before[row], strict=True)
+        return [(int(j), float(share)) for j, share in pairs if j >= 0]
+
+    def way(self, site, cluster, back=False):
+        clusters = len(self.scenario.topology.clusters)
+        return self.chain((site + back * len(self.scenario.topology.sites)) * clusters + cluster)
+
+    def add(self, at_s, kind, what):
+        heapq.heappush(self.events, (at_s, kind, RIDER, next(self.order), what))
+
+    def at(self, at_s, what, *given):
+        self.add(at_s, CALL, lambda now_s: what(now_s, *given))
+
+    def post(self, chain, leaves_s, there_s, bits, private_bps, then, at_least_s=0.0, turn=RIDER):
+        """Send a message now; `then(at_s, lost)` is called when it is there.
+
+        Args:
+            at_least_s: when it is there at the soonest; delay on the way makes up for it.
+            turn: of two that are there at one time, to fifteen digits, who goes first.
+        """
+        number, self.number = self.number, self.number + 1
+        self.turn[number] = turn
+        rates = [self.links[j].rate for j, _ in chain]
+        tx_s = bits / min([private_bps, *(rate for rate in rates if rate > 0)])
+        due_s = max(at_least_s, leaves_s + there_s + tx_s)
+        self.private[number], self.then[number] = private_bps, then
+        message = Message(number, chain, leaves_s, max(due_s - leaves_s - tx_s, 0.0), bits)
+        self.leave(message)
+        return message
+
+    def finish(self, m, links):
+        m.done += links
+        if m.done >= len(m.route):
+            at_s = max(m.leaves_s + m.there_s + m.tx_s + m.wait_s, self.now_s)
+            what = lambda now_s: self.then.pop(m.number)(now_s, m.lost)  # noqa: E731
+            heapq.heappush(self.events, (round(at_s, 13), CALL, self.turn[m.number], next(self.order), what))
+
+    def come(self, now_s, m, j):
+        lost = m.lost
+        super().come(now_s, m, j)
+        dropped = m.lost and not lost  # at this link
+        self.dropped[j] += dropped
+        self.carried[j] += 0.0 if dropped else m.bits
+
+    # rates
+
+    def pull(self, now_s, chain, bits, done):
+        pull = {"links": [j for j, _ in chain], "left": bits, "rate": 0.0, "since": now_s, "done": done}
+        self.pulls.append(pull)
+        self.refill(now_s)
+        return pull
+
+    def cancel(self, now_s, pull):
+        if pull in self.pulls:
+            self.pulls.remove(pull)
+            self.refill(now_s)
+
+    def set_flows(self, now_s, flows):
+        flows = [c if c - f < TOLERANCE * c else f for c, f in zip(self.capacity, flows, strict=True)]
+        if flows != self.flows:
+            self.flows = flows
+            self.refill(now_s)
+
+    def refill(self, now_s):
+        """Pulls share what flows leave, all alike up to where a link is full; messages have the rest."""
+        for pull in self.pulls:
+            pull["left"] -= pull["rate"] * (now_s - pull["since"])
+            pull["since"], pull["rate"] = now_s, 0.0
+        free = [SHARE * max(c - f, 0.0) for c, f in zip(self.capacity, self.flows, strict=True)]
+        growing = list(self.pulls)
+        while growing:
+            count = [sum(j in pull["links"] for pull in growing) for j in range(len(free))]
+            step, full = min((free[j] / n, j) for j, n in enumerate(count) if n)
+            for pull in growing:
+                pull["rate"] += step
+            free = [left - step * n for left, n in zip(free, count, strict=True)]
+            growing = [pull for pull in growing if full not in pull["links"]]
+        reserved = list(self.flows)
+        for pull in self.pulls:
+            for j in pull["links"]:
+                reserved[j] += pull["rate"]
+            if pull["rate"] > 0.0:
+                end_s = now_s + max(pull["left"], 0.0) / pull["rate"]
+                self.add(
+                    end_s, CALL, lambda at_s, p=pull, s=now_s, r=pull["rate"]: self.pulled(at_s, p, s, r)
+                )
+        self.reserved = reserved
+
+    def settle(self, now_s):
+        """All that happens at one time has happened: links have other rates from now on."""
+        for j, (capacity, taken) in enumerate(zip(self.capacity, self.reserved, strict=True)):
+            if (rate := max(capacity - taken, 0.0)) != self.links[j].rate:
+                self.count_down(j, now_s)
+                self.links[j].rate = rate
+                self.announce(j, now_s)
+
+    def pulled(self, now_s, pull, since_s, rate):
+        if any(pull is each for each in self.pulls) and (pull["since"], pull["rate"]) == (since_s, rate):
+            self.pulls = [each for each in self.pulls if each is not pull]
+            self.refill(now_s)
+            pull["done"](now_s)
+
+    # what happens
+
+    def run(self):
+        for change in self.scenario.timeline:
+            self.add(change.at_s, NODE, change)
+        for at_s, command in self.decided.plane + self.decided.streams:
+            self.add(at_s, COMMAND, command)
+        while True:
+            if not self.events or self.events[0][0] > self.now_s:
+                self.settle(self.now_s)
+            if not self.events:
+                return
+            self.now_s, kind, *_, what = heapq.heappop(self.events)
+            if kind == CALL:
+                what(self.now_s)
+            elif kind == COMES:
+                self.come(self.now_s, *what)
+            elif kind == NODE:
+                (self.dead.discard if what.up else self.dead.add)(what.node)
+                for part in self.parts:
+                    (part.repaired if what.up else part.failed)(self.now_s, what.node)
+            elif kind == COMMAND:
+                for part in self.parts:
+                    part.told(self.now_s, what)
+            elif what[1] == self.links[what[0]].stamp:
+                self.passed(what[0], self.now_s)
+
+
+class Part:
+    """A kind of work to which nothing happens."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        clock.parts.append(self)
+
+    def failed(self, now_s, node):
+        """A node has died."""
+
+    def repaired(self, now_s, node):
+        """It is back."""
+
+    def told(self, now_s, command):
+        """A command of a core."""
+
+
+class Jobs(Part):
+    """Of each job when it ended, started last and how long it was suspended."""
+
+    def __init__(self, clock, jobs, slots, slot_s):
+        super().__init__(clock)
+        self.jobs, self.end_s = jobs, slots * slot_s
+        self.length_s = [job.in_slots(slot_s)[3] * slot_s for job in jobs]
+        self.node, self.left, self.since = {}, {}, {}  # since: of those that make progress
+        self.paused, self.suspended = {}, [0.0] * len(jobs)
+        self.ended, self.started, self.moves = {}, {}, [0] * len(jobs)
+
+    def told(self, now_s, command):
+        kind, job = type(command).__name__, getattr(command, "job", None)
+        if kind not in ("StartJob", "SuspendJob", "ResumeJob", "EvictJob") or job in self.ended:
+            return
+        if kind == "StartJob":
+            self.started[job], self.node[job] = now_s, command.node
+            self.left[job] = self.length_s[job]
+            self.go_on(now_s, job)
+        elif kind == "ResumeJob":
+            self.suspended[job] += now_s - self.paused.pop(job)
+            self.go_on(now_s, job)
+        else:
+            self.stop(now_s, job)
+            self.moves[job] += 1
+            if kind == "SuspendJob":
+                self.paused[job] = now_s
+            else:
+                del self.started[job], self.node[job], self.left[job]
+
+    def stop(self, now_s, job):
+        if job in self.since:
+            self.left[job] -= now_s - self.since.pop(job)
+
+    def go_on(self, now_s, job):
+        if self.node[job] not in self.clock.dead:
+            self.since[job] = now_s
+            self.clock.at(now_s + self.left[job], self.end, job, now_s)
+
+    def end(self, now_s, job, since_s):
+        if self.since.get(job) == since_s and job not in self.ended:
+            self.ended[job] = now_s
+            del self.since[job]
+
+    def failed(self, now_s, node):
+        for job in [job for job in self.since if self.node[job] == node]:
+            self.stop(now_s, job)
+            if self.jobs[job].when_evicted == "restart":
+                self.left[job] = self.length_s[job]
+
+    def repaired(self, now_s, node):
+        for job, where in self.node.items():
+            if where == node and job not in self.since | self.paused | self.ended:
+                self.go_on(now_s, job)
+
+    def finish(self):
+        for job, since_s in self.paused.items():
+            self.suspended[job] += max(self.end_s - since_s, 0.0)
+
+
+class Pipelines(Part):
+    """Frames at constant rates between two changes; flows on links."""
+
+    def __init__(self, clock, pipelines, network, migration_s=2.0):
+        super().__init__(clock)
+        self.pipelines, self.network, self.migration_s = pipelines, network, migration_s
+        self.running, self.resume, self.stopped, self.fps = {}, {}, {}, {}
+        self.frames, self.since = [0.0] * len(pipelines), {}
+        self.started, self.finished, self.moves = {}, {}, [0] * len(pipelines)
+        self.late, self.stamp = [0.0] * len(pipelines), 0  # how long those that last some time were stopped
+
+    def told(self, now_s, command):
+        kind = type(command).__name__
+        if kind not in ("StartPipeline", "MovePipeline", "ReroutePipeline", "StopPipeline"):
+            return
+        self.progress(now_s)
+        if kind == "StopPipeline":
+            self.stopped[command.pipeline] = now_s
+            del self.running[command.pipeline]
+        else:
+            placed = command.placement
+            i = placed.pipeline.id
+            self.running[i] = placed
+            if kind == "MovePipeline":
+                self.moves[i] += 1
+                self.resume[i] = now_s + self.migration_s
+            elif kind == "StartPipeline" and i in self.started:
+                self.late[i] += now_s - self.stopped[i]
+            elif kind == "StartPipeline":
+                self.started[i] = now_s
+        self.look(now_s)
+
+    def failed(self, now_s, node):
+        self.progress(now_s)
+        self.look(now_s)
+
+    repaired = failed
+
+    def rate(self, placed):
+        met = {placed.pipeline.source, *placed.node.tolist()}
+        met |= {n for link in placed.links.tolist() for n in self.network.ends[link].tolist()}
+        if any(self.network.names[n] in self.clock.dead for n in met):
+            return 0.0
+        pairs = zip(placed.pipeline.work_ops, placed.node, strict=True)
+        takes = [work / self.network.speed_ops[n] for work, n in pairs]
+        sizes = zip(placed.pipeline.volume_bits, placed.bandwidth_bps, strict=True)
+        takes += [math.inf if bps == 0 else bits / bps for bits, bps in sizes if bits > 0]
+        return 1.0 / max(takes)
+
+    def progress(self, now_s):
+        for i in self.running:
+            begin_s = max(self.since.get(i, now_s), self.resume.get(i, 0.0))
+            self.frames[i] += self.fps.get(i, 0.0) * max(now_s - begin_s, 0.0)
+
+    def look(self, now_s):
+        """From now on: when each ends, and what flows have of links."""
+        self.stamp += 1
+        flows = [0.0] * len(self.clock.capacity)
+        for i, placed in self.running.items():
+            self.since[i] = now_s
+            pipeline, rate = self.pipelines[i], self.rate(placed)
+            self.fps[i] = rate
+            end_s = math.inf
+            if pipeline.duration_s is not None:
+                end_s = self.started[i] + self.late[i] + pipeline.duration_s
+            elif rate > 0.0:
+                left = max(pipeline.frames - self.frames[i], 0.0)
+                end_s = max(now_s, self.resume.get(i, 0.0)) + left / rate
+            if end_s < math.inf:
+                self.clock.at(end_s, self.end, i, self.stamp)
+            for edge, at in enumerate(placed.tail_node.tolist()):
+                for link in placed.path(edge).tolist():
+                    one, other = self.network.ends[link].tolist()
+                    there = other if at == one else one
+                    pair = self.network.names[at], self.network.names[there]
+                    if self.clock.shared and pair in self.clock.routes.between:
+                        for j, _ in self.clock.chain(self.clock.routes.between[pair]):
+                            flows[j] += float(placed.bandwidth_bps[edge])
+                    at = there
+        if self.clock.shared:
+            self.clock.set_flows(now_s, flows)
+
+    def end(self, now_s, i, stamp):
+        if stamp == self.stamp:
+            self.progress(now_s)
+            self.finished[i] = now_s
+            del self.running[i]
+            self.look(now_s)

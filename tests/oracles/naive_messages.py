@@ -1,0 +1,254 @@
+"""Streams and queries of split models on the clock and links of `naive_joint`."""
+
+import math
+
+import numpy as np
+from naive_joint import Part
+
+from edgewise.core.keyed import Purpose, normal, normal_pair_of
+from joint_scenarios import queries_of
+
+ROUNDING_S = 1e-9
+
+
+class Streams(Part):
+    """Queries to workers, which serve them in batches, and answers back."""
+
+    def __init__(self, clock, world, trace, seed):
+        super().__init__(clock)
+        self.world, self.trace, self.seed = world, trace, seed
+        self.worker, self.epoch = [None] * len(trace), [0] * len(trace)
+        self.due, self.flying, self.early = [0.0] * len(trace), [{} for _ in trace], [[] for _ in trace]
+        self.waiting, self.serving = [[] for _ in range(world.workers)], [[] for _ in range(world.workers)]
+        self.life = [0] * world.workers
+        self.outcome = [{"ok": 0, "failed": 0, "rejected": 0} for _ in trace]
+        self.delays = [[] for _ in trace]
+        self.sent, self.last, self.tied = [0] * len(trace), {}, False  # tied: rounding says who is first
+        for stream in trace:
+            for number, sent_s in queries_of(stream, seed):
+                self.sent[stream.id] += 1
+                clock.at(sent_s, self.send, stream.id, number)
+
+    def told(self, now_s, command):
+        kind, i = type(command).__name__, getattr(command, "stream_id", None)
+        if kind == "Bind":
+            self.worker[i] = command.worker
+        elif kind == "Refuse":
+            self.worker[i] = None
+        elif kind == "Release" and now_s < self.trace[i].close_s:
+            self.worker[i] = None
+            self.move(i)
+
+    def move(self, i):
+        """What it sent, and nobody serves yet, is lost."""
+        self.epoch[i] += 1
+        self.outcome[i]["failed"] += len(self.early[i])
+        self.due[i], self.flying[i], self.early[i] = 0.0, {}, []
+
+    def up(self, w):
+        return self.world.node_names[self.world.node[w]] not in self.clock.dead
+
+    def workers_on(self, node):
+        return [w for w, n in enumerate(self.world.node) if self.world.node_names[n] == node]
+
+    def failed(self, now_s, node):
+        for w in self.workers_on(node):
+            self.life[w] += 1
+            for query in [*self.waiting[w], *(each for batch in self.serving[w] for each in batch)]:
+                self.outcome[query[1]]["failed"] += 1
+            self.waiting[w], self.serving[w] = [], []
+            for i in [i for i, bound in enumerate(self.worker) if bound == w]:
+                self.move(i)
+
+    def send(self, now_s, i, number):
+        of, w, world = self.trace[i], self.worker[i], self.world
+        if w is None or not self.up(w):
+            self.outcome[i]["rejected" if w is None else "failed"] += 1
+            return
+        c = world.cluster[w]
+        up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), i, number)
+        mean_s, deviation_s = world.delay_s[of.site, c], world.deviation_s[of.site, c]
+        there_s, back_s = (max(mean_s + deviation_s * x, 0.0) for x in (up, down))
+        access_s, private_bps = world.access_delay_s[of.site], self.bps(of.site, c)
+        query = (now_s, i, number, w, back_s, self.epoch[i])
+        if self.clock.shared:
+            self.clock.at(now_s + access_s, self.leave, query, there_s, private_bps)
+        else:
+            at_s = now_s + access_s + there_s + 8.0 * of.size_bytes / private_bps
+            self.due[i] = max(at_s, self.due[i])
+            self.clock.at(self.due[i], self.come, query, False)
+
+    def leave(self, now_s, query, there_s, private_bps):
+        _, i, _, w, _, epoch = query
+        of, came = self.trace[i], lambda at_s, lost: self.come(at_s, query, lost)
+        chain = self.clock.way(of.site, self.world.cluster[w])
+        least_s = self.due[i] if epoch == self.epoch[i] else 0.0
+        given = chain, now_s, there_s, 8.0 * of.size_bytes, private_bps
+        sent = self.clock.post(*given, came, least_s, turn=(0, *query[1:3]))
+        if epoch == self.epoch[i]:
+            self.due[i] = sent.leaves_s + sent.there_s + sent.tx_s
+            self.flying[i][query[2]] = sent
+
+    def bps(self, site, cluster):
+        return min(self.world.uplink_bps[site], self.world.bandwidth_bps[site, cluster])
+
+    def come(self, now_s, query, lost):
+        _, i, number, _, _, epoch = query
+        if epoch != self.epoch[i]:
+            self.outcome[i]["failed"] += 1
+            return
+        self.flying[i].pop(number, None)  # where links are not shared none is there
+        self.outcome[i]["failed"] += lost
+        self.early[i] += [] if lost else [query]
+        for query in sorted(self.early[i], key=lambda each: each[2]):  # those of a stream do not overtake
+            if not any(k < query[2] and not sent.lost for k, sent in self.flying[i].items()):
+                self.early[i].remove(query)
+                self.wait(now_s, query)
+
+    def wait(self, now_s, query):
+        _, i, _, w, _, _ = query
+        self.tied |= now_s - self.last.get(w, -1.0) < ROUNDING_S
+        self.last[w] = now_s
+        self.waiting[w].append((now_s, i, query))
+        if (timeout_s := self.world.batch_timeout_s[w]) > 0:
+            self.clock.at(now_s + timeout_s, self.serve, w)
+        self.serve(now_s, w)
+
+    def serve(self, now_s, w):
+        world = self.world
+        while len(self.serving[w]) < world.servers[w] and self.waiting[w]:
+            most, oldest_s = int(world.max_batch[w]), self.waiting[w][0][0]
+            if len(self.waiting[w]) < most and now_s < oldest_s + world.batch_timeout_s[w]:
+                return
+            batch, self.waiting[w] = self.waiting[w][:most], self.waiting[w][most:]
+            largest = max(self.trace[i].size_bytes for _, i, _ in batch)
+            mean_s = (world.fixed_s[w] + world.per_byte_s[w] * largest) * (
+                1 + world.batch_slope[w] * (len(batch) - 1)
+            )
+            noise = normal(self.seed, Purpose.SERVICE, batch[0][1], batch[0][2][2])
+            took_s = mean_s * max(1 + world.deviation[w] * noise, 0.0)
+            self.serving[w].append(batch)
+            self.clock.at(now_s + took_s, self.served, w, batch, self.life[w])
+
+    def served(self, now_s, w, batch, life):
+        if life != self.life[w]:
+            return  # it was lost with its node
+        self.serving[w] = [each for each in self.serving[w] if each is not batch]
+        for _, i, query in sorted(batch, key=lambda each: each[2][1:3]):  # at once: streams in their order
+            self.answer(now_s, w, i, query)
+        self.serve(now_s, w)
+
+    def answer(self, now_s, w, i, query):
+        of, c, back_s = self.trace[i], self.world.cluster[w], query[4]
+        access_s, bits = self.world.access_delay_s[of.site], 8.0 * of.answer_bytes
+        if not bits:
+            self.judge(now_s + back_s + access_s, i, query, False)
+        elif self.clock.shared:
+            chain = self.clock.way(of.site, c, back=True)
+            then = lambda at_s, lost: self.judge(at_s + access_s, i, query, lost)  # noqa: E731
+            self.clock.post(chain, now_s, back_s, bits, self.bps(of.site, c), then)
+        else:
+            self.judge(now_s + back_s + access_s + bits / self.bps(of.site, c), i, query, False)
+
+    def finish(self):
+        """What links that carry nothing still hold is lost."""
+        for i, counts in enumerate(self.outcome):
+            counts["failed"] += self.sent[i] - sum(counts.values())
+
+    def judge(self, at_s, i, query, lost):
+        if not lost:
+            self.delays[i].append(at_s - query[0])
+        ok = not lost and at_s - query[0] <= self.trace[i].deadline_s
+        self.outcome[i]["ok" if ok else "failed"] += 1
+
+
+class Queries(Part):
+    """Queries of split models: a server takes of the oldest query that waits, links the first that came."""
+
+    def __init__(self, clock, graphs, sent_s, jobs, nodes, server_ops, link):
+        super().__init__(clock)
+        self.graphs, self.sent_s, self.jobs, self.nodes, self.ops = graphs, sent_s, jobs, nodes, server_ops
+        self.chain = link  # of the one link between servers
+        self.lines, self.now = [[] for _ in nodes], [None] * len(nodes)
+        self.life, self.order = [0] * len(nodes), 0
+        self.missing, self.open, self.ended, self.lost = {}, {}, {}, set()
+        for q, at_s in enumerate(sent_s):
+            clock.at(at_s, self.launch, q)
+
+    def launch(self, now_s, q):
+        graph = self.graphs[self.jobs[q]]
+        names = [task.name for task in graph.tasks]
+        self.missing[q] = [sum(edge.target == name for edge in graph.edges) for name in names]
+        self.open[q] = len(names)
+        for t, count in enumerate(list(self.missing[q])):
+            if count == 0:
+                self.submit(now_s, q, t)
+        self.choose(now_s)
+
+    def submit(self, now_s, q, t):
+        server = self.clock.decided.queries[q][t]
+        if self.graphs[self.jobs[q]].tasks[t].work_ops == 0.0 and self.nodes[server] not in self.clock.dead:
+            self.complete(now_s, q, t)
+            return
+        self.order += 1
+        self.lines[server].append((q, self.order, t))
+
+    def complete(self, now_s, q, t):
+        graph, placed = self.graphs[self.jobs[q]], self.clock.decided.queries[q]
+        names = [task.name for task in graph.tasks]
+        self.open[q] -= 1
+        if q in self.lost:
+            return
+        if self.open[q] == 0:
+            self.ended[q] = now_s
+        for edge in [edge for edge in graph.edges if edge.source == names[t]]:
+            to = names.index(edge.target)
+            if edge.size_bytes == 0 or placed[t] == placed[to]:
+                self.deliver(now_s, q, to)
+                continue
+            then = lambda at_s, lost, to=to: self.come(at_s, q, to, lost)  # noqa: E731
+            self.clock.post(self.chain, now_s, 0.0, 8.0 * edge.size_bytes, math.inf, then)
+
+    def come(self, now_s, q, to, lost):
+        if lost:
+            self.lost.add(q)
+        elif q not in self.lost:
+            self.deliver(now_s, q, to)
+            self.choose(now_s)
+
+    def deliver(self, now_s, q, t):
+        self.missing[q][t] -= 1
+        if self.missing[q][t] == 0:
+            self.submit(now_s, q, t)
+
+    def choose(self, now_s):
+        """Every idle server takes a task of the oldest query that waits there."""
+        for server, node in enumerate(self.nodes):
+            self.lines[server] = [each for each in self.lines[server] if each[0] not in self.lost]
+            if node in self.clock.dead or self.now[server] is not None or not self.lines[server]:
+                continue
+            self.now[server] = min(self.lines[server])
+            self.lines[server].remove(self.now[server])
+            self.work(now_s, server)
+
+    def work(self, now_s, server):
+        q, _, t = self.now[server]
+        took_s = self.graphs[self.jobs[q]].tasks[t].work_ops / self.ops[server]
+        self.clock.at(now_s + took_s, self.done, server, self.life[server])
+
+    def done(self, now_s, server, life):
+        if life == self.life[server]:
+            (q, _, t), self.now[server] = self.now[server], None
+            self.life[server] += 1
+            self.complete(now_s, q, t)
+            self.choose(now_s)
+
+    def failed(self, now_s, node):
+        for server in [k for k, name in enumerate(self.nodes) if name == node]:
+            self.life[server] += 1
+
+    def repaired(self, now_s, node):
+        for server in [k for k, name in enumerate(self.nodes) if name == node]:
+            if self.now[server] is not None:
+                self.work(now_s, server)
+        self.choose(now_s)

@@ -1,0 +1,172 @@
+"""Ends of all kinds of work together equal those of a naive simulator: one list of events, plain Python.
+
+What was decided is read off the run; who holds what, when each unit starts, waits, is cut, begins anew and
+ends is worked out twice.
+"""
+
+import numpy as np
+import pytest
+from joint_worlds import drawn
+from naive_joint import Clock, Decided, Jobs, Pipelines
+from naive_messages import Queries, Streams
+from naive_requests import Requests
+
+from edgewise.core.dispatch.events import RequestAgain, RequestArrived
+from edgewise.core.split import closed
+from edgewise.core.split.core import QueryArrived
+from edgewise.model.network import network_of
+from edgewise.splitting import splitting
+from edgewise.workloads.deferrable import jobs_apart, jobs_of
+from edgewise.workloads.pipelines import pipelines_of
+from edgewise.workloads.services import services_at_sites, simulated_services
+from joint_scenarios import joint_run, run_out
+
+CLOSE = {"rel": 0, "abs": 1e-9}
+
+
+def watched(run):
+    """(time, command) of each request, and servers of each query, as they are decided from now on."""
+    requests, queries = {}, []
+
+    def note(core, kinds, then):
+        handle = core.handle
+
+        def noted(event):
+            commands = handle(event)
+            if isinstance(event, kinds):
+                then(event, commands)
+            return commands
+
+        core.handle = noted
+
+    if "services" in run.parts:
+        for core in run.parts["services"].sites.cores:
+            note(core, RequestArrived | RequestAgain, lambda event, commands: requests.setdefault(
+                event.request, []).append((event.time_s, commands[0])))  # fmt: skip
+    if "graphs" in run.parts:
+        note(run.parts["graphs"].world.core, QueryArrived,
+             lambda event, commands: queries.append(commands[0].servers.tolist()))  # fmt: skip
+    return requests, queries
+
+
+class NaiveJoint:
+    """The world of a run that is over, worked out again."""
+
+    def __init__(self, run, requests, queries):
+        scenario, seed = run.scenario, run.seed
+        self.run, parts = run, run.parts
+        streams = parts["streams"].outcome.commands if "streams" in parts else []
+        self.clock = clock = Clock(scenario, Decided(list(run.joint.log), streams, requests, queries))
+        self.streams = self.requests = self.pipelines = self.queries = self.jobs = None
+        if "streams" in parts:
+            simulation = parts["streams"].simulation
+            self.streams = Streams(clock, simulation.world, simulation.trace, seed)
+        if "services" in parts:
+            given = simulated_services(scenario)
+            news = scenario.telemetry_period_s, scenario.telemetry_lag_s
+            asked = given.draw([seed]), seed, given.horizon_s, news
+            self.requests = Requests(clock, services_at_sites(scenario, given), *asked)
+        if "pipelines" in parts:
+            self.pipelines = Pipelines(clock, pipelines_of(scenario, seed), network_of(scenario))
+        if "graphs" in parts:
+            self.queries = self.split(parts["graphs"].world, scenario)
+        if "jobs" in parts:
+            jobs = jobs_of(scenario)
+            pattern = jobs.pattern
+            self.jobs = Jobs(clock, jobs_apart(jobs, seed), pattern.slots, pattern.slot_s)
+        clock.run()
+
+    def split(self, world, scenario):
+        nodes = [node for node in scenario.topology.nodes if node.speed_ops > 0]
+        (link,) = [link for link in scenario.topology.links if link.ends == ("near", "near")]
+        if self.clock.shared and link.over:
+            chain = self.clock.chain(self.clock.routes.between["near", "near"])
+        else:
+            chain = self.clock.own_link(link.bandwidth_bps)
+        graphs = [closed(job.graph) for job in splitting(scenario).program.classes]
+        names, ops = [node.name for node in nodes], [node.speed_ops for node in nodes]
+        return Queries(self.clock, graphs, world.sent_s.tolist(), world.jobs.tolist(), names, ops, chain)
+
+
+def same(found, wanted, what):
+    assert found.keys() == wanted.keys(), what
+    assert found == pytest.approx(wanted, **CLOSE), what
+
+
+def check_streams(naive, rows):
+    naive.streams.finish()
+    if naive.streams.tied:
+        return
+    for row, wanted, delays in zip(rows, naive.streams.outcome, naive.streams.delays, strict=True):
+        assert {key: row[key] for key in wanted} == wanted, row
+        means = (row["delay_mean_s"] or 0.0, row["delay_max_s"] or 0.0)
+        assert means == pytest.approx((np.mean(delays or [0.0]), max(delays, default=0.0)), **CLOSE), row
+
+
+def check_requests(naive, rows):
+    found = naive.requests
+    assert [row["request"] for row in rows] == [i for i, s in enumerate(found.state) if s != "unseen"]
+    for row in rows:
+        i = row["request"]
+        outcome = {"sent": "waiting", "worked_on": "waiting"}.get(found.state[i], found.state[i])
+        names = ("cloud", *found.services.nodes)
+        wanted = outcome, None if found.station[i] is None else names[found.station[i]], found.ended.get(i)
+        assert (row["outcome"], row["station"]) == wanted[:2], (row, found.state[i])
+        assert row["end_s"] == (wanted[2] and pytest.approx(wanted[2], **CLOSE)), (row, wanted)
+    assert all(not left for left in found.decided.values())
+
+
+def check_queries(naive, rows):
+    found = naive.queries
+    ended = {row["query"]: row["sent_s"] + row["time_s"] for row in rows if row["time_s"] is not None}
+    same(ended, found.ended, "ends of queries")
+
+
+def check_pipelines(naive, rows):
+    found = naive.pipelines
+    same({i: r["start_s"] for i, r in enumerate(rows) if r["start_s"] is not None}, found.started, "starts")
+    same({i: r["finish_s"] for i, r in enumerate(rows) if r["finish_s"] is not None}, found.finished, "ends")
+    assert [row["frames"] for row in rows] == pytest.approx(found.frames, rel=1e-9, abs=1e-9)
+    assert [row["migrations"] for row in rows] == found.moves
+
+
+def check_jobs(naive, part):
+    found = naive.jobs
+    found.finish()
+    same({n: t for n, t in enumerate(part.ended_s.tolist()) if t == t}, found.ended, "ends of jobs")
+    same({n: t for n, t in enumerate(part.start_s.tolist()) if t == t}, found.started, "starts of jobs")
+    assert part.suspended_s.tolist() == pytest.approx(found.suspended, **CLOSE)
+    assert part.moves.tolist() == found.moves
+
+
+def check_links(naive, wires):
+    links, clock = wires.net.links, naive.clock
+    many = len(clock.capacity)
+    assert links.carried_bits.tolist() == pytest.approx(clock.carried[:many], rel=1e-9)
+    assert links.dropped.tolist() == clock.dropped[:many]
+    assert links.rate_bps.tolist() == pytest.approx([link.rate for link in clock.links[:many]], rel=1e-9)
+
+
+def compared(number, **given):
+    """A run and its naive copy, which agree."""
+    data, policies = drawn(number, **given)
+    run = joint_run(data, number, True, **policies)
+    decided = watched(run)
+    rows = run_out(run)
+    naive = NaiveJoint(run, *decided)
+    checks = {"streams": check_streams, "services": check_requests, "pipelines": check_pipelines,
+              "graphs": check_queries}  # fmt: skip
+    for work in rows:
+        if work == "jobs":
+            check_jobs(naive, run.parts["jobs"])
+        else:
+            checks[work](naive, rows[work])
+    if run.wires is not None:
+        check_links(naive, run.wires)
+    return run, rows, naive
+
+
+@pytest.mark.parametrize("first", range(0, 108, 12))
+def test_all_kinds_of_work_end_when_a_list_of_events_says(first):
+    for number in range(first, first + 12):
+        compared(number)
