@@ -17,3 +17,15 @@ Records: TypeAlias = "np.recarray[Any, np.dtype[np.record]]"  # fields by attrib
 def records(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> Records:
     """Zeros whose fields can be read and written by attribute, in kernels and in Python."""
     return np.zeros(shape, dtype=np.dtype((np.record, dtype))).view(np.recarray)
+
+
+def figure(name: str) -> Any:
+    """A whole number in the `record` of who has it as a property."""
+
+    def get(self: Any) -> int:
+        return int(self.record[name])
+
+    def put(self: Any, value: int) -> None:
+        self.record[name] = value
+
+    return property(get, put)

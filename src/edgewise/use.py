@@ -149,7 +149,7 @@ def server_use(scenario: Scenario, world: SplitWorld) -> Columns:
 def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Columns:
     """How busy replicas were; those of one service on one node, or in the cloud, are a row."""
     names, nodes = sites.services.names, sites.services.nodes
-    there_s = np.zeros_like(sites.queues.worked_s)
+    there_s = np.zeros_like(sites.queues.run.worked_s)
     for start_s, end_s, held in holders.spans:
         if held.work == "services" and held.place in nodes:
             service = held.owner.rpartition(f"-{held.place}-")[0]
@@ -164,6 +164,6 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
         "work": ["services"] * len(rows),
         "worker": [f"{names[s]} on {stations[n]}" for s, n in rows],
         "node": [None if n == CLOUD else stations[n] for _, n in rows],
-        "busy_s": [float(sites.queues.worked_s[s, n]) for s, n in rows],
+        "busy_s": [float(sites.queues.run.worked_s[s, n]) for s, n in rows],
         "there_s": [float(there_s[s, n]) for s, n in rows],
     }

@@ -9,8 +9,15 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.dispatch.events import RequestArrived, RequestEnded, RequestReturned
-from edgewise.core.dispatch.requests import Replica, RequestCore
+from edgewise.core.dispatch.events import (
+    ReplicaChanged,
+    ReplicaForgotten,
+    ReplicaTold,
+    RequestArrived,
+    RequestEnded,
+    RequestReturned,
+)
+from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, new_view
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING, count, known
@@ -111,12 +118,16 @@ def station_of(gateway, view, b):
     """Where the core of a site sends its head, with as many requests before it as the site has."""
     gateway.view().seed[:], gateway.view().cloud_delay_s[:] = view.seed, view.cloud_delay_s
     services = range(view.replicas.shape[2])
-    gateway.replicas = {f"cloud-{s}": Replica(f"cloud-{s}", s, 0, up=True) for s in services}  # always room
+    for name in list(gateway.replicas):
+        gateway.handle(ReplicaForgotten(0.0, name))
+    rows = [(f"cloud-{s}", s, 0, True, True, 0) for s in services]  # always room
     for k in range(view.replicas.shape[1]):
         for s in services:
             for held, state in replicas_of(view, k, s):
-                name = f"{k}-{s}-{len(gateway.replicas)}"
-                gateway.replicas[name] = Replica(name, s, k, state != REMOVING, state != STARTING, held)
+                rows.append((f"{k}-{s}-{len(rows)}", s, k, state != REMOVING, state != STARTING, held))
+    for *replica, held in rows:
+        gateway.handle(ReplicaChanged(0.0, *replica))
+        gateway.handle(ReplicaTold(0.0, replica[0], held))
     service, now_s = int(view.head_service[0, b]), float(view.clock_s[0])
     what = service, float(view.head_deadline_s[0, b]), float(view.head_payload_bytes[0, b])
     number = int(view.head[0, b])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import edgewise as ew
 from edgewise import runs
+from edgewise.core.dispatch.events import RequestReturned
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import parse_scenario
+from edgewise.sim.requests import RequestSites
 from joint_scenarios import held, over_cables, ran, run_of
 
 FAST, ANSWER_BYTES = "1e30", 40e3
@@ -53,28 +56,16 @@ def test_where_nothing_waits_answers_take_what_they_take_on_links_of_their_own(s
     assert apart == shared and any(row["outcome"] == "in_time" for row in shared["services"])
 
 
-def test_answers_on_a_busy_link_come_as_a_list_of_events_says() -> None:
+def test_answers_on_a_busy_link_come_as_a_list_of_events_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """First come first served on the cable back, from the moment at which a replica is done."""
     data = held(answering("3Mbps", "1Mbps"), "services") | {"sharing": "fifo"}
     data["services"] |= {"drops": False}
     data["services"]["requests"] |= {"rate_qps": 6, "slack": [40, 60]}
-    left: list[tuple[float, int]] = []
-
-    def look(run: Any) -> bool:
-        queues = run.parts["services"].sites.queues
-        answer = queues._answer
-
-        def note(i: int, how: str) -> None:
-            assert how == "ended"
-            left.append((run.parts["services"].sites.now_s, i))
-            answer(i, how)
-
-        queues._answer = note
-        return False
-
-    run, _ = run_of(data, steps=look)
-    run.joint.run()
+    monkeypatch.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+    run, _ = run_of(data)
     sites = run.parts["services"].sites
+    returned = [event for _, event, _ in sites.log if isinstance(event, RequestReturned)]
+    left = sorted((sites.rows.ready_s[event.request] + event.took_s, event.request) for event in returned)
     rows, free_s, waited = sites.rows, {}, 0
     for at_s, i in left:
         station = int(rows.station[i])
@@ -82,7 +73,7 @@ def test_answers_on_a_busy_link_come_as_a_list_of_events_says() -> None:
         begin_s = max(at_s, free_s.get(bps, 0.0))
         free_s[bps] = begin_s + 8.0 * ANSWER_BYTES / bps
         waited += begin_s > at_s
-        there_s = free_s[bps] + sites.queues.back_s(int(rows.site[i]), station)
+        there_s = free_s[bps] + sites.queues.run.back_s[rows.site[i], station]
         if there_s < len(sites.tally) * sites.frame_s:
             assert rows.end_s[i] == pytest.approx(there_s, rel=0, abs=1e-9)
             assert rows.state[i] == (4 if there_s <= rows.deadline_s[i] else 5)

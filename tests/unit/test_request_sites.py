@@ -16,9 +16,10 @@ from edgewise.workloads.services import services_at_sites, simulated_services
 
 SEED = 500
 NEWS = News(0.5, 0.25)
+NOTES = 1000
 
 
-def sites_of(policy="deadline-queue", news=NEWS, make=RequestSites, **changes):
+def sites_of(policy="deadline-queue", news=NEWS, notes=0, **changes):
     paths = {"duration_s": 30, **{name.replace("__", "."): value for name, value in changes.items()}}
     scenario = load_scenario("kais-live", paths)
     given = simulated_services(scenario)
@@ -28,7 +29,8 @@ def sites_of(policy="deadline-queue", news=NEWS, make=RequestSites, **changes):
         return policies.load("dispatch", policy, "requests")
 
     drawn = given.draw([SEED])
-    return make(services_at_sites(scenario, given), drawn, policy_of_a_site, SEED, frames, news)
+    made = services_at_sites(scenario, given), drawn, policy_of_a_site, SEED, frames, news
+    return RequestSites(*made, notes=notes)
 
 
 def end_s(sites):
@@ -66,12 +68,13 @@ def test_at_light_load_it_is_the_engine_of_slots_but_for_the_wait_for_a_slot():
     assert share == pytest.approx([1.0, 1.0], abs=0.01)
 
 
-class Noting(RequestSites):
-    """Notes which site decided what, when and of which request."""
-
-    def _obey(self, i, commands):
-        self.log = [*getattr(self, "log", []), (self.now_s, int(self.rows[i].site), i, *commands)]
-        super()._obey(i, commands)
+def said(sites):
+    """When which site decided what of which request."""
+    return [
+        (event.time_s, site, command.request, command)
+        for site, event, commands in sites.log
+        for command in commands
+    ]
 
 
 def test_worlds_that_agree_up_to_now_less_the_lag_get_the_same_decisions():
@@ -80,12 +83,12 @@ def test_worlds_that_agree_up_to_now_less_the_lag_get_the_same_decisions():
     arrives_s = 7.75
 
     def log_of(what):
-        sites = sites_of(make=Noting)
+        sites = sites_of(notes=NOTES)
         sites.advance(happens_s)
         if what:
             what(sites)
         sites.advance(12.0)
-        return checked(sites).log
+        return said(checked(sites))
 
     alone = log_of(None)
     for name, change in {
@@ -103,12 +106,12 @@ def test_worlds_that_agree_up_to_now_less_the_lag_get_the_same_decisions():
 
 
 def test_a_node_that_fails_takes_what_it_has_and_its_sites_send_it_elsewhere():
-    sites = sites_of(make=Noting, services__requests__rate_qps=100)
+    sites = sites_of(notes=NOTES, services__requests__rate_qps=100)
     sites.advance(5.0)
     had = [i for server in sites.queues.replicas.values() if server.station == 1 for i in server.work]
     sites.fail_node(0)
     sites.advance(15.0)
-    down = [row for row in sites.log if row[0] >= 5.0]
+    down = [row for row in said(sites) if row[0] >= 5.0]
     assert had and {i for _, _, i, _ in down} >= set(had)  # they are decided again
     mine = [name for name, server in sites.queues.replicas.items() if server.station == 1]
     later = [command.replica for at_s, _, _, command in down if at_s > 6.0 and isinstance(command, Send)]
@@ -117,7 +120,7 @@ def test_a_node_that_fails_takes_what_it_has_and_its_sites_send_it_elsewhere():
     assert (sites.rows.end_s[worked] < 5.01).all()
     sites.repair_node(0)
     sites.advance(end_s(sites))
-    again = [row for row in checked(sites).log if row[0] > 17.0 and isinstance(row[3], Send)]
+    again = [row for row in said(checked(sites)) if row[0] > 17.0 and isinstance(row[3], Send)]
     assert any(row[3].replica in mine for row in again)
 
 
@@ -144,7 +147,7 @@ def test_a_request_is_dropped_that_has_lost_three_replicas():
         for _ in range(2):
             sites.add_replica(n, 2)
     sites.advance(3.0)
-    sites._hear(sites._told())
+    sites.tell()
     sites.cores[0].shadow = None
     for n in range(sites.system.nodes):
         sites.fail_node(n)
@@ -160,14 +163,14 @@ def test_a_replica_that_is_to_go_serves_what_it_has_and_goes_when_all_have_heard
     sites = sites_of(services__requests__rate_qps=100)
     sites.advance(5.0)
     name = next(name for name, server in sites.queues.replicas.items() if server.station > 0 and server.work)
-    free = sites.queues._free.copy()
+    free = sites.queues.run.free.copy()
     sites.remove_replica(name)
     (i,) = sites.queues.replicas[name].work
     sites.advance(5.1)
     assert name in sites.queues.replicas  # news of it come at 5.75
     sites.advance(8.0)
     assert name not in sites.queues.replicas and sites.rows[i].state in (k.IN_TIME, k.LATE)
-    assert sites.queues._free[:, 1].sum() > free[:, 1].sum()
+    assert sites.queues.run.free[:, 1].sum() > free[:, 1].sum()
     sites.advance(end_s(sites))
     assert all(name not in core.replicas for core in checked(sites).cores)
 
@@ -200,9 +203,9 @@ def test_old_news_cost():
 
 
 def test_what_no_replica_could_end_is_refused_at_once():
-    sites = sites_of(make=Noting, services__requests__slack=[1.01, 1.05])
+    sites = sites_of(notes=NOTES, services__requests__slack=[1.01, 1.05])
     sites.advance(end_s(sites))
-    drops = [command for *_, command in checked(sites).log if isinstance(command, Drop)]
+    drops = [command for *_, command in said(checked(sites)) if isinstance(command, Drop)]
     assert drops and all(command.late for command in drops)
 
 

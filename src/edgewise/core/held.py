@@ -57,12 +57,12 @@ else:
 
     @intrinsic
     def held(context: Any, value: Any) -> Any:
-        """The same, behind one pointer."""
+        """The same, behind one pointer; or the pointer itself."""
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return cgutils.alloca_once_value(builder, values[0])
+            return values[0] if isinstance(value, _Held) else cgutils.alloca_once_value(builder, values[0])
 
-        return _Held(value)(value), generate
+        return (value if isinstance(value, _Held) else _Held(value))(value), generate
 
     @infer_getattr
     class _Fields(typing.templates.AttributeTemplate):

@@ -14,22 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Records
-from edgewise.core.dispatch.events import (
-    Needs,
-    ReplicaChanged,
-    ReplicaForgotten,
-    ReplicaTold,
-    RequestAgain,
-    RequestArrived,
-    RequestCommand,
-    RequestEnded,
-    RequestReturned,
-    Send,
-    Wait,
-)
-from edgewise.core.dispatch.request_rules import CLOUD
-from edgewise.core.dispatch.requests import RequestCore
+from edgewise.arrays import Floats, Records
+from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, RequestEvent
+from edgewise.core.dispatch.requests import DeskRoom, RequestCore
 from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.core import (
     ReplicaSeen,
@@ -37,19 +24,15 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
-from edgewise.sim.links.wires import Wires
-from edgewise.sim.replica_queues import (
-    NO_OUTAGES,
-    Agenda,
-    Images,
-    Order,
-    Outages,
-    ReplicaQueues,
-    ReplicaServer,
-    answer,
-)
+from edgewise.policies.dispatch.requests.base import KernelDispatch
+from edgewise.policies.dispatch.requests.rules import by_rule
+from edgewise.sim import request_loop as loop
+from edgewise.sim.links import riders
+from edgewise.sim.links.wires import Wires, no_wire
+from edgewise.sim.replica_queues import NO_OUTAGES, Images, Outages, ReplicaQueues, ReplicaServer
+from edgewise.sim.request_notes import Note, take_notes
+from edgewise.sim.request_state import NONE, Stop, new_run
 from edgewise.sim.slots import replica_state as k
-from edgewise.sim.slots.replica_kernels import cloud_noise_s
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
 
@@ -61,12 +44,10 @@ class News(NamedTuple):
     lag_s: float = 0.0
 
 
-class Told(NamedTuple):
-    """A replica when news were gathered, how many requests it had, and whether its node was up."""
-
-    replica: ReplicaChanged
-    queued: int
-    started: bool
+def compiled(policy: Any) -> Floats | None:
+    """The memory of a policy that is `by_rule` and nothing else."""
+    asked = "decide" not in vars(policy) and getattr(type(policy), "decide", None) is KernelDispatch.decide
+    return policy.memory if asked and policy.rule is by_rule else None
 
 
 class RequestSites:
@@ -81,10 +62,12 @@ class RequestSites:
         news: of other sites' requests and of replicas.
         images: see `ReplicaQueues`.
         wires: links that others use too; None: as in the engine of slots.
+        notes: places for what sites are told and say until it is read, as it goes on; 0: nobody reads it.
     Attributes:
         cores: of each site.
         tally: (F, COLUMNS) counts and bytes of each frame.
         queues: replicas and nodes as they are.
+        log: what sites were told and said, if it is noted.
     Raises:
         PolicyError: a site cannot decide by it, or it does not fit the services.
     """
@@ -99,225 +82,196 @@ class RequestSites:
         news: News,
         images: Images | Outages = NO_OUTAGES,
         wires: Wires | None = None,
+        notes: int = 0,
     ) -> None:
         self.services, self.system, self.news = services, services.system, news
-        self._seed = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
         self.frame_s = self.system.frame_slots * self.system.slot_s
         made = [make() for _ in range(self.system.sites)]
         if not getattr(made[0], "live", True):
             raise PolicyError(
                 f"policy {made[0].name!r} needs to know the requests of all sites; use `gateways: one`"
             )
-        self.cores = [RequestCore(services, b, policy, seed) for b, policy in enumerate(made)]
         rows = k.request_rows(self.system, requests)[0]
-        self._asked: list[Any] = [k.RequestRow(*row) for row in rows.tolist()]
-        self.tally = np.zeros((frames, k.COLUMNS))
-        self._agenda = Agenda()
-        self.queues = ReplicaQueues(services, self._asked, self._seed, self._agenda, self._left, images)
-        self._up_free_s, self._lan_free_s = 0.0, np.zeros(self.system.sites)
-        self._wire = None if wires is None else wires.wire(self._go_on, self._came)
+        room = DeskRoom(services, np.arange(self.system.sites), seed, rows.size)
+        self.cores = [RequestCore(services, b, policy, seed, room=room) for b, policy in enumerate(made)]
+        memory = [compiled(core.adviser.policy) for core in self.cores]
+        times = {
+            "seed": seed & 0xFFFFFFFFFFFFFFFF, "period_s": news.period_s, "lag_s": news.lag_s,
+            "requests": int(requests.count[0]), "rule": all(each is not None for each in memory),
+            "wired": wires is not None,
+        }  # fmt: skip
+        known = memory[0] if memory[0] is not None else np.zeros(1)
+        run = new_run(services, room.desks, rows, frames, times, known, notes)
+        self.tally, self._wires, self.log = run.tally, wires, list[Note]()
+        self.queues = ReplicaQueues(services, run, room, images)
+        self._on = no_wire() if wires is None else wires.add(self)
+        if wires is not None:
+            run.route[:] = [
+                [[wires.way(b, cluster, back) for cluster in services.clusters] for b in range(len(made))]
+                for back in (False, True)
+            ]
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
-        for i, arrival_s in enumerate(rows.arrival_s[: int(requests.count[0])].tolist()):
-            self._agenda.push(arrival_s, Order.ARRIVED, self._arrived, i)
-        self._hear(self._told())
-        self._gather(0)
+        self.tell()
+        loop.gather(self.queues.run, 0)
 
     @property
     def rows(self) -> Records:
         """(R,) `REQUEST`, what became of each."""
-        return k.records_of(self._asked)
+        return self.queues.run.request
 
     @property
     def now_s(self) -> float:
         """Everything before it has happened."""
-        return self._agenda.now_s
-
-    def next_s(self) -> float:
-        """When something happens next; infinite: never."""
-        return self._agenda.next_s()
+        return self.queues.now_s
 
     def advance(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
-        if self._wire is not None:
-            self._wire.wires.advance(to_s)
-        self._agenda.advance(to_s)
-
-    def _go_on(self, to_s: float) -> None:
-        """Up to there or the end, or to where a message may come."""
-        assert self._wire is not None, "who waits for messages has links"
-        to_s = min(to_s, len(self.tally) * self.frame_s)
-        while self.next_s() < min(to_s, self._wire.next_s()):
-            self._agenda.step()
-
-    # requests
-
-    def _arrived(self, i: int) -> None:
-        row = self._asked[i]
-        row.state = k.AT_SITE
-        self._count(k.ARRIVED)
-        needs = Needs(row.service_s, row.cpu_cores, row.memory_bytes)
-        what = row.service, row.deadline_s, row.payload_bytes, needs
-        self._obey(i, self.cores[row.site].handle(RequestArrived(self.now_s, i, *what)))
-
-    def _again(self, i: int) -> None:
-        self._asked[i].state = k.AT_SITE
-        self._obey(i, self.cores[self._asked[i].site].handle(RequestAgain(self.now_s, i)))
-
-    def _obey(self, i: int, commands: list[RequestCommand]) -> None:
-        (command,) = commands
-        if isinstance(command, Send):
-            self._send(i, self.queues.replicas[command.replica])
-        elif isinstance(command, Wait):
-            self._agenda.push(self.now_s + self.system.slot_s, Order.AGAIN, self._again, i)
+        if self._wires is None:
+            self.run(to_s)
         else:
-            self._dropped(i)
-            self.cores[self._asked[i].site].handle(RequestEnded(self.now_s, i, "dropped"))
+            self._wires.advance(to_s)
+        self.queues.run.clock["now_s"] = to_s
 
-    def _send(self, i: int, server: ReplicaServer) -> None:
-        """The queue of the link, then the delay, as in the engine of slots; or over links of all work."""
-        row, station, now_s = self._asked[i], server.station, self.now_s
-        b, bits = row.site, 8.0 * row.payload_bytes
-        delay_s = float(self.system.delay_s[b, station]) - self.queues.back_s(b, station)
-        if station == CLOUD:
-            noise_s = cloud_noise_s(self.system.wan_deviation_s, self._seed, int(now_s / self.system.slot_s))
-            delay_s = max(0.0, delay_s + noise_s)
-        own = station != CLOUD and self.system.site_of[station - 1] == b
-        self._count(k.LOCAL_BYTES if own else k.FORWARDED_BYTES, row.payload_bytes)
-        row.state, row.station, self.queues.at[i] = k.SENT, station, server
-        if self._wire is not None:
-            route = self._wire.wires.way(b, self.services.clusters[station])
-            there, lost = (self.queues.reach, i), (self._left, i, "dropped")
-            self._wire.send(route, now_s, bits, (Order.REACHED, there, lost), delay_s)
-            return
-        if station == CLOUD:
-            sent_s = self._up_free_s = max(now_s, self._up_free_s) + bits / self.system.wan_bps
-        else:
-            sent_s = self._lan_free_s[b] = max(now_s, self._lan_free_s[b]) + bits / self.system.lan_bps
-        self._agenda.push(sent_s + delay_s, Order.REACHED, self.queues.reach, i)
+    # links
 
-    def _came(self, what: Any, at_s: float, lost: bool) -> None:
-        """A message is there, or was dropped by a link on its way."""
-        order, *then = what
-        self._agenda.push(max(at_s, self.now_s), order, *then[lost])
+    def run(self, to_s: float) -> None:
+        """See `Rider`: up to there or the end, or to where a message may come."""
+        if self._wires is not None:
+            to_s = min(to_s, len(self.tally) * self.frame_s)
+        while (stop := loop.go_on(self.queues.run, self._wire, to_s)) != Stop.THERE:
+            self._read_notes()
+            self._answer(stop)
+            self._settle()
+        self._read_notes()
 
-    def _left(self, i: int, how: str) -> None:
-        """A request leaves its replica; its site hears of it after the way back."""
-        row, server = self._asked[i], self.queues.at[i]
-        took_s = self.now_s - row.ready_s if how == "ended" else 0.0
-        at_s, back_s = self.now_s, self.queues.back_s(row.site, server.station)
-        if how == "ended":
-            bits = 8.0 * float(self.services.answer_bytes[row.service])
-            if self._wire is not None and bits > 0.0:
-                row.state, row.end_s = k.SENT, np.nan  # until the answer is there
-                route = self._wire.wires.way(row.site, self.services.clusters[server.station], back=True)
-                then = [(self._answered, i, how, took_s, server.queued) for how in ("ended", "dropped")]
-                self._wire.send(route, self.now_s, bits, (Order.RETURNED, *then), back_s)
-                return
-            at_s += self.queues.answer_s(row.service, server.station)
-            self._count(k.DONE_IN_TIME if row.state == k.IN_TIME else k.DONE_LATE)
-        elif how == "dropped":
-            self._dropped(i)
-        else:
-            row.state = k.SENT
-        self._agenda.push(at_s + back_s, Order.RETURNED, self._returned, i, how, took_s, server.queued)
+    def next_s(self) -> float:
+        """See `Rider`."""
+        return float(self.queues.run.clock["next_s"][0])
 
-    def _answered(self, i: int, how: str, took_s: float, queued: int) -> None:
-        """An answer came over links that are shared, or was dropped by one of them."""
-        if how == "dropped":
-            self._dropped(i)
-        else:
-            answer(self._asked[i], self.now_s)
-            self._count(k.DONE_IN_TIME if self._asked[i].state == k.IN_TIME else k.DONE_LATE)
-        self._returned(i, how, took_s, queued)
+    def take(self) -> None:
+        """See `Rider`; the loop takes what is there."""
 
-    def _returned(self, i: int, how: str, took_s: float, queued: int) -> None:
-        core, server, answered = self.cores[self._asked[i].site], self.queues.at[i], how == "ended"
-        core.handle(RequestReturned(self.now_s, i, answered, took_s, how == "lost"))
-        if answered:
-            core.handle(ReplicaTold(self.now_s, server.name, queued))
-        if how == "lost":
-            self._again(i)
-        else:
-            core.handle(RequestEnded(self.now_s, i, None if answered else "dropped"))
-        self._settle(server)
+    def look_again(self) -> None:
+        """See `Rider`."""
+        riders.look_again(self._wire)
 
-    def _dropped(self, i: int) -> None:
-        self._asked[i].state, self._asked[i].end_s = k.DROPPED, self.now_s
-        self._count(k.LOST)
+    @property
+    def _wire(self) -> riders.OnWire:
+        if self._wires is not None:
+            self._on = self._wires.renewed(self._on)
+        return self._on
 
-    def _count(self, column: int, number: float = 1.0) -> None:
-        self.tally[min(int(self.now_s / self.frame_s), len(self.tally) - 1), column] += number
+    # where Python has a say
 
-    # news
+    def _answer(self, stop: int) -> None:
+        clock = self.queues.run.clock[0]
+        if stop == Stop.ROOM:
+            self.queues.make_room()
+        elif stop == Stop.LINKS:
+            assert self._wires is not None, "who sends messages has links"
+            self._wires.grow()
+        elif stop == Stop.DECIDE:
+            self._decide(int(clock.head))
+        elif stop == Stop.HEAR:
+            self._hear(int(clock.told))
 
-    def _told(self) -> list[Told]:
-        down = self.queues.down
-        return [
-            Told(
-                ReplicaChanged(self.now_s, r.name, r.service, r.station, r.wanted, r.up, r.serves),
-                r.queued,
-                r.station not in down,
-            )
-            for r in self.queues.replicas.values()
-        ]
+    def _read_notes(self) -> None:
+        if self.queues.run.notes.size:
+            self.log += take_notes(self.queues)
 
-    def _gather(self, number: int) -> None:
-        self._agenda.push(self.now_s + self.news.lag_s, Order.NEWS, self._hear, self._told())
-        if self.now_s < len(self.tally) * self.frame_s:
-            self._agenda.push((number + 1) * self.news.period_s, Order.NEWS, self._gather, number + 1)
+    def _tell(self, d: int, event: RequestEvent) -> None:
+        self.cores[d].handle(event)
+        self.log += [(d, event, [])] if self.queues.run.notes.size else []
 
-    def _hear(self, told: list[Told]) -> None:
-        """News reach every site, and the controller."""
-        self._broken = {each.replica.name for each in told if not each.started}
-        for core in self.cores:
-            for replica, queued, _ in told:
-                old = core.replicas.get(replica.name)
-                if old is None or (old.wanted, old.up) != (replica.wanted, replica.up):
-                    core.handle(replica._replace(time_s=self.now_s))
-                core.handle(ReplicaTold(self.now_s, replica.name, queued))
-            for name in core.replicas.keys() - {each.replica.name for each in told}:
+    def _decide(self, i: int) -> None:
+        run = self.queues.run
+        core = self.cores[run.request[i].site]
+        core.now_s = self.now_s
+        loop.obey(run, self._wire, i, core.station())
+
+    def tell(self) -> None:
+        """All sites hear at once how replicas are."""
+        run = self.queues.run
+        news = run.tellers.size - 1  # a place that no news have that are on their way
+        loop.note(run, news)
+        self._hear(news)
+
+    def _hear(self, news: int) -> None:
+        """News reach every site: replicas that were not there, have changed or are gone."""
+        told = self.queues.run.told[news][: self.queues.run.tellers[news]].tolist()
+        names = [self.queues.name(row) for row, *_ in told]
+        for d, core in enumerate(self.cores):
+            for name, (row, wanted, up, *_) in zip(names, told, strict=True):
+                old = core.replicas.get(name)
+                if old is None or (old.wanted, old.up) != (wanted, up):
+                    server = self.queues.run.server[row]
+                    what = (
+                        int(server.service),
+                        int(server.station),
+                        bool(wanted),
+                        bool(up),
+                        int(server.serves),
+                    )
+                    self._tell(d, ReplicaChanged(self.now_s, name, *what))
+                    self.queues.know(d, row, core.replicas[name].row)
+            for name in core.replicas.keys() - set(names):
                 if core.replicas[name].mine == 0:
-                    core.handle(ReplicaForgotten(self.now_s, name))
-        for server in list(self.queues.replicas.values()):
-            self._settle(server)
+                    self._tell(d, ReplicaForgotten(self.now_s, name))
+                    self.queues.know(d, self.queues.row(name), NONE)
+        loop.hear(self.queues.run, news)
+        self._read_notes()
+
+    def _settle(self) -> None:
+        """Replicas go of which no site thinks any more that they stay, or has requests there."""
+        for server in [each for each in self.queues.replicas.values() if not each.wanted]:
+            seen = self._sees(server)
+            if not any(each.wanted or each.mine > 0 for each in seen):
+                self.queues.forget(server)
 
     # replicas
 
     def seen(self) -> dict[str, ReplicaSeen]:
         """Replicas as gateways report them to the controller, by name."""
-        return {server.name: self._seen(server) for server in self.queues.replicas.values()}
+        return {name: self.seen_as(name) for name in self.queues.replicas}
+
+    def seen_as(self, name: str) -> ReplicaSeen:
+        """One of these."""
+        server = self.queues.replicas[name]
+        sees, started = self._sees(server), not server.broken
+        up, held = started and any(each.up for each in sees), sum(int(each.mine) for each in sees)
+        where = name, server.station - 1, server.service
+        return ReplicaSeen(*where, bool(server.wanted), started, up, False, held, server.serves)
+
+    def _sees(self, server: ReplicaServer) -> list[Any]:
+        """What sites know of a replica, if they have heard of it."""
+        run = self.queues.run
+        rows = enumerate(run.row_of[:, server.row].tolist())
+        return [run.desks.replica[d, row] for d, row in rows if row != NONE]
 
     def counted(self) -> RequestsCounted:
         """What gateways counted since they were asked before."""
-        arrived = np.sum([core.arrived for core in self.cores], axis=0)
-        delay_s = float(np.mean([core.view().cloud_delay_s[0] for core in self.cores]))
+        x = self.queues.run.desks
+        arrived, delay_s = x.arrived.sum(axis=0), float(x.seen.cloud_delay_s.mean())
         found = RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
         self._counted = arrived
         return found
-
-    def _seen(self, server: ReplicaServer) -> ReplicaSeen:
-        """As gateways report it."""
-        sees = [core.replicas[server.name] for core in self.cores if server.name in core.replicas]
-        up, held = any(each.up for each in sees), sum(each.mine for each in sees)
-        started = server.name not in self._broken
-        where = server.name, server.station - 1, server.service
-        return ReplicaSeen(*where, server.wanted, started, up and started, False, held, server.serves)
 
     def add_replica(self, node: int, service: int) -> str:
         """Pull the layers that lack, start a replica, and give its name."""
         before = self.queues.image_bytes
         name = self.queues.add(node, service)
-        self._count(k.IMAGE_BYTES, self.queues.image_bytes - before)
+        frame = min(int(self.now_s / self.frame_s), len(self.tally) - 1)
+        self.tally[frame, k.IMAGE_BYTES] += self.queues.image_bytes - before
         return name
 
     def keep_replica(self, name: str) -> None:
         """One that was to go stays."""
-        self.queues.replicas[name].wanted = True
+        self.queues.replicas[name].wanted = 1
 
     def remove_replica(self, name: str) -> None:
         """It gets no more requests of who has heard of it, and goes when all have and none is left there."""
-        self.queues.replicas[name].wanted = False
-        self._settle(self.queues.replicas[name])
+        self.queues.replicas[name].wanted = 0
+        self._settle()
 
     def fail_node(self, node: int) -> None:
         """Replicas there break; what they had, its sites send elsewhere."""
@@ -326,10 +280,3 @@ class RequestSites:
     def repair_node(self, node: int) -> None:
         """Its replicas start again."""
         self.queues.repair_node(node)
-
-    def _settle(self, server: ReplicaServer) -> None:
-        if server.wanted or server.name not in self.queues.replicas:
-            return
-        seen = [core.replicas.get(server.name) for core in self.cores]
-        if not any(each is not None and (each.wanted or each.mine > 0) for each in seen):
-            self.queues.forget(server)

@@ -13,14 +13,14 @@ Its rules are the kernels of `request_rules` and `orchestrate.counting`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from edgewise.arrays import Floats, Ints, figure
+from edgewise.core.dispatch import desks
 from edgewise.core.dispatch.events import (
     Drop,
     Needs,
@@ -36,58 +36,72 @@ from edgewise.core.dispatch.events import (
     Send,
     Wait,
 )  # fmt: skip
-from edgewise.core.dispatch.request_rules import CLOUD, TRIES, in_time, least_way_s, possible, too_late
+from edgewise.core.dispatch.request_rules import CLOUD, TRIES, possible
 from edgewise.core.guard import Guard, Strict, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy, new_view
-from edgewise.core.orchestrate.counting import (
-    NO_HEAD,
-    READY,
-    REMOVING,
-    STARTING,
-    Head,
-    count,
-    known,
-    request_cores,
-)
+from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy
 from edgewise.core.shadow import Shadow
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 
-OUTCOMES = ("in_time", "late", "dropped", "failed")
-WEIGHT = 0.2  # of a new measurement in a moving mean
+
+class DeskRoom:
+    """Desks of some sites, which may need more room.
+
+    Args:
+        sites: whose desks; all know the same services.
+        seed, requests: see `new_desks`.
+    Attributes:
+        desks: as they are.
+    """
+
+    def __init__(self, services: Services, sites: Ints, seed: int, requests: int = 16) -> None:
+        self.desks = desks.new_desks(services, sites, seed, requests)
+
+    def take_replica(self, d: int) -> int:
+        """A free row for a replica that a desk comes to know."""
+        free = np.flatnonzero(self.desks.replica["service"][d] == desks.FREE)
+        if not free.size:
+            self.desks = desks.with_replicas(self.desks, self.desks.order.shape[1])
+            return self.take_replica(d)
+        at, desk = int(free[0]), self.desks.desk[d]
+        self.desks.order[d, desk.replicas] = at
+        desk.replicas += 1
+        return at
+
+    def drop_replica(self, d: int, row: int) -> None:
+        """It is known no more."""
+        order, desk = self.desks.order[d], self.desks.desk[d]
+        kept = order[: desk.replicas]
+        kept = kept[kept != row]
+        order[: kept.size], desk.replicas = kept, kept.size
+        self.desks.replica[d, row].service = desks.FREE
+
+    def take_request(self) -> int:
+        """A free row for a request."""
+        free = np.flatnonzero(self.desks.asked["known"] == 0)
+        if not free.size:
+            asked = np.concatenate([self.desks.asked, np.zeros_like(self.desks.asked)])
+            self.desks = self.desks._replace(asked=asked.view(np.recarray))
+            return self.take_request()
+        return int(free[0])
 
 
-@dataclass(slots=True, eq=False)
 class Replica:
     """A replica as a site sees it; `mine` are the site's own requests there, `others` those of others."""
 
-    name: str
-    service: int
-    station: int
-    wanted: bool = True
-    up: bool = False
-    mine: int = 0
-    others: int = 0
-    serves: int = 1
+    service, station, mine, others, serves = map(figure, ("service", "station", "mine", "others", "serves"))
+    wanted, up = map(figure, ("wanted", "up"))
+
+    def __init__(self, name: str, room: DeskRoom, d: int) -> None:
+        self.name, self._room, self._d = name, room, d
+        self.row = room.take_replica(d)
 
     @property
-    def held(self) -> int:
-        """Requests that it has or will get."""
-        return self.mine + self.others
-
-
-@dataclass(slots=True, eq=False)
-class _Undecided:
-    service: int
-    deadline_s: float
-    size_bytes: float
-    needs: Needs | None = None
-    replica: Replica | None = None
-    sent_s: float = 0.0
-    lost: int = 0  # replicas, with it
-    alone: bool = False  # nobody else was at its replica when it was sent: it takes its service time
+    def record(self) -> Any:
+        """Its row of the desk."""
+        return self._room.desks.replica[self._d, self.row]
 
 
 class Adviser:
@@ -129,32 +143,51 @@ class RequestCore:
         policy: decides.
         seed: of the policy's own draws.
         guard: asks the policy; without an answer a request goes to the cloud.
+        room: of this desk and others, so that a simulation has all sites' in the same arrays; None: its own.
     Attributes:
         adviser: the policy, why the last request was not its to decide, and how often.
         shadow: watches, if there is one.
         replicas: by name, those in the cloud included.
-        service_s: (S,) measured mean time of a request on a replica.
-        arrived: (S,) requests that came.
-        ended: by outcome, (S,) requests that ended.
     """
 
     def __init__(
-        self, services: Services, site: int, policy: RequestPolicy, seed: int, guard: Guard | None = None
+        self,
+        services: Services,
+        site: int,
+        policy: RequestPolicy,
+        seed: int,
+        guard: Guard | None = None,
+        room: DeskRoom | None = None,
     ) -> None:
         self.services, self.site, self.seed, self.now_s = services, site, seed, 0.0
-        self.replicas = {
-            name: Replica(name, s, CLOUD) for s, names in enumerate(services.cloud) for name in names
-        }
-        self.service_s = services.service_s.copy()
-        self.arrived = np.zeros(len(services.names), dtype=np.int64)
-        self.ended = {outcome: np.zeros_like(self.arrived) for outcome in OUTCOMES}
+        self.room = room or DeskRoom(services, np.array([site]), seed)
+        self._d = 0 if room is None else site
+        self.replicas: dict[str, Replica] = {}
+        for s, names in enumerate(services.cloud):
+            for name in names:
+                self._change(ReplicaChanged(0.0, name, s, CLOUD, wanted=True, up=False))
         self.shadow: Shadow[int] | None = None
-        asks = [request_cores(services.system, s, 1.0) for s in range(len(services.names))]
-        self._asks_cores = np.array(asks) > 0.0  # asked once: a whole `System` costs a kernel 10 µs
-        self._requests: dict[int, _Undecided] = {}
-        self._view = new_view(services.system, 1, np.array([seed], dtype=np.uint64))
-        self._view.cloud_delay_s[:] = services.system.delay_s[site, CLOUD]
+        self._rows: dict[int, int] = {}  # of requests, by number
+        mine: Any = [part[self._d : self._d + 1] for part in self.room.desks.seen]
+        self._view = ReplicaView(*mine)
         self.adviser = Adviser(policy, services.system, seed, guard or Guard())
+
+    @property
+    def service_s(self) -> Floats:
+        """(S,) measured mean time of a request on a replica."""
+        found: Floats = self.room.desks.service_s[self._d]
+        return found
+
+    @property
+    def arrived(self) -> Ints:
+        """(S,) requests that came."""
+        found: Ints = self.room.desks.arrived[self._d]
+        return found
+
+    @property
+    def ended(self) -> dict[str, Ints]:
+        """By outcome, (S,) requests that ended."""
+        return dict(zip(desks.OUTCOMES, self.room.desks.ended[self._d], strict=True))
 
     def use(self, policy: RequestPolicy, guard: Guard | None = None) -> None:
         """Take a policy from now on, and who asks it unless that is None.
@@ -181,14 +214,7 @@ class RequestCore:
 
     def view(self) -> ReplicaView:
         """What the policy may see now, of one world, without a head; its arrays hold until the next event."""
-        rows = [
-            (r.station, r.service, r.held, (READY if r.up else STARTING) if r.wanted else REMOVING, r.serves)
-            for r in self.replicas.values()
-            if r.up or r.wanted
-        ]
-        self._view.clock_s[:] = self.now_s
-        self._view.site[0, self.site] = NO_HEAD
-        count(self.services.system, self._view, known(rows), self.service_s)
+        desks.count_all(self.room.desks, self._d, self.now_s)
         return self._view
 
     def handle(self, event: RequestEvent) -> list[RequestCommand]:
@@ -197,41 +223,55 @@ class RequestCore:
         Raises:
             ValueError: no such request or replica is known.
         """
-        self.now_s = event.time_s
+        self.now_s, x = event.time_s, self.room.desks
         match event:
             case RequestArrived():
-                self._requests[event.request] = _Undecided(
-                    event.service, event.deadline_s, event.size_bytes, event.needs
-                )
-                self.arrived[event.service] += 1
-                return [self._decide(event.request)]
+                return [self._arrived(event)]
             case RequestAgain():
                 return [self._decide(event.request)]
-            case RequestReturned():
-                self._returned(event)
-            case RequestEnded():
-                request = self._requests.pop(event.request)
-                judged = "in_time" if in_time(event.time_s, request.deadline_s) else "late"
-                self.ended[event.outcome or judged][request.service] += 1
+            case RequestReturned(now_s, number, answered, took_s, lost):
+                if desks.come_back(x, self._rows[number], now_s, answered, took_s, lost) < 0:
+                    raise ValueError(f"request {number} was not sent")
+            case RequestEnded(now_s, number, outcome):
+                judged = desks.JUDGED if outcome is None else desks.OUTCOMES.index(outcome)
+                desks.end(x, self._rows.pop(number), now_s, judged)
             case ReplicaChanged():
-                place = event.name, event.service, event.station
-                replica = self.replicas.setdefault(event.name, Replica(*place))
-                replica.wanted, replica.up, replica.serves = event.wanted, event.up, event.serves
+                self._change(event)
             case ReplicaTold():
-                replica = self.replicas[event.name]
-                replica.others = max(event.queued - replica.mine, 0)
+                desks.tell(x, self._d, self.replicas[event.name].row, event.queued)
             case ReplicaForgotten():
-                del self.replicas[event.name]
+                self.room.drop_replica(self._d, self.replicas.pop(event.name).row)
         return []
+
+    def _arrived(self, event: RequestArrived) -> RequestCommand:
+        row = self._rows[event.request] = self.room.take_request()
+        needs = event.needs or Needs(0.0, 0.0, 0.0)
+        what = (self._d, event.service), event.deadline_s, event.size_bytes, event.needs is not None
+        desks.arrive(self.room.desks, row, *what, (needs.service_s, needs.cpu_cores, needs.memory_bytes))
+        return self._decide(event.request)
+
+    def _change(self, event: ReplicaChanged) -> None:
+        replica = self.replicas.get(event.name)
+        if replica is None:
+            replica = self.replicas[event.name] = Replica(event.name, self.room, self._d)
+            row = self.room.desks.replica[self._d, replica.row]
+            row.service, row.station, row.mine, row.others = event.service, event.station, 0, 0
+        replica.wanted, replica.up, replica.serves = event.wanted, event.up, event.serves
 
     def validate(self) -> None:
         """Check every invariant; tests call it at teardown."""
-        sent = Counter(r.replica.name for r in self._requests.values() if r.replica is not None)
-        for replica in self.replicas.values():
-            assert replica.mine == sent[replica.name], "a replica's requests are not those sent there"
-            assert replica.others >= 0
-        open_now = np.bincount([r.service for r in self._requests.values()], minlength=self.arrived.size)
-        assert (self.arrived == open_now + sum(self.ended.values())).all(), "a request was lost"
+        x, d = self.room.desks, self._d
+        asked = x.asked[(x.asked["known"] == 1) & (x.asked["desk"] == d)]
+        sent = np.bincount(asked["replica"][asked["replica"] >= 0], minlength=x.replica.shape[1])
+        rows = [replica.row for replica in self.replicas.values()]
+        assert rows == x.order[d, : x.desk[d].replicas].tolist(), "who is known has no row"
+        assert (x.replica["mine"][d][rows] == sent[rows]).all(), (
+            "a replica's requests are not those sent there"
+        )
+        assert (x.replica["others"][d][rows] >= 0).all()
+        assert x.desk[d].undecided == (asked["replica"] < 0).sum()
+        open_now = np.bincount(asked["service"], minlength=self.arrived.size)
+        assert (self.arrived == open_now + x.ended[d].sum(axis=0)).all(), "a request was lost"
 
     def report(self) -> dict[str, Any]:
         """What the controller asks for: totals of services, and the state of each replica."""
@@ -242,74 +282,44 @@ class RequestCore:
             "faults": dict(self.adviser.guard.faults),
             "cloud_delay_s": float(self._view.cloud_delay_s[0]),
             "services": {
-                name: {"arrived": int(self.arrived[s]), **{o: int(self.ended[o][s]) for o in OUTCOMES}}
+                name: {"arrived": int(self.arrived[s]), **{o: int(n[s]) for o, n in self.ended.items()}}
                 for s, name in enumerate(names)
             },
             "replicas": {
-                r.name: {"service": names[r.service], "up": r.up, "wanted": r.wanted, "held": r.mine}
+                r.name: {
+                    "service": names[r.service],
+                    "up": bool(r.up),
+                    "wanted": bool(r.wanted),
+                    "held": r.mine,
+                }
                 for r in self.replicas.values()
             },
         }
 
     def _decide(self, number: int) -> RequestCommand:
         """Where a request goes: of the station that the policy chooses, the replica with least to do."""
-        request = self._requests[number]
-        service = request.service
-        if request.lost == TRIES:
-            return Drop(number, f"{TRIES} replicas were lost with it", late=False)
-        found = [r for r in self.replicas.values() if r.service == service and r.up and r.wanted]
-        if not found:
-            return Drop(number, f"no replica of {self.services.names[service]!r} is up", late=False)
-        view, took_s = self.view(), self._needs(request).service_s
-        need = self.services.system, view, 0, self.site, service, request.size_bytes, False
-        way_s = least_way_s(*need)
-        if too_late(self.services.system.drops, self.now_s + way_s, took_s, request.deadline_s):
-            return Drop(number, _why(took_s + way_s, request.deadline_s - self.now_s), late=True)
-        station = self._station(view, request)
-        if station == HOLD:
+        x, row = self.room.desks, self._rows[number]
+        match desks.look(x, row, self.now_s):
+            case desks.LOST:
+                return Drop(number, f"{TRIES} replicas were lost with it", late=False)
+            case desks.NOBODY:
+                name = self.services.names[x.asked[row].service]
+                return Drop(number, f"no replica of {name!r} is up", late=False)
+            case desks.TOO_LATE:
+                need_s, left_s = desks.needs_of(x, row)[0] + desks.way_of(x, row), x.asked[row].deadline_s
+                return Drop(number, _why(need_s, float(left_s) - self.now_s), late=True)
+        sent = desks.send(x, row, self.station(), self.now_s)
+        if sent == HOLD:
             return Wait(number)
-        there = [replica for replica in found if replica.station == station]
-        replica = min(there or found, key=lambda r: (r.station, r.held))
-        request.replica, request.sent_s, request.alone = replica, self.now_s, replica.held == 0
-        replica.mine += 1
-        return Send(number, replica.name)
+        return Send(number, next(name for name, replica in self.replicas.items() if replica.row == sent))
 
-    def _station(self, view: ReplicaView, request: _Undecided) -> int:
-        s = request.service
-        queue = sum(each.replica is None for each in self._requests.values())
-        took_s, cores, memory_bytes = self._needs(request)
-        cores = cores if self._asks_cores[s] else 0.0
-        head = Head(0, s, queue, request.deadline_s, took_s, cores, memory_bytes, request.size_bytes)
-        view.site[0, self.site] = head
-        station = self.adviser.station(view, self.site)
+    def station(self) -> int:
+        """What the policy says of the head of its view."""
+        station = self.adviser.station(self._view, self.site)
         if (shadow := self.shadow) is not None:
-            asked, check = partial(_chosen, shadow.policy, view, self.site), partial(_broken, view, self.site)
-            shadow.watch(asked, station, self.now_s, check)
-        view.site[0, self.site] = NO_HEAD
+            who, where = shadow.policy, (self._view, self.site)
+            shadow.watch(partial(_chosen, who, *where), station, self.now_s, partial(_broken, *where))
         return station
-
-    def _needs(self, request: _Undecided) -> Needs:
-        s = request.service
-        usual = float(self.service_s[s]), float(self.services.system.service_cpu_cores[s]), 0.0
-        return request.needs or Needs(*usual)
-
-    def _returned(self, event: RequestReturned) -> None:
-        request = self._requests[event.request]
-        replica, request.replica = request.replica, None
-        if replica is None:
-            raise ValueError(f"request {event.request} was not sent")
-        replica.mine -= 1
-        if event.lost:
-            replica.up = False
-            request.lost += 1
-        if not event.answered:
-            return
-        if request.alone and request.needs is None and event.took_s > 0.0:
-            self.service_s[request.service] += WEIGHT * (event.took_s - self.service_s[request.service])
-        if replica.station == CLOUD:
-            sent_s = 8.0 * request.size_bytes / self.services.system.wan_bps
-            ways_s = max(event.time_s - request.sent_s - event.took_s - sent_s, 0.0)
-            self._view.cloud_delay_s[:] += WEIGHT * (ways_s - self._view.cloud_delay_s)
 
 
 def _why(need_s: float, left_s: float) -> str:

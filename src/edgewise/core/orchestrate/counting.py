@@ -7,7 +7,6 @@ cores it holds as long, or a request while it is worked on (`cores_held`). Forbi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,22 +17,6 @@ from edgewise.model.orchestration import System
 
 # What a replica is doing. One that is removed serves what it has; one that leaves only holds its memory.
 STARTING, READY, REMOVING, LEAVING = range(4)
-
-
-class Head(NamedTuple):
-    """A row of `SITE`: the request that a site dispatches; `view.site[0, b] = Head(…)`, or `NO_HEAD`."""
-
-    head: int
-    head_service: int
-    site_queue: int
-    head_deadline_s: float
-    head_service_s: float
-    head_cpu_cores: float
-    head_memory_bytes: float
-    head_payload_bytes: float
-
-
-NO_HEAD = Head(-1, -1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def known(rows: Sequence[tuple[int, int, int, int, int]]) -> Ints:
@@ -56,47 +39,67 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
         replicas: (R, 5) see `known`; those in the cloud included.
         service_s: (S,) mean time of a request on a replica.
     """
+    clear(system, view, 0)
+    for r in range(replicas.shape[0]):
+        k, s, held, state, most = (
+            replicas[r, 0],
+            replicas[r, 1],
+            replicas[r, 2],
+            replicas[r, 3],
+            replicas[r, 4],
+        )
+        count_replica(system, view, 0, k, s, held, state, most)
+    add_up(system, view, 0, service_s)
+
+
+@inner
+def clear(system: System, view: ReplicaView, world: int) -> None:
+    """Nothing is anywhere."""
     first, nodes = system.first_machine[1], view.replicas.shape[1] - 1
     for k in range(nodes + 1):
         for s in range(view.replicas.shape[2]):
-            cell = view.replicas[0, k, s]
+            cell = view.replicas[world, k, s]
             cell.waiting = cell.busy = cell.ready = cell.starting = cell.removing = 0
     for n in range(nodes):
-        view.machine[0, first + n].free_cpu_cores = system.cpu_cores[first + n]
-        view.machine[0, first + n].free_memory_bytes = system.memory_bytes[first + n]
-    for r in range(replicas.shape[0]):
-        k, s, held, state = replicas[r, 0], replicas[r, 1], replicas[r, 2], replicas[r, 3]
-        cell = view.replicas[0, k, s]
-        serves = state in (READY, REMOVING)
-        busy = min(held, replicas[r, 4]) if serves else 0
-        cell.busy += busy
-        cell.waiting += held - busy
-        cell.ready += busy if k == 0 else int(serves)  # the cloud has as many as it needs
-        cell.starting += int(state == STARTING)
-        cell.removing += int(state == REMOVING)
-        if k > 0:
-            machine = view.machine[0, first + k - 1]
-            cores = system.replica_cpu_cores[s] + request_cores(system, s, busy * system.service_cpu_cores[s])
-            machine.free_cpu_cores = max(machine.free_cpu_cores - cores, 0.0)
-            machine.free_memory_bytes = max(machine.free_memory_bytes - system.service_memory_bytes[s], 0.0)
-    for k in range(nodes + 1):
-        for s in range(view.replicas.shape[2]):
-            view.replicas[0, k, s].waiting_s = view.replicas[0, k, s].waiting * service_s[s]
-    _share_cloud(system, view)
+        view.machine[world, first + n].free_cpu_cores = system.cpu_cores[first + n]
+        view.machine[world, first + n].free_memory_bytes = system.memory_bytes[first + n]
+
+
+@inner
+def count_replica(
+    system: System, view: ReplicaView, world: int, k: int, s: int, held: int, state: int, most: int
+) -> None:
+    """One replica of service s at station k that has so many requests, and works on `most` at once."""
+    cell = view.replicas[world, k, s]
+    serves = state in (READY, REMOVING)
+    busy = min(held, most) if serves else 0
+    cell.busy += busy
+    cell.waiting += held - busy
+    cell.ready += busy if k == 0 else int(serves)  # the cloud has as many as it needs
+    cell.starting += int(state == STARTING)
+    cell.removing += int(state == REMOVING)
+    if k > 0:
+        machine = view.machine[world, system.first_machine[1] + k - 1]
+        cores = system.replica_cpu_cores[s] + request_cores(system, s, busy * system.service_cpu_cores[s])
+        machine.free_cpu_cores = max(machine.free_cpu_cores - cores, 0.0)
+        machine.free_memory_bytes = max(machine.free_memory_bytes - system.service_memory_bytes[s], 0.0)
 
 
 @kernel
-def _share_cloud(system: System, view: ReplicaView) -> None:
-    """The cloud's machines share its requests evenly."""
+def add_up(system: System, view: ReplicaView, world: int, service_s: Floats) -> None:
+    """All replicas were counted; the cloud's machines share its requests evenly."""
+    for k in range(view.replicas.shape[1]):
+        for s in range(view.replicas.shape[2]):
+            view.replicas[world, k, s].waiting_s = view.replicas[world, k, s].waiting * service_s[s]
     cores, memory, first = 0.0, 0.0, system.first_machine[1]
     for s in range(view.replicas.shape[2]):
-        cores += view.replicas[0, 0, s].busy * system.service_cpu_cores[s]
-        memory += view.replicas[0, 0, s].busy * system.service_memory_bytes[s]
+        cores += view.replicas[world, 0, s].busy * system.service_cpu_cores[s]
+        memory += view.replicas[world, 0, s].busy * system.service_memory_bytes[s]
     cores /= system.cpu_cores[:first].sum()
     memory /= system.memory_bytes[:first].sum()
     for m in range(first):
-        view.machine[0, m].free_cpu_cores = system.cpu_cores[m] * max(1.0 - cores, 0.0)
-        view.machine[0, m].free_memory_bytes = system.memory_bytes[m] * max(1.0 - memory, 0.0)
+        view.machine[world, m].free_cpu_cores = system.cpu_cores[m] * max(1.0 - cores, 0.0)
+        view.machine[world, m].free_memory_bytes = system.memory_bytes[m] * max(1.0 - memory, 0.0)
 
 
 # What a command does, from the counts of its service on its node; simulation and live ask the same.

@@ -63,11 +63,11 @@ class RequestsPart:
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
-        seen, self._look_s = self.sites.seen(), now_s + self.sites.news.period_s
-        for name in [name for name in self.core.replicas if name not in seen]:
+        there, self._look_s = self.sites.queues.replicas, now_s + self.sites.news.period_s
+        for name in [name for name in self.core.replicas if name not in there]:
             yield Rank.ENDED, ReplicaGone(name)
         if self._frame * self.sites.frame_s <= now_s < self._end_s:
-            for name, replica in seen.items():
+            for name, replica in self.sites.seen().items():
                 if self.core.replicas.get(name) != replica:
                     yield Rank.NEWS, replica
             yield Rank.NEWS, self.sites.counted()
@@ -83,7 +83,7 @@ class RequestsPart:
                 self.sites.keep_replica(name)
             case EndReplica(name):
                 self.sites.remove_replica(name)
-        yield self.sites.seen().get(name) or ReplicaGone(name)
+        yield self.sites.seen_as(name) if name in self.sites.queues.replicas else ReplicaGone(name)
 
     def finish(self) -> None:
         """To the end of the last frame."""

@@ -7,9 +7,7 @@ records, since kernels that take many arrays compile and run slowly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,21 +93,6 @@ def _new_truth(system: System, requests: Requests, frames: int, seeds: NDArray[n
     truth.request["order"] = order
     truth.waiting["begin"], truth.waiting["end"], truth.waiting["last"] = begin, begin, last
     return truth
-
-
-class RequestRow:
-    """A row of `REQUEST` for Python, which reads records many times slower than attributes."""
-
-    __slots__ = REQUEST.names or ()
-
-    def __init__(self, *values: Any) -> None:
-        for name, value in zip(self.__slots__, values, strict=True):
-            setattr(self, name, value)
-
-
-def records_of(rows: Iterable[Any]) -> Records:
-    """(R,) `REQUEST` of rows."""
-    return np.array([attrgetter(*RequestRow.__slots__)(row) for row in rows], dtype=REQUEST).view(np.recarray)
 
 
 def request_rows(system: System, requests: Requests) -> Records:
