@@ -4,6 +4,8 @@ What was decided is read off the run; who holds what, when each unit starts, wai
 ends is worked out twice.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from joint_worlds import drawn
@@ -15,6 +17,7 @@ from edgewise.core.dispatch.events import RequestAgain, RequestArrived
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived
 from edgewise.model.network import network_of
+from edgewise.sim.requests import RequestSites
 from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
 from edgewise.workloads.pipelines import pipelines_of
@@ -25,28 +28,29 @@ CLOSE = {"rel": 0, "abs": 1e-9}
 
 
 def watched(run):
-    """(time, command) of each request, and servers of each query, as they are decided from now on."""
-    requests, queries = {}, []
-
-    def note(core, kinds, then):
+    """Servers of each query, as they are decided from now on."""
+    queries = []
+    if "graphs" in run.parts:
+        core = run.parts["graphs"].world.core
         handle = core.handle
 
         def noted(event):
             commands = handle(event)
-            if isinstance(event, kinds):
-                then(event, commands)
+            if isinstance(event, QueryArrived):
+                queries.append(commands[0].servers.tolist())
             return commands
 
         core.handle = noted
+    return queries
 
-    if "services" in run.parts:
-        for core in run.parts["services"].sites.cores:
-            note(core, RequestArrived | RequestAgain, lambda event, commands: requests.setdefault(
-                event.request, []).append((event.time_s, commands[0])))  # fmt: skip
-    if "graphs" in run.parts:
-        note(run.parts["graphs"].world.core, QueryArrived,
-             lambda event, commands: queries.append(commands[0].servers.tolist()))  # fmt: skip
-    return requests, queries
+
+def decided_on(run):
+    """(time, command) of each request of a run that is over."""
+    requests = {}
+    for _, event, commands in run.parts["services"].sites.log if "services" in run.parts else ():
+        if isinstance(event, RequestArrived | RequestAgain):
+            requests.setdefault(event.request, []).append((event.time_s, commands[0]))
+    return requests
 
 
 class NaiveJoint:
@@ -150,10 +154,12 @@ def check_links(naive, wires):
 def compared(number, **given):
     """A run and its naive copy, which agree."""
     data, policies = drawn(number, **given)
-    run = joint_run(data, number, True, **policies)
-    decided = watched(run)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+        run = joint_run(data, number, True, **policies)
+    queries = watched(run)
     rows = run_out(run)
-    naive = NaiveJoint(run, *decided)
+    naive = NaiveJoint(run, decided_on(run), queries)
     checks = {"streams": check_streams, "services": check_requests, "pipelines": check_pipelines,
               "graphs": check_queries}  # fmt: skip
     for work in rows:
