@@ -84,7 +84,7 @@ def test_a_suite_of_made_up_systems_counts_wins():
     assert told == list(found.names) == ["base", "size ×0.8", "size ×1.2", "sign ×0.8", "sign ×1.2"]
     assert [row.verdict for row in found.rows] == ["win", "win", "win", "win", "loss"]
     assert (found.wins, str(found)) == (4, "ours wins against rival in 4 of 5 (1 loss)")
-    assert [row["difference"] for row in found.table()] == pytest.approx(
+    assert [row.difference for row in found.rows] == pytest.approx(
         [lead + noise.mean() for lead in (0.05, 0.04, 0.06, 0.05, -0.05)]
     )
     assert [row.p_holm for row in found.rows] == pytest.approx(holm([row.p for row in found.rows]))
@@ -101,6 +101,6 @@ def test_a_suite_of_streams():
     assert len(found.rows) == 7 and all(row.n == 6 for row in found.rows)
     base = success_of(chosen, seeds)(TINY)
     assert found.rows[0].mean == pytest.approx(base["closest"].mean())
-    table = {row["variation"]: row["mean"] for row in found.table()}
+    table = {name: row.mean for name, row in zip(found.names, found.rows, strict=True)}
     # Less load and faster workers cannot make the closest worker answer less here.
     assert table["load ×0.8"] >= table["load ×1.2"] and table["capacity ×1.2"] >= table["capacity ×0.8"]

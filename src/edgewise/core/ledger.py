@@ -256,8 +256,7 @@ class NodeLedger:
     def gives_way(self, priority: int) -> Floats:
         """(N, 4) what is held by work that goes for work of `priority`."""
         rows = self.nodes[0]
-        held: Floats = self.left_over(priority) - (rows.total - rows.reserved)
-        return held
+        return np.asarray(self.left_over(priority) - (rows.total - rows.reserved))
 
     def fits(self, node: str, resources: Resources, freed: Floats | None = None) -> bool:
         """Whether `resources` are free on `node` now, or are once (N, 4) `freed` is given back."""

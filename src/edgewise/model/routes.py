@@ -149,8 +149,7 @@ def _wide(rows: Any, width: int, fill: float) -> Any:
 def _turned(way: Ints) -> Ints:
     """(W, K) where each entry of a route counted from its other end is, -1 beyond it."""
     count = (way >= 0).sum(axis=1, keepdims=True)
-    turned: Ints = np.maximum(count - 1 - np.arange(way.shape[1]), -1)
-    return turned
+    return np.asarray(np.maximum(count - 1 - np.arange(way.shape[1]), -1))
 
 
 def _before(delay_s: Floats) -> Floats:

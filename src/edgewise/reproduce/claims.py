@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -227,10 +226,6 @@ class Report:
             "command": self.command,
             "scenarios": self.scenarios,
         }
-
-    def count(self, statuses: Sequence[Status]) -> int:
-        """Claims that have one of the statuses."""
-        return sum(claim.status in statuses for claim in self.claims)
 
     def write(self, path: str | Path) -> None:
         """Write the report as JSON, whole or not at all.

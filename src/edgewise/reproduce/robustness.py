@@ -109,14 +109,6 @@ class Suite:
         tail = f" ({', '.join(others)})" if others else ""
         return f"{self.policy} wins against {self.rival} in {self.wins} of {len(self.rows)}{tail}"
 
-    def table(self) -> list[dict[str, Any]]:
-        """Rows of variation, mean, rival_mean, difference, low, high, p_holm and verdict."""
-        keys = ("mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
-        return [
-            {"variation": name, **{key: getattr(row, key) for key in keys}}
-            for name, row in zip(self.names, self.rows, strict=True)
-        ]
-
     def figure(self) -> Figure:
         """Forest plot of the differences."""
         return forest(

@@ -272,5 +272,4 @@ class PipelineWorld:
         with np.errstate(divide="ignore", invalid="ignore"):
             by_frames = np.maximum(self.now_s, self.resume_s[i]) + left / self.rate[i]
         by_frames[self.rate[i] <= 0] = np.inf
-        ends: Floats = np.minimum(by_frames, self.start_s[i] + self.length_s[i])
-        return ends
+        return np.asarray(np.minimum(by_frames, self.start_s[i] + self.length_s[i]))

@@ -125,8 +125,7 @@ class CapacityView(NamedTuple):
     @property
     def startable(self) -> Bools:
         """(W, P) jobs that may start now."""
-        found: Bools = self.state == JobState.STARTABLE
-        return found
+        return np.asarray(self.state == JobState.STARTABLE)
 
     @property
     def left_over(self) -> Floats:
@@ -136,8 +135,7 @@ class CapacityView(NamedTuple):
     def used(self, ahead: int = 1) -> Floats:
         """(W, ahead, R) what the jobs that run now hold in this slot and the next ones."""
         runs = self.ends[..., None, :] > self.now + np.arange(ahead)[:, None]
-        found: Floats = np.matmul(runs.astype(np.float64), self.demand)
-        return found
+        return np.asarray(np.matmul(runs.astype(np.float64), self.demand))
 
     @property
     def free(self) -> Floats:
@@ -185,8 +183,7 @@ def left_over_of(ledger: NodeLedger, resources: int = 1, priority: int = 1) -> F
     Deferrable jobs reserve below `priority` and preemptible, so they do not count here. Kinds are those
     of `model.resources.KINDS`, cores first.
     """
-    found: Floats = ledger.left_over(priority).sum(axis=0)[:resources]
-    return found
+    return np.asarray(ledger.left_over(priority).sum(axis=0)[:resources])
 
 
 def view_of(

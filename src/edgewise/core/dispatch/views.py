@@ -245,8 +245,7 @@ class DispatchView:
         """(S, C) how long the busiest link of each way there has still to send, measured."""
         wait_s = self.link[UNSENT] / np.maximum(self.link[LEFT], 1.0)
         path = self.world.path
-        found: Floats = np.where(path >= 0, wait_s[path], 0.0).max(axis=2, initial=0.0)
-        return found
+        return np.asarray(np.where(path >= 0, wait_s[path], 0.0).max(axis=2, initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -122,8 +122,7 @@ class ReplicaView(NamedTuple):
     @property
     def has_layer(self) -> Bools:
         """(W, N + 1, L) image layers on disk or on their way."""
-        found: Bools = self.layer["on_disk"] != 0
-        return found
+        return np.asarray(self.layer["on_disk"] != 0)
 
 
 def new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaView:

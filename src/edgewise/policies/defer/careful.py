@@ -76,8 +76,7 @@ class Forecast:
         """(W, K, R) expected left-over capacity of this slot and the next ones."""
         slots = (view.now + np.arange(self.ahead)) % self.profile.shape[0]
         off = view.left_over - self.profile[slots[0]]
-        ahead: Floats = np.maximum(self.profile[slots] + self.persistence * off[:, None], 0.0)
-        return ahead
+        return np.asarray(np.maximum(self.profile[slots] + self.persistence * off[:, None], 0.0))
 
     def surely(self, view: CapacityView, chance: float) -> Floats:
         """(W, K, R) what is left over in each slot but for a chance of at most `chance`.

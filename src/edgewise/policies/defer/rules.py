@@ -150,8 +150,7 @@ class Tetris(ScoreDeferral):
     def score(self, view: CapacityView) -> Floats:
         """Σ_r demand_r free_r."""
         free = np.maximum(view.free, 0.0) / view.total
-        aligned: Floats = np.einsum("wpr,wr->wp", view.demand / view.total, free)
-        return aligned
+        return np.asarray(np.einsum("wpr,wr->wp", view.demand / view.total, free))
 
 
 @policy("best-fit")
@@ -163,8 +162,7 @@ class BestFit(ScoreDeferral):
     def score(self, view: CapacityView) -> Floats:
         """-‖free - demand‖², as shares of the platform."""
         rest = (view.free[:, None, :] - view.demand) / view.total
-        norm: Floats = -(rest * rest).sum(axis=2)
-        return norm
+        return np.asarray(-(rest * rest).sum(axis=2))
 
 
 @policy("random")

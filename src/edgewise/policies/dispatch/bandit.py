@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
-from edgewise.policies.dispatch.meta import ALL, MetaPolicy
+from edgewise.policies.dispatch.meta import MetaPolicy
 from edgewise.policies.registry import policy
 
 DISCOUNT = 0.9  # of what was seen a window ago: load changes
@@ -23,9 +21,6 @@ class Bandit(MetaPolicy):
     The gain of a window is what the workers' measured delays leave of the deadlines: the share of
     bound queries/s whose measured p95 at the worker, with the network there and back, is in time.
     """
-
-    def __init__(self, actions: Sequence[str] = ALL) -> None:
-        super().__init__(actions)
 
     def reset(self, world: World, key: Key) -> None:
         """Forget all gains."""

@@ -24,15 +24,13 @@ class Orchestration:
 
 def alive(view: ReplicaView) -> Ints:
     """(W, N, S) replicas that stay: ready or starting, and not to be removed."""
-    counts: Ints = (view.ready + view.starting - view.removing)[:, 1:]
-    return counts
+    return np.asarray((view.ready + view.starting - view.removing)[:, 1:])
 
 
 def room(system: System, view: ReplicaView) -> Floats:
     """(W, N, 2) memory and cores that are free on the nodes now."""
     free = np.stack([view.free_memory_bytes, view.free_cpu_cores], axis=2)
-    found: Floats = np.maximum(free[:, system.first_machine[1] :], 0.0)
-    return found
+    return np.asarray(np.maximum(free[:, system.first_machine[1] :], 0.0))
 
 
 @policy("none")

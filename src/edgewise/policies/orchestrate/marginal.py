@@ -127,8 +127,7 @@ class MarginalValue(Orchestration):
             self._arrived = np.zeros(view.arrived.shape)
         else:
             self._arrived, self._frames = self._arrived + view.arrived, self._frames + 1
-        found: Floats = (known + self._arrived) / max(weight + self._frames, 1e-9) / frame_s
-        return found
+        return np.asarray((known + self._arrived) / max(weight + self._frames, 1e-9) / frame_s)
 
 
 @kernel(allocates=False)

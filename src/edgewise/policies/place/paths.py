@@ -56,8 +56,7 @@ class PathTable:
         self.k = k
         self.network = network
         self._graph = neighbours(count, network.ends)
-        self.hops = np.full((count, count), FAR)
-        _all_hops(self._graph, self.hops, np.zeros(count, dtype=np.int64))
+        self.hops = _all_hops(count, network.ends)
         self.start = np.zeros((count, count * k + 1), dtype=np.int32)
         self.offset = np.full(count, -1, dtype=np.int64)
         self.links = np.zeros(1 << 12, dtype=np.int32)
@@ -135,22 +134,15 @@ def _space(graph: Adjacency, k: int, width: int) -> PathSpace:
     return PathSpace(*(np.zeros(shape, dtype=np.int64) for shape in shapes))
 
 
-@kernel(allocates=False)
-def _all_hops(graph: Adjacency, hops: Ints, queue: Ints) -> None:
-    """Fill in (N, N) steps between all nodes, which are `FAR` before."""
-    for source in range(queue.size):
-        hops[source, source] = 0
-        queue[0] = source
-        first, last = 0, 1
-        while first < last:
-            at = queue[first]
-            first += 1
-            for i in range(graph.begin[at], graph.begin[at + 1]):
-                to = graph.node[i]
-                if hops[source, to] == FAR:
-                    hops[source, to] = hops[source, at] + 1
-                    queue[last] = to
-                    last += 1
+def _all_hops(count: int, ends: Ints) -> Ints:
+    """(N, N) steps between all nodes."""
+    hops, steps = np.full((count, count), FAR), 0
+    linked, near = np.zeros((count, count), dtype=np.float32), np.eye(count, dtype=np.bool_)
+    linked[ends[:, 0], ends[:, 1]] = linked[ends[:, 1], ends[:, 0]] = 1.0
+    while near.any():
+        hops[near] = steps
+        near, steps = (near @ linked > 0.0) & (hops == FAR), steps + 1
+    return hops
 
 
 @inner

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Ints
 from edgewise.errors import PolicyError
 from edgewise.policies.split.placements import Lines
 from edgewise.policies.split.program import Group, SplitProgram, assemble, free_chances
@@ -53,19 +53,16 @@ def levels(program: SplitProgram, share: float = SHARE) -> Ints:
     return np.asarray(np.clip(used, 1, useful_servers(program)).astype(np.int64) - 1)
 
 
-def by_free(program: SplitProgram, share: float = SHARE, chances: Floats | None = None) -> SplitProgram:
+def by_free(program: SplitProgram, share: float = SHARE) -> SplitProgram:
     """The program whose class j * L + l is class j while the plan for l + 1 servers applies.
 
     Args:
         program: with or without `queues`; its waits for servers are left out, for a plan is used only
             while as many servers are free.
         share: of the free servers that a query may take.
-        chances: (servers + 1,) chance of 0, 1, … free servers; None: M/M/c's.
     """
     level = levels(program, share)
-    if chances is None:
-        busy = mean_work_s(program) * float(program.rates_qps.sum())
-        chances = free_chances(busy, program.servers)
+    chances = free_chances(mean_work_s(program) * float(program.rates_qps.sum()), program.servers)
     weight = np.maximum(np.bincount(level, weights=chances), RARE)
     count = len(weight)
     classes = tuple(

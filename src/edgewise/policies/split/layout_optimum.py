@@ -43,7 +43,6 @@ class LayoutPlan:
         wait_s: (R,) predicted waiting: links, then groups.
         load: (R,) share of each resource's capacity.
         bound_s: no probabilities give a smaller mean.
-        boxes: looked at.
     """
 
     program: LayoutProgram
@@ -52,7 +51,6 @@ class LayoutPlan:
     wait_s: Floats
     load: Floats
     bound_s: float
-    boxes: int
 
     @property
     def gap(self) -> float:
@@ -180,7 +178,7 @@ def optimise_layout(program: LayoutProgram, gap: float = GAP, most: int = 5_000)
     bound = min([best, settled, *(box[0] for box in boxes[:1])])
     queries = sum(job.rate_qps for job in program.classes)
     wait, load = a.waiting(theta)
-    plan = LayoutPlan(program, theta, best / queries, wait, load, bound / queries, count)
+    plan = LayoutPlan(program, theta, best / queries, wait, load, bound / queries)
     if plan.gap > gap * (1 + 1e-6):
         raise PolicyError(f"the gap is {plan.gap:.2g} after {count} boxes; allow more than most={most}")
     return plan
@@ -217,7 +215,7 @@ def renew_layout(plan: LayoutPlan, rates_qps: Sequence[float], rounds: int = ROU
     bound = min(whole[0], best) if whole is not None else 0.0
     queries = sum(rates_qps)
     wait, load = a.waiting(theta)
-    return LayoutPlan(program, theta, best / queries, wait, load, bound / queries, 1)
+    return LayoutPlan(program, theta, best / queries, wait, load, bound / queries)
 
 
 def _first(a: _Arrays) -> tuple[float, Floats]:

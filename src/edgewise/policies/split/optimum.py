@@ -34,14 +34,12 @@ class SplitPlan:
         theta: (N,) probability of each placement, 1 in each group.
         forecast: what the formula predicts for it.
         bound: no θ has a smaller Σ β_j τ_j.
-        intervals: intervals of φ looked at.
     """
 
     program: SplitProgram
     theta: Floats
     forecast: Prediction
     bound: float
-    intervals: int
 
     @property
     def gap(self) -> float:
@@ -63,7 +61,7 @@ def optimise(program: SplitProgram, gap: float = GAP, most: int = 200_000) -> Sp
         raise PolicyError(f"gap must be above 0, got {gap}")
     fixed = float(program.rates_qps @ (program.fixed_s + program.server_wait_s))
     theta, bound, count = _search(program.arrays, fixed, program.longest_s, gap, most)
-    plan = SplitPlan(program, theta, program.forecast(theta), bound, count)
+    plan = SplitPlan(program, theta, program.forecast(theta), bound)
     if plan.gap > gap * (1 + 1e-6):
         raise PolicyError(f"the gap is {plan.gap:.2g} after {count} intervals; allow more than most={most}")
     return plan
@@ -80,7 +78,7 @@ def blind(program: SplitProgram) -> SplitPlan:
 
 def fixed_plan(program: SplitProgram, theta: Floats) -> SplitPlan:
     """A plan that was not optimised; its bound is 0."""
-    return SplitPlan(program, theta, program.forecast(theta), 0.0, 0)
+    return SplitPlan(program, theta, program.forecast(theta), 0.0)
 
 
 @kernel

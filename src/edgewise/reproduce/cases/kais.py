@@ -120,8 +120,7 @@ def mean_frame_rate(outcome: ServiceOutcome) -> Floats:
 
 def cost(outcome: ServiceOutcome) -> Floats:
     """(W,) Φ_c of a world, bytes."""
-    found: Floats = outcome.cost_bytes.sum(axis=1)
-    return found
+    return np.asarray(outcome.cost_bytes.sum(axis=1))
 
 
 def _sequences(run: Run) -> None:

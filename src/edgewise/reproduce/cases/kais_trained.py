@@ -72,8 +72,7 @@ def is_best(rates: Floats) -> bool:
 def _rates(run: Run, where: str, stem: str, config: TrainingConfig, seeds: int = OTHER_SEEDS) -> Floats:
     """(HELD_OUT,) rate of test worlds, mean over trainings; stations, nodes and changes are drawn from π."""
     trainings = [_trained(run, f"{stem}-{seed}", where, replace(config, seed=seed)) for seed in range(seeds)]
-    found: Floats = np.mean([_judged(run, training, stem) for training in trainings], axis=0)
-    return found
+    return np.asarray(np.mean([_judged(run, training, stem) for training in trainings], axis=0))
 
 
 def _judged(run: Run, training: Training, stem: str) -> Floats:
@@ -135,8 +134,7 @@ def smoothed(curves: Floats, over: int = SMOOTHING) -> Floats:
     total = np.cumsum(np.concatenate([np.zeros((*curves.shape[:-1], 1)), curves], axis=-1), axis=-1)
     end = np.arange(1, curves.shape[-1] + 1)
     begin = np.maximum(end - over, 0)
-    found: Floats = (total[..., end] - total[..., begin]) / (end - begin)
-    return found
+    return np.asarray((total[..., end] - total[..., begin]) / (end - begin))
 
 
 def settled(curve: Floats) -> int:

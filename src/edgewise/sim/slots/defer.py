@@ -130,8 +130,7 @@ class DeferralWorlds:
         self.now += 1
         if not self.done:
             self._refresh()
-        found: Floats = sums @ np.array([1.0, -self.objective.delay, -self.objective.violation])
-        return found
+        return np.asarray(sums @ np.array([1.0, -self.objective.delay, -self.objective.violation]))
 
     def outcome(self) -> DeferralOutcome:
         """What the schedule came to so far."""
@@ -217,13 +216,9 @@ def _move(world: int, source: int, target: int, pool: CapacityView) -> None:
     """Close a gap in a pool."""
     if source == target:
         return
-    pool.job[world, target] = pool.job[world, source]
     pool.state[world, target] = pool.state[world, source]
-    pool.duration[world, target] = pool.duration[world, source]
-    pool.submitted[world, target] = pool.submitted[world, source]
-    pool.earliest[world, target] = pool.earliest[world, source]
-    pool.latest[world, target] = pool.latest[world, source]
-    pool.ends[world, target] = pool.ends[world, source]
+    for column in (pool.job, pool.duration, pool.submitted, pool.earliest, pool.latest, pool.ends):
+        column[world, target] = column[world, source]
     for kind in range(pool.demand.shape[2]):
         pool.demand[world, target, kind] = pool.demand[world, source, kind]
 
@@ -248,30 +243,16 @@ def _start(
 ) -> None:
     """Start jobs; add revenue, delay and violation of this slot to `sums`."""
     for world in range(starts.shape[0]):
-        _start_world(now, world, starts, pool, left, share, start, sums)
-
-
-@kernel
-def _start_world(
-    now: int,
-    world: int,
-    starts: Bools,
-    pool: CapacityView,
-    left: Floats,
-    share: Floats,
-    start: Ints,
-    sums: Floats,
-) -> None:
-    use = np.zeros(share.size)
-    for place in range(starts.shape[1]):
-        if starts[world, place]:
-            start[world, pool.job[world, place]] = now
-            pool.state[world, place] = RUNNING
-            pool.ends[world, place] = now + pool.duration[world, place]
-            sums[world, 0] += pool.demand[world, place, 0] * pool.duration[world, place]
-            sums[world, 1] += now - pool.earliest[world, place]
-        if pool.state[world, place] == RUNNING:
-            for kind in range(share.size):
-                use[kind] += pool.demand[world, place, kind]
-    for kind in range(share.size):
-        sums[world, 2] += max(0.0, use[kind] - left[world, kind]) * share[kind]
+        use = np.zeros(share.size)
+        for place in range(starts.shape[1]):
+            if starts[world, place]:
+                start[world, pool.job[world, place]] = now
+                pool.state[world, place] = RUNNING
+                pool.ends[world, place] = now + pool.duration[world, place]
+                sums[world, 0] += pool.demand[world, place, 0] * pool.duration[world, place]
+                sums[world, 1] += now - pool.earliest[world, place]
+            if pool.state[world, place] == RUNNING:
+                for kind in range(share.size):
+                    use[kind] += pool.demand[world, place, kind]
+        for kind in range(share.size):
+            sums[world, 2] += max(0.0, use[kind] - left[world, kind]) * share[kind]

@@ -82,8 +82,7 @@ class ServiceOutcome(NamedTuple):
 
 
 def _share(part: Ints, whole: Ints) -> Floats:
-    found: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
-    return found
+    return np.asarray(np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0))
 
 
 class ReplicaWorlds:

@@ -57,8 +57,7 @@ class StationRows(NamedTuple):
 
 def squash(x: NDArray[Any]) -> Floats:
     """sign(x) log(1 + |x|)."""
-    found: Floats = np.sign(x) * np.log1p(np.abs(x))
-    return found
+    return np.asarray(np.sign(x) * np.log1p(np.abs(x)))
 
 
 def own_nodes(system: System) -> Ints:
@@ -77,8 +76,7 @@ def node_resources(system: System, view: ReplicaView) -> Floats:
         [view.free_cpu_cores[:, -n:], view.free_memory_bytes[:, -n:], view.free_disk_bytes[:, 1:]], axis=2
     )
     largest = [system.cpu_cores[-n:].max(), system.memory_bytes[-n:].max(), system.disk_bytes[1:].max()]
-    found: Floats = free / np.array(largest)
-    return found
+    return np.asarray(free / np.array(largest))
 
 
 def draws(view: ReplicaView, stations: int) -> Floats:
@@ -98,8 +96,7 @@ def frame_draws(view: ReplicaView, count: int) -> Floats:
 
 def gumbel(uniform: Floats) -> Floats:
     """With these added to log-probabilities, the greatest is one drawn from them."""
-    added: Floats = -np.log(-np.log(uniform))
-    return added
+    return np.asarray(-np.log(-np.log(uniform)))
 
 
 def local_state(system: System, view: ReplicaView) -> Floats32:
