@@ -11,8 +11,7 @@ from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.graphs import graph_of
 from edgewise.model.scenario import Scenario
 from edgewise.policies.split import Contraction, QueryClass, SplitProgram, contract, limit_branches
-from edgewise.policies.split.layout import LayoutProgram
-from edgewise.policies.split.lens import program_of
+from edgewise.policies.split.layout import LayoutProgram, program_of
 
 if TYPE_CHECKING:
     import onnx

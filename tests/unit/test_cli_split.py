@@ -16,7 +16,7 @@ from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.graphs import graph_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies.split import QueryClass, build_program, contract
-from edgewise.policies.split.lens import program_of
+from edgewise.policies.split.layout import program_of
 
 runner = CliRunner()
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
 from edgewise.core.dispatch import events, state
-from edgewise.core.dispatch.books import Books
-from edgewise.core.dispatch.checks import check_ledger
+from edgewise.core.dispatch.books import Books, check_ledger
 from edgewise.core.dispatch.playing import OPEN, Batch, play
 from edgewise.core.dispatch.policy import (
     DispatchPolicy,

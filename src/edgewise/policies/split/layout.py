@@ -14,7 +14,8 @@ the load, which is never smaller: a plan for it is careful, and exact as a group
 power are groups of their own, down to one server each.
 
 The sink of one sub-graph is the root of the next, so the chance that it runs in a group is the same in
-both: one more linear constraint.
+both: one more linear constraint. `program_of` sees the split models of a scenario as equal servers on one
+link, or so.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.split import QueryClass, closed
-from edgewise.errors import PolicyError
-from edgewise.model.graphs import ServerGroup
+from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.graphs import ServerGroup, group_links, server_groups
+from edgewise.model.topology import Topology
 from edgewise.policies.split.placements import placements
-from edgewise.policies.split.program import ServerChoice, SplitProgram
+from edgewise.policies.split.program import ServerChoice, SplitProgram, build_program
 from edgewise.policies.split.subgraphs import SubGraph, subgraphs
 
 MOST = 20_000
@@ -290,3 +292,29 @@ def _stage(
         send(k, parts, groups[0], groups[sink], piece.direct_bytes if sink != 0 else ())
         serve(k, slice(None), groups[sink], [work[piece.sink]])
     return stage
+
+
+def program_of(
+    topology: Topology, classes: Sequence[QueryClass], queues: bool = False
+) -> SplitProgram | LayoutProgram:
+    """What is to be planned: a `SplitProgram` where all servers are in one cluster, else a `LayoutProgram`.
+
+    Args:
+        classes: contract their graphs first.
+        queues: of a `SplitProgram`: add bursts and waiting for servers to Nona's formula.
+    Raises:
+        ScenarioError: servers or links cannot be seen this way.
+        PolicyError: there are too many placements.
+    """
+    groups, links = server_groups(topology), group_links(topology)
+    if len(groups) > 1:
+        return layout_program(classes, joined(groups, links))
+    (group,) = groups
+    if (group.name, group.name) not in links:
+        raise ScenarioError(
+            f"links: none joins the servers of {group.name!r}; "
+            f"add {{between: [{group.name}, {group.name}], bandwidth_bps: …, shared: both}}"
+        )
+    return build_program(
+        classes, group.servers, group.power_ops, links[group.name, group.name], queues=queues
+    )
