@@ -15,7 +15,7 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.model.catalog import Resources
 from edgewise.model.deferrable import Jobs
 from edgewise.model.topology import Node
-from edgewise.sim.jobs import run_jobs, simulate_on_nodes
+from edgewise.sim.jobs import run_jobs
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate, jobs_apart
 
@@ -32,7 +32,10 @@ def test_a_world_of_the_batch_starts_what_the_core_starts_on_one_node(name, memo
     batch = simulate(worlds._replace(left_over=grows), policies.load("defer", name), seed=seed)
     node = Node("pool", "cluster", Resources(pattern.total_cores, pattern.total_cores * memory))
     jobs = jobs_apart(Jobs(pattern), seed)
-    core = simulate_on_nodes(jobs, [node], grows[0, :, 0], 900.0, policies.load("defer", name), seed)
+    policy = policies.load("defer", name)
+    core = run_jobs(
+        jobs, grows[0, :, 0], 900.0, DeferCore(Slots(900.0), NodeLedger([node]), policy, key=Key(seed))
+    )
     assert core.start.tolist() == batch.start[0, : len(jobs)].tolist() and (core.start > 0).sum() > 50
     assert core.lost.sum() == batch.lost[0] and core.moves.sum() == 0
 

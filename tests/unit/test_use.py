@@ -14,12 +14,16 @@ import pytest
 import edgewise as ew
 from edgewise import result
 from edgewise.adapters import graphs_to_run
+from edgewise.core.defer import Slots
+from edgewise.core.defer.core import DeferCore
+from edgewise.core.keyed import Key
+from edgewise.core.ledger import NodeLedger
 from edgewise.model.network import network_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies import load
 from edgewise.report import records, timeline
 from edgewise.report.use import GONE, TOTAL, USE, delays_of, use_of
-from edgewise.sim.jobs import simulate_on_nodes
+from edgewise.sim.jobs import run_jobs
 from edgewise.sim.links.wires import LOOKS
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.stations.split import simulate_split
@@ -213,10 +217,9 @@ def test_what_each_engine_does_alone_is_what_a_run_of_its_work_does() -> None:
     assert found["time_s"].to_pylist() == [*wanted[0].time_s.tolist(), *wanted[1].time_s.tolist()]
     scenario = ew.load_scenario("deferrable", {"jobs.room": "nodes"})
     jobs = jobs_of(scenario)
-    outcome = simulate_on_nodes(
-        jobs_apart(jobs, 4), scenario.topology.nodes, left_over_cores(jobs.pattern, 4), jobs.pattern.slot_s,
-        load("defer", "tetris"), 4,
-    )  # fmt: skip
+    slot_s, ledger = jobs.pattern.slot_s, NodeLedger(scenario.topology.nodes)
+    core = DeferCore(Slots(slot_s), ledger, load("defer", "tetris"), key=Key(4))
+    outcome = run_jobs(jobs_apart(jobs, 4), left_over_cores(jobs.pattern, 4), slot_s, core)
     items = ew.simulate(scenario, "tetris", (4,)).items.to_pydict()
     assert [node or "" for node in items["node"]] == list(outcome.node)
     assert items["started_s"] == [s * jobs.pattern.slot_s if s >= 0 else None for s in outcome.start.tolist()]

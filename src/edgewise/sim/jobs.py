@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.defer import DeferralPolicy, Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.defer.events import (
     DeferCommand,
@@ -32,8 +31,7 @@ from edgewise.core.defer.events import (
     StartJob,
     SuspendJob,
 )
-from edgewise.core.keyed import Key
-from edgewise.core.ledger import NodeLedger, Reservation
+from edgewise.core.ledger import Reservation
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
@@ -223,22 +221,3 @@ def run_jobs(jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, co
     plane = Plane(core.ledger, {"defer": core})
     JointClock([OtherWork(nodes, left_over, slot_s), part], plane, nodes).run()
     return part.outcome()
-
-
-def simulate_on_nodes(
-    jobs: Sequence[DeferrableJob],
-    nodes: Sequence[Node],
-    left_over: Floats,
-    slot_s: float,
-    policy: DeferralPolicy,
-    seed: int = 0,
-) -> JobsOutcome:
-    """Run jobs on nodes under a policy; see `run_jobs`.
-
-    Args:
-        seed: keys the policy's own draws.
-    Raises:
-        PolicyError: the policy raises, or starts what may not start.
-    """
-    core = DeferCore(Slots(slot_s), NodeLedger(nodes), policy, key=Key(seed))
-    return run_jobs(jobs, left_over, slot_s, core)
