@@ -130,6 +130,8 @@ class World:
         if self.chance(0.5):
             plain = {"name": "plain", "memory_bytes": self.within(0.2, 0.5) * GB, "cpu_cores": 0.5}
             offered.append(plain | {"image_bytes": self.within(1e5, 1e6), "base_bytes": 3e5})
+        for each in offered:
+            each["answer_bytes"] = self.within(500, 1e4) * self.chance(0.6)
         asked = {
             "rate_qps": self.within(2, 8), "service_s": [0.03, 0.3], "slack": [1.5, 5],
             "payload_bytes": self.within(2e3, 2e4), "memory_share": 0.3 * self.chance(0.5),

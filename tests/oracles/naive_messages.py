@@ -40,9 +40,11 @@ class Streams(Part):
             self.move(i)
 
     def move(self, i):
-        """What it sent, and nobody serves yet, is lost."""
+        """What it sent, and nobody has begun with yet, is lost."""
         self.epoch[i] += 1
-        self.outcome[i]["failed"] += len(self.early[i])
+        mine = [query for line in self.waiting for query in line if query[1] == i]
+        self.waiting = [[query for query in line if query[1] != i] for line in self.waiting]
+        self.outcome[i]["failed"] += len(self.early[i]) + len(mine)
         self.due[i], self.flying[i], self.early[i] = 0.0, {}, []
 
     def up(self, w):

@@ -238,7 +238,7 @@ class Requests(Part):
     def begin(self, now_s, station):
         for deadline_s, i in sorted(self.lines[station]):
             server = self.server[i]
-            soonest_s = now_s + self.back_s(i, server) + self.took_s[i]
+            soonest_s = now_s + self.back_s(i, server) + self.took_s[i] + self.bits(i) / self.rate_bps(server)
             if self.system.drops and soonest_s > deadline_s + ROUNDING_S:
                 self.lines[station].remove((deadline_s, i))
                 self.leave(now_s, i, "dropped")
@@ -287,11 +287,33 @@ class Requests(Part):
             return
         server.work.discard(i)
         del self.in_work[server.station][i]
-        self.ended[i] = now_s + self.back_s(i, server)
-        late = self.ended[i] > float(self.asked.deadline_s[0, i]) + ROUNDING_S
-        self.state[i] = "late" if late else "in_time"
-        self.leave(now_s, i, "ended")
+        if self.clock.shared and self.bits(i):
+            self.state[i], b = "sent", int(self.asked.site[0, i])
+            cluster = self.services.clusters[server.station]
+            then = lambda at_s, lost: self.answered(at_s, i, lost)  # noqa: E731
+            given = self.clock.way(b, cluster, back=True), now_s, self.back_s(i, server), self.bits(i)
+            self.clock.post(*given, self.private_bps[b][cluster], then)
+        else:
+            self.judge(now_s + self.bits(i) / self.rate_bps(server) + self.back_s(i, server), i)
+            self.clock.at(self.ended[i], self.heard, i, server, "ended")
         self.begin(now_s, server.station)
+
+    def bits(self, i):
+        """Of the answer."""
+        return 8.0 * float(self.services.answer_bytes[self.asked.service[0, i]])
+
+    def rate_bps(self, server):
+        return self.system.wan_bps if server.station == 0 else self.system.lan_bps
+
+    def judge(self, at_s, i):
+        self.ended[i] = at_s
+        late = at_s > float(self.asked.deadline_s[0, i]) + ROUNDING_S
+        self.state[i] = "late" if late else "in_time"
+
+    def answered(self, now_s, i, lost):
+        if now_s < self.end_s:
+            self.drop(now_s, i) if lost else self.judge(now_s, i)
+            self.heard(now_s, i, self.server[i], "ended")
 
     def leave(self, now_s, i, how):
         if now_s >= self.end_s:

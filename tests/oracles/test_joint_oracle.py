@@ -27,9 +27,11 @@ from joint_scenarios import joint_run, run_out
 CLOSE = {"rel": 0, "abs": 1e-9}
 
 
-def watched(run):
-    """Servers of each query, as they are decided from now on."""
-    queries = []
+def watched(data, number, policies):
+    """A run that has not begun, and where servers of its queries will be noted, as what sites say is."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+        run, queries = joint_run(data, number, True, **policies), []
     if "graphs" in run.parts:
         core = run.parts["graphs"].world.core
         handle = core.handle
@@ -41,26 +43,26 @@ def watched(run):
             return commands
 
         core.handle = noted
-    return queries
+    return run, queries
 
 
-def decided_on(run):
-    """(time, command) of each request of a run that is over."""
-    requests = {}
+def decisions(run):
+    """By request, (time, command) of each decision on it."""
+    found = {}
     for _, event, commands in run.parts["services"].sites.log if "services" in run.parts else ():
         if isinstance(event, RequestArrived | RequestAgain):
-            requests.setdefault(event.request, []).append((event.time_s, commands[0]))
-    return requests
+            found.setdefault(event.request, []).append((event.time_s, commands[0]))
+    return found
 
 
 class NaiveJoint:
     """The world of a run that is over, worked out again."""
 
-    def __init__(self, run, requests, queries):
+    def __init__(self, run, queries):
         scenario, seed = run.scenario, run.seed
         self.run, parts = run, run.parts
         streams = parts["streams"].outcome.commands if "streams" in parts else []
-        self.clock = clock = Clock(scenario, Decided(list(run.joint.log), streams, requests, queries))
+        self.clock = clock = Clock(scenario, Decided(list(run.joint.log), streams, decisions(run), queries))
         self.streams = self.requests = self.pipelines = self.queries = self.jobs = None
         if "streams" in parts:
             simulation = parts["streams"].simulation
@@ -154,12 +156,9 @@ def check_links(naive, wires):
 def compared(number, **given):
     """A run and its naive copy, which agree."""
     data, policies = drawn(number, **given)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
-        run = joint_run(data, number, True, **policies)
-    queries = watched(run)
+    run, queries = watched(data, number, policies)
     rows = run_out(run)
-    naive = NaiveJoint(run, decided_on(run), queries)
+    naive = NaiveJoint(run, queries)
     checks = {"streams": check_streams, "services": check_requests, "pipelines": check_pipelines,
               "graphs": check_queries}  # fmt: skip
     for work in rows:
