@@ -32,6 +32,7 @@ from edgewise.sim.links.wires import Wires, no_wire
 from edgewise.sim.replica_queues import NO_OUTAGES, Images, Outages, ReplicaQueues, ReplicaServer
 from edgewise.sim.request_notes import Note, take_notes
 from edgewise.sim.request_state import NONE, Stop, new_run
+from edgewise.sim.riding import ride
 from edgewise.sim.slots import replica_state as k
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
@@ -138,11 +139,17 @@ class RequestSites:
         """See `Rider`: up to there or the end, or to where a message may come."""
         if self._wires is not None:
             to_s = min(to_s, len(self.tally) * self.frame_s)
-        while (stop := loop.go_on(self.queues.run, self._wire, to_s)) != Stop.THERE:
+        while (stop := self._loop(to_s)) != Stop.THERE:
             self._read_notes()
             self._answer(stop)
             self._settle()
         self._read_notes()
+
+    def _loop(self, to_s: float) -> int:
+        given = self.queues.run, self._wire, to_s
+        if self._wires is None or (streams := self._wires.streams_beside(self)) is None:
+            return loop.go_on(*given)
+        return ride(*given, self._wires.look_s, *streams.given())
 
     def next_s(self) -> float:
         """See `Rider`."""

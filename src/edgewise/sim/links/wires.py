@@ -38,6 +38,9 @@ class Carrier(Protocol):
     def take_rates(self) -> None:
         """Links have other rates now."""
 
+    def given(self) -> tuple[Any, ...]:
+        """What serves them, compiled, works on."""
+
 
 class Rider(Protocol):
     """Who sends a message when another has come."""
@@ -183,6 +186,15 @@ class Wires:
         """Let everything happen before `to_s`."""
         self.advance(to_s)
         self.pass_on(to_s)
+
+    def streams_beside(self, rider: Rider) -> Carrier | None:
+        """Streams, if nobody else than they and this rider has links, so that it may let them go on."""
+        return self.streams if self._riders == [rider] else None
+
+    @property
+    def look_s(self) -> float:
+        """When it is noted next what links have carried."""
+        return self._looks_s[-1] if self._looks_s else math.inf
 
     def pass_on(self, until_s: float) -> None:
         """Let streams send and links pass on before `until_s`; what came is told."""

@@ -153,9 +153,12 @@ class Shared(Private):
 
     def serve(self, until_s: float) -> None:
         """Send, carry on and serve all up to then, beside what others have on the links."""
-        given = (self.workers, self.ways, self.key, self.tally)
-        while not shared.serve_until(until_s, self.truth, self._on_links(), *given):
+        while not shared.serve_until(until_s, *self.given()):
             self.wires.grow()
+
+    def given(self) -> tuple[Streams, shared.OnLinks, Workers, Ways, np.uint64, Tally]:
+        """What `serve_until` works on."""
+        return self.truth, self._on_links(), self.workers, self.ways, self.key, self.tally
 
     def finish(self) -> None:
         """See `Private`; what links that carry nothing still hold is lost."""
