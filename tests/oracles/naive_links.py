@@ -65,18 +65,21 @@ class NaiveLinks:
         for number, given in enumerate(messages):
             self.leave(Message(number, *given))
         while self.events:
-            now_s, kind, _, what = heapq.heappop(self.events)
-            if kind == CALL:
-                what(now_s)
-            elif kind == COMES:
-                self.come(now_s, *what)
-            elif kind == CHANGE:
-                self.count_down(what[0], now_s)
-                self.links[what[0]].rate = what[1]
-                self.announce(what[0], now_s)
-            elif what[1] == self.links[what[0]].stamp:
-                self.passed(what[0], now_s)
+            self.step()
         return self.there
+
+    def step(self):
+        now_s, kind, _, what = heapq.heappop(self.events)
+        if kind == CALL:
+            what(now_s)
+        elif kind == COMES:
+            self.come(now_s, *what)
+        elif kind == CHANGE:
+            self.count_down(what[0], now_s)
+            self.links[what[0]].rate = what[1]
+            self.announce(what[0], now_s)
+        elif what[1] == self.links[what[0]].stamp:
+            self.passed(what[0], now_s)
 
     def add(self, at_s, kind, what):
         heapq.heappush(self.events, (at_s, kind, next(self.order), what))

@@ -3,7 +3,7 @@
 import heapq
 
 import numpy as np
-from naive_links import NaiveLinks
+from naive_links import CALL, Message, NaiveLinks
 from naive_streams import ARRIVAL, Naive
 
 from edgewise.core.keyed import Purpose, normal_pair_of
@@ -82,3 +82,53 @@ class NaiveShared(Naive):
         bps = min(world.uplink_bps[of.site], world.bandwidth_bps[of.site, world.cluster[w]])
         chain = self.chain(of.site, world.cluster[w], 1)
         self.answers[stream, number] = (chain, finish_s, back, of.answer_bytes * 8, bps)
+
+
+class NaiveBoth(NaiveShared):
+    """Answers share links with payloads, so links and workers have one list of events."""
+
+    def send(self):
+        self.net = NaiveLinks(
+            list(zip(self.routes.rate_bps, self.routes.buffer_bytes * 8.0, strict=True)), self.sharing
+        )
+        self.net.changes, self.net.private, self.before = [], [], {}
+        for key, message in self.payloads.items():
+            self.net.add(message[1], CALL, lambda _, k=key, m=message: self.post(k, m, self.came))
+
+    def post(self, key, message, then):
+        number = len(self.net.private)
+        self.net.private.append(message[4])
+        self.net.then[number] = lambda at_s: then(key, at_s)
+        self.net.leave(Message(number, *message[:4]))
+
+    def came(self, key, at_s):
+        (stream, number), (sent_s, _, _, w) = key, self.backs[key]
+        at_s = self.before[stream] = max(self.before.get(stream, 0.0), at_s)
+        heapq.heappush(self.events, (at_s, ARRIVAL, stream, number, w, sent_s, -np.inf))
+
+    def replied(self, stream, number, finish_s):
+        super().replied(stream, number, finish_s)
+        batch = self.batches.setdefault(finish_s, [])
+        if not batch:
+            self.net.add(finish_s, CALL, lambda _: self.leave(finish_s))
+        batch.append((stream, number))
+
+    def leave(self, finish_s):
+        """At one time by stream, as links take them."""
+        for key in sorted(self.batches.pop(finish_s)):
+            self.post(key, self.answers.pop(key), self.judge)
+
+    def judge(self, key, at_s):
+        sent_s, _, access, _ = self.backs[key]
+        late = at_s + access - sent_s > self.trace[key[0]].deadline_s
+        self.outcome[key[0]]["failed" if late else "ok"] += 1
+        self.took.setdefault(key[0], []).append(at_s + access - sent_s)
+
+    def run(self):
+        self.answers, self.took, self.batches = {}, {}, {}
+        while self.events or self.net.events:
+            if self.net.events and (not self.events or self.net.events[0][0] <= self.events[0][0]):
+                self.net.step()
+            else:
+                self.happens(*heapq.heappop(self.events))
+        return self.outcome

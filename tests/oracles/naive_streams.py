@@ -43,20 +43,22 @@ class Naive:
 
     def run(self):
         while self.events:
-            now_s, kind, *rest = heapq.heappop(self.events)
-            if kind == ARRIVAL:
-                stream, number, w, sent_s, back = rest
-                self.waiting[w].append((now_s, stream, number, sent_s, back))
-                timeout_s = self.world.batch_timeout_s[w]
-                if timeout_s > 0:
-                    heapq.heappush(self.events, (now_s + timeout_s, TIMEOUT, w))
-            elif kind == FREE:
-                (w,) = rest
-                self.free[w] += 1
-            else:
-                (w,) = rest
-            self.serve(w, now_s)
+            self.happens(*heapq.heappop(self.events))
         return self.outcome
+
+    def happens(self, now_s, kind, *rest):
+        if kind == ARRIVAL:
+            stream, number, w, sent_s, back = rest
+            self.waiting[w].append((now_s, stream, number, sent_s, back))
+            timeout_s = self.world.batch_timeout_s[w]
+            if timeout_s > 0:
+                heapq.heappush(self.events, (now_s + timeout_s, TIMEOUT, w))
+        elif kind == FREE:
+            (w,) = rest
+            self.free[w] += 1
+        else:
+            (w,) = rest
+        self.serve(w, now_s)
 
     def serve(self, w, now_s):
         world = self.world

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
-from naive_shared import NaiveShared
+from naive_shared import NaiveBoth, NaiveShared
 from naive_streams import Naive
 
 import edgewise as ew
@@ -58,3 +59,37 @@ def test_over_shared_links_outcomes_equal_a_naive_simulator(policy, sharing):
         assert outcome.streams[key] == [o[key] for o in naive], key
     assert sum(o["ok"] for o in naive) > 100
     assert simulation.carrier.wires.net.links.carried_bits.min() > 0 or policy != "power-of-two"
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+@pytest.mark.parametrize(
+    ("both", "timeout_s"),
+    [(("wan",), 0.0), (("wan",), 0.004), (("wan", "lan-{site}"), 0.0), (("wan", "lan-{site}"), 0.004)],
+)
+def test_answers_on_links_of_payloads_equal_a_naive_simulator(both, timeout_s, sharing):
+    """A link of one capacity for both directions: what is answered holds up what is asked."""
+    links = [
+        {k: v for k, v in each.items() if k != "buffer_bytes"}
+        | ({"shared": "both"} if each.get("name") in both else {})
+        for each in yaml.safe_load(CABLES)
+    ]
+    scenario = ew.load_scenario("three-tier", {"duration_s": 12, "sharing": sharing, "links": links})
+    streams = scenario.streams
+    kinds = tuple(kind.model_copy(update={"answer_bytes": 3e4}) for kind in streams.applications)
+    variants = tuple(replace(v, batch_timeout_s=timeout_s) for v in scenario.catalog.variants)
+    scenario = replace(
+        scenario, streams=replace(streams, applications=kinds),
+        catalog=replace(scenario.catalog, variants=variants),
+    )  # fmt: skip
+    world = World.build(scenario.catalog, scenario.topology, sharing)
+    simulation = Simulation(scenario, policies.load("dispatch", "power-of-two"), 5, world=world)
+    assert simulation.carrier._carried.feeds_back
+    outcome = simulation.run()
+    naive = NaiveBoth(world, simulation.trace, simulation.bound, 5, routes_of(scenario.topology), sharing)
+    found = naive.run()
+    for key in ("ok", "failed", "rejected"):
+        assert outcome.streams[key] == [o[key] for o in found], key
+    assert sum(o["ok"] for o in found) > 100
+    means = [np.mean(naive.took.get(s, [np.nan])) for s in range(len(found))]
+    seen = [np.nan if mean_s is None else mean_s for mean_s in outcome.streams["delay_mean_s"]]
+    np.testing.assert_allclose(seen, means, rtol=0, atol=1e-9)

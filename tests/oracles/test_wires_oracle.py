@@ -84,12 +84,20 @@ class Tensors(Rider):
             self.wire.send(routes[hop], now_s, bits, ("came", k, hop + 1))
 
 
+def cables(both):
+    """One capacity for both directions of the cables that are named."""
+    return [
+        each | ({"shared": "both"} if each.get("name") in both else {}) for each in yaml.safe_load(CABLES)
+    ]
+
+
 @pytest.mark.parametrize("sharing", ["fifo", "ps"])
-@pytest.mark.parametrize("policy", ["closest", "power-of-two"])
-def test_all_kinds_of_messages_on_the_same_links_equal_a_naive_simulator(policy, sharing):
-    scenario = ew.load_scenario(
-        "three-tier", {"duration_s": 20, "sharing": sharing, "links": yaml.safe_load(CABLES)}
-    )
+@pytest.mark.parametrize(
+    ("policy", "both"),
+    [("closest", ()), ("power-of-two", ()), ("power-of-two", ("wan",)), ("closest", ("wan", "lan-{site}"))],
+)
+def test_all_kinds_of_messages_on_the_same_links_equal_a_naive_simulator(policy, both, sharing):
+    scenario = ew.load_scenario("three-tier", {"duration_s": 20, "sharing": sharing, "links": cables(both)})
     world, wires = (
         World.build(scenario.catalog, scenario.topology, sharing),
         Wires(sharing, scenario.topology),
@@ -131,6 +139,7 @@ def test_all_kinds_of_messages_on_the_same_links_equal_a_naive_simulator(policy,
     alone = sum(6 * (2e5 / 30e6 + 0.005) for _ in bounced)
     assert sum(tensors.found[k] - each[0] for k, each in enumerate(bounced)) > 1.02 * alone
     assert (wires.net.messages.number == -1).all()
+    assert wires.both == bool(both)
 
 
 def test_a_rider_hears_of_what_a_full_link_drops_and_of_what_a_reservation_holds_up():

@@ -57,6 +57,34 @@ def test_streams_have_just_what_a_pipeline_leaves_them_of_a_cable(sharing: str) 
     assert found["streams"] == alone["streams"] and found["streams"][0]["failed"] == 0
 
 
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+@pytest.mark.parametrize("source", ["near-0", "near-1"])
+def test_flows_of_either_direction_take_once_of_a_cable_of_one_capacity(sharing: str, source: str) -> None:
+    """Payloads have what is left, whichever way frames go; the ledger of who is bound knows it."""
+    data = laid(sharing, CABLE_BPS, source=source, pipeline_at_s=0.0, frames=10**7)
+    narrow = held(laid(sharing, CABLE_BPS - FLOW_BPS), "streams")
+    data["links"][0]["shared"] = narrow["links"][0]["shared"] = "both"
+    run, found = run_of(held(data, "streams", "pipelines"), place=Across, trace=poisson(), check=True)
+    assert found["streams"] == run_of(narrow, trace=poisson())[1]["streams"]
+    assert run.wires.names[0] == "lan:both"
+    view = run.parts["streams"].simulation.core.view()
+    assert view.link[0, 0] == CABLE_BPS - FLOW_BPS
+
+
+def test_a_stream_declares_its_rate_once_of_a_cable_of_one_capacity() -> None:
+    """Half of it, and a second one that wants as much finds no room beside a flow."""
+    data = held(laid("fifo", CABLE_BPS, pipeline_at_s=0.0, frames=10**7), "streams", "pipelines")
+    data["links"][0]["shared"] = "both"
+    rate_qps = 0.45 * CABLE_BPS / BITS
+    (stream,) = poisson(50.0)
+    trace = [replace(stream, id=k, open_s=5.0 + k, rate_qps=rate_qps) for k in range(2)]
+    rows = run_of(data, place=Across, trace=trace)[1]["streams"]
+    assert [row["reason"] for row in rows] == [None, "every link to a suitable worker is at capacity"]
+    trace[1] = replace(trace[1], rate_qps=0.3 * CABLE_BPS / BITS)
+    rows = run_of(data, place=Across, trace=trace)[1]["streams"]
+    assert [row["reason"] for row in rows] == [None, None]
+
+
 def test_a_pipeline_that_starts_slows_streams_to_an_m_d_1_queue_with_what_is_left_of_the_cable() -> None:
     """A stream before it comes, one while it runs."""
     data = held(laid("fifo", CABLE_BPS, pipeline_at_s=80.0, frames=10**7), "streams", "pipelines")
@@ -114,18 +142,20 @@ def up_s(data: dict[str, Any], **policies: Any) -> tuple[float, Any, dict[str, A
 
     def look(run: Any) -> bool:
         queues = run.parts["services"].sites.queues
-        original = queues._ready
+        start = queues._start
 
-        def note(server: Any, starts: int) -> None:
-            original(server, starts)
+        def note(server: Any, there_s: float) -> None:
+            start(server, there_s)
             if server.service == 1:
-                ready.append(run.parts["services"].sites.now_s)
+                ready.append(there_s + queues.system.start_delay_s)
 
-        queues._ready = note
+        queues._start = note
         return False
 
     run, found = run_of(data, orchestrate=AddAt, steps=look, **policies)
     run.joint.run()
+    replicas = run.parts["services"].sites.queues.replicas.values()
+    assert all(each.up for each in replicas if each.service == 1) and len(ready) == 1
     return ready[0], run, found
 
 

@@ -95,10 +95,46 @@ def test_what_is_wrong_with_cables_is_said(change, says):
     assert says in str(error.value), str(error.value)
 
 
-def test_one_bandwidth_for_both_directions_is_refused_with_the_way_out():
-    data = {"sharing": "fifo", "links.0.shared": "both"}
-    with pytest.raises(ScenarioError, match="write each, or sharing: none"):
-        ew.load_scenario("tiny", data)
+def test_one_bandwidth_for_both_directions_is_one_link():
+    """A cable, and a way's own; payloads wait for answers there, which they do not on two links."""
+    both = three_tier(**{"links.1.shared": "both"})
+    routes = routes_of(both.topology)
+    assert routes.names == (
+        "lan-access-0:up", "lan-access-0:down", "wan:both", "lan-access-1:up", "lan-access-1:down"
+    )  # fmt: skip
+    assert routes.back.tolist() == [False, True, False, False, True]
+    names = [[routes.names[link] for link in row if link >= 0] for row in routes.link]
+    assert names[3] == ["lan-access-0:up", "wan:both"]
+    assert names[8 + 3] == ["wan:both", "lan-access-0:down"]
+    own = ew.load_scenario("tiny", {"sharing": "fifo", "links.0.shared": "both"})
+    assert routes_of(own.topology).names[0] == "site-near:both"
+    sized = {"applications.0.answer_bytes": "30kB", "applications.1.answer_bytes": "30kB"}
+    sized = {f"streams.{key}": value for key, value in sized.items()}
+    delays_s = []
+    for shared in ("each", "both"):
+        data = {"sharing": "fifo", "links.0.shared": shared, "links.0.bandwidth_bps": "6Mbps"}
+        _, outcome = run(ew.load_scenario("tiny", data | sized), "closest")
+        delays_s.append(np.nanmean([mean_s or np.nan for mean_s in outcome.streams["delay_mean_s"]]))
+    assert delays_s[1] > 1.1 * delays_s[0]
+    mixed = {f"links.{k}": each for k, each in enumerate(
+        [{"site": "*", "cluster": "near", "over": "one"}, {"site": "*", "cluster": "far", "over": "one",
+          "shared": "both"}])}  # fmt: skip
+    with pytest.raises(ScenarioError, match="'one' is shared by 'each' direction and by 'both'"):
+        ew.load_scenario("tiny", mixed)
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_a_way_of_one_bandwidth_for_both_directions_that_changes_has_it_once(sharing):
+    data = {"sharing": sharing, "links.0.shared": "both", "links.0.bandwidth_bps": "20Mbps"}
+    change = LinkChange(3.0, "site", "near", bandwidth_bps=4e6)
+    scenario = replace(ew.load_scenario("tiny", data), timeline=(change,))
+    simulation, outcome = run(scenario, "closest")
+    on = simulation.carrier.wires.net.links
+    assert on.capacity_bps[0] == on.rate_bps[0] == 4e6
+    assert sum(outcome.streams["ok"]) + sum(outcome.streams["failed"]) > 0
+
+
+def test_ways_over_several_links_do_not_change_their_bandwidth():
     changed = {"timeline": [{"at_s": 3, "link": {"site": "*", "cluster": "cloud"}, "bandwidth_bps": "1Mbps"}]}
     with pytest.raises(ScenarioError, match="runs over links that others share"):
         three_tier(**changed)

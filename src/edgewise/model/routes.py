@@ -1,8 +1,8 @@
 """The links that ways go over: directed, each with its own rate, and routes as lists of them.
 
-A lens on a topology, for runs in which messages share links. Every cable is two links, one each way. A way
-that runs over no cable has two of its own. In a generated topology every site has two to its network, and
-every cluster two, as fast as the fastest way over them. Forbidden here: I/O.
+A lens on a topology, for runs in which messages share links. Every cable is two links, one each way, or one
+for both directions. A way that runs over no cable has its own. In a generated topology every site has two to
+its network, and every cluster two, as fast as the fastest way over them. Forbidden here: I/O.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.model.topology import Cable, Topology, WayTable
 
+EACH, BOTH = ("up", "down"), ("both",)
+"""Names of the links of a cable."""
+
 
 class Routes(NamedTuple):
     """L links, and R routes: of W ways from each site to each cluster, then back, sites first; then others.
@@ -26,6 +29,7 @@ class Routes(NamedTuple):
         rate_bps, buffer_bytes: (L,)
         link: (R, K) links of each route in order; -1 where it has fewer.
         before: (R, K) share of the route's delay that lies before each of its links.
+        back: (L,) whether what goes back has it for itself.
         between: the routes from one node or cluster to another, where a link between them runs over cables.
     """
 
@@ -35,6 +39,7 @@ class Routes(NamedTuple):
     link: Ints
     before: Floats
     between: Mapping[tuple[str, str], int] = MappingProxyType({})
+    back: Bools = np.zeros(0, dtype=np.bool_)
 
 
 def routes_of(topology: Topology) -> Routes:
@@ -55,19 +60,23 @@ def routes_of(topology: Topology) -> Routes:
     back = _turned(way)
     back_s = np.take_along_axis(delay_s, np.where(back >= 0, back, 0), axis=1)
     turned = np.where(back >= 0, np.take_along_axis(way, np.where(back >= 0, back, 0), axis=1), -1)
-    there, home = np.where(way >= 0, 2 * way, -1), np.where(turned >= 0, 2 * turned + 1, -1)
+    links = np.array([1 if cable.shared else 2 for cable in cables], dtype=np.int64)
+    last = np.cumsum(links) - 1  # of each cable: the link back
+    there = np.where(way >= 0, (last - links + 1)[way], -1)
+    home = np.where(turned >= 0, last[turned], -1)
     there_share, home_share = _before(delay_s), _before(np.where(turned >= 0, back_s, 0.0))
     between: dict[tuple[str, str], int] = {}
     for n, link in enumerate(laid):
         between[link.ends[::-1]] = 2 * count + len(laid) + n
         between[link.ends] = 2 * count + n
     return Routes(
-        tuple(f"{cable.name}:{direction}" for cable in cables for direction in ("up", "down")),
-        np.repeat([cable.bandwidth_bps for cable in cables], 2),
-        np.repeat([cable.buffer_bytes for cable in cables], 2),
+        tuple(f"{cable.name}:{way}" for cable in cables for way in (BOTH if cable.shared else EACH)),
+        np.repeat([cable.bandwidth_bps for cable in cables], links),
+        np.repeat([cable.buffer_bytes for cable in cables], links),
         np.concatenate([there[:count], home[:count], there[count:], home[count:]]),
         np.concatenate([there_share[:count], home_share[:count], there_share[count:], home_share[count:]]),
         between,
+        (np.repeat(links, links) == 2) & (np.arange(links.sum()) == np.repeat(last, links)),
     )
 
 
@@ -123,7 +132,7 @@ def _laid(topology: Topology) -> tuple[list[Cable], Ints, Floats]:
         for name in over:
             if name not in number:
                 number[name] = len(cables)
-                own = Cable(name, way.bandwidth_bps, buffer_bytes=way.buffer_bytes)
+                own = Cable(name, way.bandwidth_bps, buffer_bytes=way.buffer_bytes, shared=way.shared)
                 cables.append(named.get(name, own))
         own_s = [named[name].delay_s if name in named else 0.0 for name in over]
         own_s[-1] = way.delay_s - math.fsum(own_s[:-1])

@@ -75,13 +75,18 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """What ways run over and share: one link each way, of equal figures."""
+    """What ways run over and share: one link each way, of equal figures.
+
+    Attributes:
+        shared: one link for both directions together.
+    """
 
     name: str
     bandwidth_bps: float
     delay_s: float = 0.0
     deviation_s: float = 0.0
     buffer_bytes: float = math.inf
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ def build_cables(specs: Sequence[LinkSpec], sites: Sequence[Site], problems: Pro
     for i, spec in enumerate(specs):
         if spec.name is None:
             continue
-        if spec.shared == "both":
-            problems.append(
-                f"links[{i}].shared: 'both', a cable has its bandwidth each way; remove it, or name two"
-            )
-        figures = (spec.bandwidth_bps, spec.delay_s, spec.deviation_s, spec.buffer_bytes or math.inf)
+        figures = (
+            spec.bandwidth_bps, spec.delay_s, spec.deviation_s, spec.buffer_bytes or math.inf,
+            spec.shared == "both",
+        )  # fmt: skip
         names = [spec.name.replace(SITE, site.name) for site in sites] if SITE in spec.name else [spec.name]
         for name in names:
             if name in found:
@@ -95,6 +94,8 @@ def build_ways(
             problems.append(
                 f"links: {cable!r} has bandwidths {', '.join(f'{x:g}' for x in sorted(rates))}; give one"
             )
+        if len({way.shared for way in ways if way.over == (cable,)}) > 1:
+            problems.append(f"links: {cable!r} is shared by 'each' direction and by 'both'; say one of them")
     return tuple(ways)
 
 
@@ -145,13 +146,7 @@ def _own(i: int, spec: LinkSpec, problems: Problems) -> None:
 
 
 def check_shared(spec: ScenarioSpec, topology: Topology, problems: Problems) -> None:
-    """What shared links cannot be asked for: one bandwidth for both directions, a change of several."""
-    both = any(way.shared for way in topology.ways) if not isinstance(topology.ways, WayTable) else False
-    if both and spec.streams is not None:
-        problems.append(
-            f"links: `shared: both` to a cluster is not simulated with sharing {spec.sharing!r}; "
-            "write each, or sharing: none"
-        )
+    """What shared links cannot be asked for: a change of several at once."""
     for i, change in enumerate(spec.timeline):
         if change.link is not None and change.bandwidth_bps is not None:
             several = isinstance(topology.ways, WayTable) or any(

@@ -193,8 +193,8 @@ def _links(scenario: Scenario, cloud: str) -> list[str]:
         )
     if len(deviations := {way.deviation_s for way in wan}) > 1:
         problems.append(f"links: deviation_s {_values(deviations)} to the cloud; give all sites the same")
-    if any(way.shared for way in ways):
-        problems.append("links: `shared: both` is not simulated for services; remove it")
+    if scenario.sharing == "none" and any(way.shared for way in ways):
+        problems.append("links: `shared: both` is not simulated for services without `sharing`; remove it")
     return problems
 
 

@@ -115,6 +115,8 @@ class Wires:
         names: (L,) of links.
         net: they, and what is on them.
         routes: over them; sites first.
+        there: levels of links that payloads pass before workers serve.
+        both: whether some link is one for both directions; then these are all levels.
         streams: who sends queries over them, if anybody.
         now_s: (1,) all that happens before has happened.
     """
@@ -129,8 +131,10 @@ class Wires:
             bps = np.minimum(uplink[:, None], link_arrays(topology, clusters)[2])
         self._sites, self._clusters = bps.shape
         level, loop = levels(len(routes.names), routes.link)
-        self.there = int(level[::2].max(initial=-1)) + 1
-        level[1::2] += self.there  # ways back come behind all ways there
+        self.both = bool(2 * routes.back.sum() < routes.back.size)
+        self.there = int(level[~routes.back | self.both].max(initial=-1)) + 1
+        if not self.both:
+            level[routes.back] += self.there  # ways back come behind all ways there
         private_bps = np.full(len(routes.link), np.inf)
         private_bps[: 2 * bps.size] = np.tile(bps.ravel(), 2)
         places = len(topology.workers)

@@ -98,7 +98,7 @@ class Shared(Private):
         self._carried = shared.OnLinks(
             wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
             np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1),
-            wires.there,
+            wires.there, wires.both and bool((truth.answer_bytes > 0.0).any()),
         )  # fmt: skip
 
     def _on_links(self) -> shared.OnLinks:
@@ -139,8 +139,8 @@ class Shared(Private):
         """See `Private`; a bandwidth is that of the way's own links."""
         net = self.wires.net
         net.routes.private_bps[: 2 * self.ways.size] = np.tile(self.ways.bps.ravel(), 2)
-        for back in (False, True):
-            (link, *_) = self.wires.links_of(self.wires.way(site, cluster, back)).tolist()
+        ways = [self.wires.way(site, cluster, back) for back in (False, True)]
+        for link in dict.fromkeys(int(self.wires.links_of(way)[0]) for way in ways):
             rates = net.links[link]
             self.wires.reserve(link, now_s, rates.reserved_bps, bandwidth_bps or rates.capacity_bps)
 

@@ -16,8 +16,8 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.state import Ways
 from edgewise.core.held import held
-from edgewise.sim.links.advance import pass_levels
-from edgewise.sim.links.net import MESSAGES, Net, append, depart, forget, new_message
+from edgewise.sim.links.advance import pass_levels, soonest_change
+from edgewise.sim.links.net import FIFO, MESSAGES, Net, append, depart, forget, new_message
 from edgewise.sim.links.sort import take_sorted
 from edgewise.sim.streams.queues import (
     ENDED,
@@ -48,7 +48,7 @@ class OnLinks(NamedTuple):
     net: the links. epoch: (N,) how often a stream was moved. worker: (N,) where it sends, -1 nowhere. came_s:
     (N,) when its last query came. sending: (N,) streams that send, the first `many[SENDING]` of them; next_s:
     (N,) when each does next; `many[TURN]`: whose turn it is in this step. now_s: (1,) up to when all is done.
-    there: how many levels lie on the ways there.
+    there: how many levels lie on the ways there. feeds_back: answers use links that payloads use.
     """
 
     net: Net
@@ -60,6 +60,7 @@ class OnLinks(NamedTuple):
     many: Ints
     now_s: Floats
     there: int
+    feeds_back: bool
 
 
 @kernel
@@ -80,16 +81,45 @@ def serve_until(
     while x.now_s[0] < until_s:
         step_s = min(TOGETHER / rate_qps, 1.0) if x.many[SENDING] > 0 else np.inf
         to_s = min(x.now_s[0] + step_s, until_s)
+        if x.feeds_back:  # what begins to be served in a step is answered after it
+            to_s = min(to_s, max(next_start_s(x, w), np.nextafter(x.now_s[0], np.inf)))
         if not send_all(to_s, s, x, w, ways, seed):
             return False
         pass_levels(net, 0, x.there, to_s)
         take_in(s, x, tally)
-        if to_s == until_s or net.many[net.sinks + HERE] > AT_WORKERS:
+        if to_s == until_s or x.feeds_back or net.many[net.sinks + HERE] > AT_WORKERS:
             serve_all(to_s, s, x, w, ways, seed, tally)
             pass_levels(net, x.there, net.sinks, to_s)
             take_home(s, x, tally)
         x.now_s[0], x.many[TURN] = to_s, 0
     return True
+
+
+@inner
+def next_start_s(x: OnLinks, workers: Workers) -> float:
+    """No worker begins a batch before, all having been served up to now."""
+    net, found_s = x.net, np.inf
+    for k in range(x.many[SENDING]):
+        found_s = min(found_s, x.next_s[k])
+    for row in range(net.sinks):
+        for k in range(net.many[row]):
+            if net.sharing == FIFO:
+                m = net.messages[net.lists[row, k]]
+                at_s = m.start_s if m.begun else m.at_s
+                found_s = min(found_s, max(at_s, m.due_s + m.wait_s))
+    if net.sharing != FIFO:
+        found_s = min(found_s, soonest_change(net))
+    for k in range(net.many[net.sinks + HERE]):
+        if net.when[net.sinks + HERE, k] >= x.now_s[0]:  # else it waits behind a batch
+            found_s = min(found_s, net.when[net.sinks + HERE, k])
+    for k in range(workers.each.size):
+        w, batch = workers.each[k], workers.batch[k]
+        if w.held > 0:
+            ready_s = batch[0].arrival_s + w.timeout_s
+            if w.held == w.max_batch:
+                ready_s = batch[w.held - 1].arrival_s
+            found_s = min(found_s, max(workers.servers[k, soonest(w, workers.servers[k])].free_s, ready_s))
+    return found_s
 
 
 @inner
