@@ -279,14 +279,6 @@ def test_needs_in_headers_open_one_stream_and_idleness_closes_it(model):
     go(model, scenario)
 
 
-def test_default_needs_serve_clients_that_state_none(model):
-    async def scenario(system):
-        assert (await system.infer({})).status == 200
-        assert system.session.stream_records()[0]["deadline_s"] == 3
-
-    go(model, scenario, default_needs={"rate_qps": 2, "deadline_s": 3})
-
-
 def test_open_streams_are_bounded(model):
     async def scenario(system):
         await system.open()

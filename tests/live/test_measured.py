@@ -25,6 +25,7 @@ QUERIES = 5
 
 async def ask(client):
     headers, body = encode_request(InferRequest({"x": np.zeros((1, 8), np.float32)}))
+    headers |= {"edgewise-rate-qps": "10", "edgewise-size-bytes": "256", "edgewise-deadline-s": "5"}
     answer = await client.request("POST", "/v2/models/score/infer", headers, body)
     assert answer.status == 200
 
@@ -46,13 +47,12 @@ async def measured(file, serve=lambda worker: worker.handle):
     world = replace(world, delay_s=np.full_like(world.delay_s, WAY_S))
     worker, began_s = LiveWorker(OnnxModel("dense", file)), time.monotonic()
     behind = await http.serve(serve(worker), at_once=True)
-    needs = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0}
     gateways = []
     for _ in range(2):
         policy = policies.load("dispatch", "least-impedance")
         session = Session(world, policy, 0, lambda: time.monotonic() - began_s)
         clients = [http.Client(behind.host, behind.port)]
-        gateways.append(Gateway(session, clients, ["dense"], default_needs=needs, ways=Ways(world)))
+        gateways.append(Gateway(session, clients, ["dense"], ways=Ways(world)))
     front = await http.serve(gateways[0].handle, at_once=True)
     client = http.Client(front.host, front.port)
     try:

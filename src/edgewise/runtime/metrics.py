@@ -13,16 +13,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from bisect import bisect_left
 from collections import Counter as Counts, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from edgewise.core.dispatch.requests import RequestCore
@@ -38,44 +36,23 @@ Family = CounterMetricFamily | GaugeMetricFamily
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-class ThreadHistogram(Collector):
-    """A histogram for one thread: no lock, and the bucket is found by halving.
+def histograms(
+    name: str,
+    what: str,
+    bounds: Sequence[float],
+    label: str,
+    values: Sequence[str],
+    registry: CollectorRegistry | None,
+) -> list[Histogram]:
+    """One histogram for each value of a label.
 
     Args:
         name, what: of the metric.
         bounds: upper, of the buckets.
-        label: its one label, and the values that it takes.
         registry: where it can be read; None: nowhere.
     """
-
-    def __init__(
-        self,
-        name: str,
-        what: str,
-        bounds: Sequence[float],
-        label: str,
-        values: Sequence[str],
-        registry: CollectorRegistry | None,
-    ) -> None:
-        self._name, self._what, self._label = name, what, label
-        self._bounds, self._values = bounds, values
-        self._counts = [[0] * (len(bounds) + 1) for _ in values]
-        self._sums = [0.0] * len(values)
-        if registry is not None:
-            registry.register(self)
-
-    def note(self, amount: float, which: int = 0) -> None:
-        """Count an amount, for the label's value number `which`."""
-        self._counts[which][bisect_left(self._bounds, amount)] += 1
-        self._sums[which] += amount
-
-    def collect(self) -> Iterable[Metric]:
-        """The family."""
-        family = HistogramMetricFamily(self._name, self._what, labels=[self._label])
-        for value, counts, total in zip(self._values, self._counts, self._sums, strict=True):
-            bounds = [*map(str, map(float, self._bounds)), "+Inf"]
-            family.add_metric([value], list(zip(bounds, accumulate(counts), strict=True)), total)
-        yield family
+    family = Histogram(name, what, [label], buckets=bounds, registry=registry)
+    return [family.labels(value) for value in values]
 
 
 class WorkerMetrics:
@@ -92,15 +69,12 @@ class WorkerMetrics:
             "edgewise_worker_queries", "Queries answered.", ["model", "status"], registry=registry
         )
         self._model = model
-        self._by_status: dict[int, Counter] = {}
         of_model = ("model", [model], registry)
-        self._wait = ThreadHistogram(
-            "edgewise_worker_wait_seconds", "Time in the queue.", DELAYS_S, *of_model
-        )
-        self._run = ThreadHistogram(
+        (self._wait,) = histograms("edgewise_worker_wait_seconds", "Time in the queue.", DELAYS_S, *of_model)
+        (self._run,) = histograms(
             "edgewise_worker_run_seconds", "Time of a batch in ONNX Runtime.", DELAYS_S, *of_model
         )
-        self._batch = ThreadHistogram(
+        (self._batch,) = histograms(
             "edgewise_worker_batch_queries", "Queries of a batch.", BATCHES, *of_model
         )
         gauge = Gauge("edgewise_worker_queue", "Queries waiting or running.", ["model"], registry=registry)
@@ -109,18 +83,16 @@ class WorkerMetrics:
 
     def ran(self, run_s: float, waits_s: Sequence[float]) -> None:
         """A batch was run."""
-        self._run.note(run_s)
-        self._batch.note(len(waits_s))
+        self._run.observe(run_s)
+        self._batch.observe(len(waits_s))
         for wait_s in waits_s:
-            self._wait.note(wait_s)
+            self._wait.observe(wait_s)
         self.statistics.ran(run_s, waits_s)
 
     def answered(self, status: int, took_s: float) -> None:
         """A query was answered, so long after it came."""
         self.statistics.answered(status == 200, took_s)
-        if status not in self._by_status:
-            self._by_status[status] = self._queries.labels(self._model, str(status))
-        self._by_status[status].inc()
+        self._queries.labels(self._model, str(status)).inc()
 
 
 class GatewayMetrics(Collector):
@@ -135,7 +107,7 @@ class GatewayMetrics(Collector):
         self._session, self._upstreams = session, upstreams
         self.registry = faults_in(session.faults)
         self.registry.register(self)
-        self.delays = ThreadHistogram(
+        self.delays = histograms(
             "edgewise_query_delay_seconds", "From a query's arrival to its answer.", DELAYS_S, "worker",
             session.world.worker_names, self.registry,
         )  # fmt: skip
@@ -182,7 +154,7 @@ class ServiceMetrics(Collector):
     def __init__(self, core: RequestCore, registry: CollectorRegistry) -> None:
         self._core = core
         registry.register(self)
-        self.delays = ThreadHistogram(
+        self.delays = histograms(
             "edgewise_request_delay_seconds",
             "From a request's arrival to its answer.",
             DELAYS_S,
@@ -276,7 +248,7 @@ class Lag:
 
     def __init__(self, name: str, registry: CollectorRegistry | None = None) -> None:
         what = "How late the event loop came to what was due."
-        self._tally = ThreadHistogram(
+        (self._lag,) = histograms(
             "edgewise_event_loop_lag_seconds", what, DELAYS_S, "process", [name], registry
         )
         self.late_s: deque[float] = deque(maxlen=KEPT)  # the last ones
@@ -287,7 +259,7 @@ class Lag:
             due_s = time.monotonic() + PERIOD_S
             await asyncio.sleep(PERIOD_S)
             late_s = max(time.monotonic() - due_s, 0.0)
-            self._tally.note(late_s)
+            self._lag.observe(late_s)
             self.late_s.append(late_s)
 
 

@@ -40,7 +40,6 @@ class Listen:
         certificate, key: PEM files; both or neither.
         names: that clients call this machine by, besides localhost and addresses in numbers.
         open: other machines may ask without a token.
-        limits: of HTTP clients.
     """
 
     host: str = http.LOCALHOST
@@ -52,7 +51,6 @@ class Listen:
     key: Path | None = None
     names: tuple[str, ...] = ()
     open: bool = False
-    limits: http.Limits = field(default_factory=http.Limits)
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -104,7 +102,7 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
     guarded = http.protect(handler, guard)
     try:
         tls = http.tls_server(*where.pair) if where.pair else None
-        server = await http.serve(guarded, where.host, where.port, where.limits, tls, at_once)
+        server = await http.serve(guarded, where.host, where.port, tls=tls, at_once=at_once)
     except OSError as error:
         taken = "another program has the port; end it, or use another one"
         why = taken if error.errno == errno.EADDRINUSE else error
@@ -115,8 +113,7 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
         raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[grpc]'")
     from edgewise.runtime.protocol.grpc_server import serve_grpc  # an extra
 
-    most = where.limits.body_bytes
-    return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, most, where.pair))
+    return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, tls=where.pair))
 
 
 async def run_worker(

@@ -29,7 +29,7 @@ _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?/infer")
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: (-?\d+))?")
 _LABEL = re.compile(rf"(\w+)={_QUOTED}")
 SUCCESS = ("nv_inference_request_success", "nv_inference_count")
-"""Counters of Triton, the first that a text has, where none is named."""
+"""Counters of Triton, of which the first that a text has is read."""
 
 
 class Query(NamedTuple):
@@ -72,14 +72,12 @@ class Source:
     Attributes:
         file: may end in .gz.
         period_s: between scrapes of a text of metrics that says no times.
-        metric: counter that is read of such a text; "": of Triton.
         unread: lines that hold no traffic, so far.
         first_unread: the first of them.
     """
 
     file: Path
     period_s: float = 15.0
-    metric: str = ""
     unread: int = 0
     first_unread: str = ""
 
@@ -206,7 +204,7 @@ def _series(labels: dict[str, str]) -> str:
 def _metrics(source: Source, lines: Iterable[str]) -> Iterator[Query | Rate]:
     """Scrapes of a text of metrics in one file: a series that comes again begins the next one."""
     before: dict[str, tuple[float, float]] = {}
-    chosen, scrapes = source.metric, dict[str, int]()
+    chosen, scrapes = "", dict[str, int]()
     for line in lines:
         match = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
         if match is None:

@@ -20,7 +20,6 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from edgewise.core.dispatch.request_rules import TRIES
 from edgewise.core.dispatch.views import REASONS, Violation
@@ -69,7 +68,6 @@ class Gateway:
         session: core, clock and records.
         clients: one connection pool for each worker, in the world's order.
         models: name of each worker's model in its own URL.
-        default_needs: of queries that state none, without `task`; None answers them 404.
         patience: times.
         max_streams: that may be open; one more is answered 429.
         book: numbers streams and keeps them.
@@ -83,7 +81,6 @@ class Gateway:
     session: Session
     clients: list[http.Client]
     models: Sequence[str]
-    default_needs: dict[str, Any] | None = None
     patience: Patience = field(default_factory=Patience)
     max_streams: int = 10_000
     book: Book = field(default_factory=Book)
@@ -113,7 +110,7 @@ class Gateway:
             )
         self.streams = LiveStreams(
             self.session, self.book, self.patience, self.granting, self.upstreams,
-            default_needs=self.default_needs, max_streams=self.max_streams, site=self.site,
+            max_streams=self.max_streams, site=self.site,
         )  # fmt: skip
 
     async def handle(self, request: http.HttpRequest) -> http.Response:
@@ -334,7 +331,7 @@ class StreamWork:
         if answer is not None and answer.status in LOST:
             session.query_unserved(self._stream_id)
         session.query_done(self._stream_id, worker, self._sent_s, there_s, back_s)
-        self._gateway.metrics.delays.note(session.clock() - self._sent_s, worker)
+        self._gateway.metrics.delays[worker].observe(session.clock() - self._sent_s)
 
     def ended(self, answer: http.Response | None) -> None:
         """It was judged when it came back."""

@@ -261,7 +261,7 @@ class RequestWork:
             name = self._services.names[self._service]
             answers, size_bytes = self._services.answered.get(name, (0, 0))
             self._services.answered[name] = answers + 1, size_bytes + len(answer.body)
-            self._services.metrics.delays.note(time.monotonic() - self._request.received_s, self._service)
+            self._services.metrics.delays[self._service].observe(time.monotonic() - self._request.received_s)
 
     def _at(self, name: str, query: LiveQuery) -> Destination:
         core, services = self._core, self._services

@@ -41,7 +41,7 @@ class LiveStreams:
         patience: leases.
         granting: confirms bindings; None where workers grant nothing.
         upstreams: the workers; the gateway's own list.
-        default_needs, max_streams, site: see `Gateway`.
+        max_streams, site: see `Gateway`.
     """
 
     def __init__(
@@ -52,12 +52,11 @@ class LiveStreams:
         granting: Granting | None,
         upstreams: Sequence[Upstream],
         *,
-        default_needs: dict[str, Any] | None,
         max_streams: int,
         site: str | None,
     ) -> None:
         self.session, self.book, self.patience, self.granting = session, book, patience, granting
-        self._default_needs, self._max_streams, self._site = default_needs, max_streams, site
+        self._max_streams, self._site = max_streams, site
         self._upstreams = upstreams
         self._used_s: dict[int, float] = {}  # of every open stream
         self._by_key: dict[Key, int] = {}  # those opened by headers
@@ -101,10 +100,10 @@ class LiveStreams:
         key = (task, *map(headers.get, needs.HEADERS))
         stream_id = self._by_key.get(key)
         if stream_id is None:
-            if not any(key[1:]) and self._default_needs is None:
+            if not any(key[1:]):
                 return self._id("")
             found = needs.from_headers(headers, task, len(request.body))
-            stream_id = await self._open({**(self._default_needs or {}), **found}, key, left_s)
+            stream_id = await self._open(found, key, left_s)
             self._tell(stream_id)
         return stream_id
 
