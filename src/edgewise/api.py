@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,9 +22,6 @@ from edgewise.report.schema import WORK
 from edgewise.report.use import USE
 from edgewise.result import Comparison, Result
 from edgewise.runs import Policy as Policy
-
-if TYPE_CHECKING:
-    pass
 
 Policies = Policy | Mapping[str, Policy]
 """One policy, which is for the first decision of the scenario's work, or policies by decision."""

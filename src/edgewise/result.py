@@ -185,5 +185,5 @@ def report(folder: str | Path) -> Path:
     images = figures.drawn(run)
     figures.save_all(run, folder, images=images)
     page = Path(folder) / "report.html"
-    html.write_html(run, page, images=images)
+    records.write_whole(page, html.render(run, images=images), "report")
     return page

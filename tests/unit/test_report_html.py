@@ -14,8 +14,8 @@ from report_example import MANIFEST, example_run, stream_row, table, window_row
 
 from edgewise.errors import PolicyError, RunError
 from edgewise.report import figures
-from edgewise.report.html import render, write_html
-from edgewise.report.records import RecordedRun, read_run, write_run
+from edgewise.report.html import render
+from edgewise.report.records import RecordedRun, read_run, write_run, write_whole
 from edgewise.report.schema import STREAMS, WINDOWS
 from edgewise.report.statistics import compare
 from edgewise.report.summary import by_seed
@@ -55,7 +55,7 @@ def small_run(folder: Path, streams: list[dict[str, Any]], windows: list[dict[st
 
 
 def test_the_page_holds_the_numbers(run: RecordedRun, tmp_path: Path) -> None:
-    write_html(run, tmp_path / "out" / "report.html")
+    write_whole(tmp_path / "out" / "report.html", render(run), "report")
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     values = by_seed(run.summary)
     for policy in run.policies:
@@ -163,4 +163,4 @@ def test_errors(run: RecordedRun, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot write figures"):
         figures.save_all(run, tmp_path / "file")
     with pytest.raises(RunError, match="cannot write report"):
-        write_html(run, tmp_path / "file" / "report.html")
+        write_whole(tmp_path / "file" / "report.html", render(run), "report")

@@ -18,7 +18,7 @@ from edgewise import sweeps
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.sweeps.knee import hinge, said
-from edgewise.sweeps.vary import Price, parse_target
+from edgewise.sweeps.vary import parse_target, price
 from in_process import edgewise
 
 LOAD = "streams.arrivals.clients_per_min"
@@ -173,12 +173,12 @@ def test_the_frontier_of_two_keys_is_that_of_all_points():
 
 def test_hardware_costs_what_its_nodes_say_or_their_cores():
     plain = ew.load_scenario("tiny")
-    assert (Price(plain).unit, Price(plain).amount) == ("cores", 10.0)
+    assert price(plain) == (10.0, "cores")
     path = {"clusters.near.nodes.cost": 300, "clusters.far.nodes.cost": 4000, "clusters.far.nodes.count": 3}
     from edgewise.config import load_scenario
 
     dear = load_scenario("tiny", path)  # the only entry of a list needs no name
-    assert (Price(dear).unit, Price(dear).amount) == ("cost", 12300.0)
+    assert price(dear) == (12300.0, "cost")
     with pytest.raises(ScenarioError, match="did you mean 'count'"):
         load_scenario("tiny", {"clusters.near.nodes.near-node.cout": 3})
 

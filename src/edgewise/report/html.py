@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from edgewise.report import figures
-from edgewise.report.records import RecordedRun, write_whole
+from edgewise.report.records import RecordedRun
 from edgewise.report.schema import WORK
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals, warning
@@ -160,22 +159,3 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
             ],
         )
     )
-
-
-def write_html(
-    run: RecordedRun,
-    path: str | Path,
-    rival: str | None = None,
-    images: Mapping[str, bytes] | None = None,
-) -> None:
-    """Write the page of a run to one file, whole or not at all.
-
-    Args:
-        run: the run.
-        path: the file; its folder is made.
-        rival, images: as for `render`.
-    Raises:
-        RunError: the file cannot be written.
-        PolicyError: the rival has no records in the run.
-    """
-    write_whole(path, render(run, rival, images), "report")

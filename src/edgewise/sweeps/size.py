@@ -2,7 +2,7 @@
 
 More hardware is taken to help: with one key by bisection between its ends, with two along the border between
 what meets the targets and what does not, which takes at most as many points as both have values. The order
-is by what the hardware costs (`Price`). The value found and the next cheaper one are both run, so what is
+is by what the hardware costs (`price`). The value found and the next cheaper one are both run, so what is
 assumed is checked where it matters.
 """
 
@@ -17,7 +17,7 @@ from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.report.statistics import Interval
 from edgewise.sweeps.knee import met, said
 from edgewise.sweeps.points import Point, Points
-from edgewise.sweeps.vary import Price, Target
+from edgewise.sweeps.vary import Target, price
 
 
 class Enough(NamedTuple):
@@ -63,7 +63,7 @@ def _by_cost(points: Points, axis: int) -> list[Any]:
 
     def cost(value: Any) -> float:
         try:
-            return Price(points.scenario((*start[:axis], value, *start[axis + 1 :]))).amount
+            return price(points.scenario((*start[:axis], value, *start[axis + 1 :])))[0]
         except ScenarioError:
             return 0.0  # too little for what it is to hold
 
@@ -107,10 +107,10 @@ def _border(
 
 
 def _choice(points: Points, targets: Sequence[Target], point: Point) -> Enough:
-    price, label = Price(points.scenario(point)), points.labels[0]
+    label = points.labels[0]
     intervals = tuple(points.interval(point, label, points.column(target)) for target in targets)
     sure = min(_sure(target, at) for target, at in zip(targets, intervals, strict=True) if at)
-    return Enough(point, price.amount, price.unit, intervals, sure)
+    return Enough(point, *price(points.scenario(point)), intervals, sure)
 
 
 def _sure(target: Target, found: Interval) -> float:

@@ -166,22 +166,13 @@ def named(measure: Measure) -> tuple[str, str]:
     return (what, f" {unit}") if found and unit in ("%", "ms", "s", "MB") else (measure.heading, "")
 
 
-class Price:
-    """What the hardware of a scenario costs: its nodes' `cost`, and where none has one their cores.
-
-    Attributes:
-        unit: of the amount, for sentences.
-        amount: the sum over all nodes.
-    """
-
-    def __init__(self, scenario: Scenario) -> None:
-        clusters = scenario.spec.clusters or ()
-        named = [(cluster, node) for cluster in clusters for node in cluster.nodes if node.cost is not None]
-        if named:
-            self.unit = "cost"
-            self.amount = sum(
-                (cluster.count or 1) * (node.count or 1) * float(node.cost or 0.0) for cluster, node in named
-            )
-        else:
-            self.unit = "cores"
-            self.amount = sum(node.resources.cpu_cores for node in scenario.topology.nodes)
+def price(scenario: Scenario) -> tuple[float, str]:
+    """What the hardware of a scenario costs and its unit: its nodes' `cost`, and where none has one their cores."""
+    clusters = scenario.spec.clusters or ()
+    named = [(cluster, node) for cluster in clusters for node in cluster.nodes if node.cost is not None]
+    if named:
+        costs = (
+            (cluster.count or 1) * (node.count or 1) * float(node.cost or 0.0) for cluster, node in named
+        )
+        return sum(costs), "cost"
+    return sum(node.resources.cpu_cores for node in scenario.topology.nodes), "cores"
