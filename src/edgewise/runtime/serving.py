@@ -14,7 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
@@ -69,22 +69,12 @@ class Listen:
         return (self.certificate, self.key) if self.certificate and self.key else None
 
 
-class Closing(Protocol):
-    """A server that can be closed."""
-
-    host: str
-    port: int
-
-    async def close(self, grace_s: float = 5.0) -> None:
-        """Stop listening."""
-
-
 @dataclass(frozen=True, slots=True)
 class Listening:
     """The servers of one process; `grpc` is None where it was not asked for."""
 
     http: http.Server
-    grpc: Closing | None
+    grpc: Any  # `GrpcServer`, of an extra
 
     async def close(self, grace_s: float = 5.0) -> None:
         """Close them."""

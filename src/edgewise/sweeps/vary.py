@@ -167,12 +167,9 @@ def named(measure: Measure) -> tuple[str, str]:
 
 
 def price(scenario: Scenario) -> tuple[float, str]:
-    """What the hardware of a scenario costs and its unit: its nodes' `cost`, and where none has one their cores."""
-    clusters = scenario.spec.clusters or ()
-    named = [(cluster, node) for cluster in clusters for node in cluster.nodes if node.cost is not None]
-    if named:
-        costs = (
-            (cluster.count or 1) * (node.count or 1) * float(node.cost or 0.0) for cluster, node in named
-        )
+    """What the hardware of a scenario costs, and in what: its nodes' `cost`, else their cores."""
+    every = ((cluster, node) for cluster in scenario.spec.clusters or () for node in cluster.nodes)
+    counted = [(node.cost, (cluster.count or 1) * (node.count or 1)) for cluster, node in every]
+    if costs := [count * float(cost) for cost, count in counted if cost is not None]:
         return sum(costs), "cost"
     return sum(node.resources.cpu_cores for node in scenario.topology.nodes), "cores"

@@ -159,10 +159,6 @@ PAUSE_S = 0.05
 Ask = Callable[[Process, str], Awaitable[Any]]
 
 
-class ChangeError(RunError):
-    """A process cannot become ready: which, and why."""
-
-
 class Rolling:
     """Brings changes about.
 
@@ -272,7 +268,7 @@ class Rolling:
         while await self._ask(process, path) is None:
             self._go_on(process.name, until_s, "its successor is not ready")
             if not self.backend.alive(handle):
-                raise ChangeError(
+                raise RunError(
                     f"{process.name}: ended before it was ready: {said_last(self._folder, process.name)}"
                 )
             await asyncio.sleep(PAUSE_S)
@@ -318,7 +314,7 @@ class Rolling:
                 return
             if running.failures >= TRIES:
                 words = said_last(self._folder, name)
-                raise ChangeError(f"{name}: ended {running.failures} times before it was ready: {words}")
+                raise RunError(f"{name}: ended {running.failures} times before it was ready: {words}")
             self._go_on(name, until_s, "is not ready")
             await asyncio.sleep(PAUSE_S)
 
@@ -343,6 +339,6 @@ class Rolling:
 
     def _go_on(self, name: str, until_s: float, why: str) -> None:
         if self.ending.is_set():
-            raise ChangeError("the system ends")
+            raise RunError("the system ends")
         if time.monotonic() > until_s:
-            raise ChangeError(f"{name}: {why} in time; see its log")
+            raise RunError(f"{name}: {why} in time; see its log")

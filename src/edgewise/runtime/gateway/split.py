@@ -65,26 +65,19 @@ class SplitMetrics:
     """What a gateway did with the queries of its split variants.
 
     Attributes:
-        predicted, plans: by variant.
+        queries: by variant and number of workers; sent, predicted, plans: by variant.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["variant"]
-        self._queries = Counter(
+        self.queries = Counter(
             "edgewise_split_queries", "Queries by number of workers.", [*names, "workers"], registry=registry
         )
-        self._sent = Counter(
-            "edgewise_split_sent_bytes", "Tensors between workers.", names, registry=registry
-        )
+        self.sent = Counter("edgewise_split_sent_bytes", "Tensors between workers.", names, registry=registry)
         self.predicted = Gauge(
             "edgewise_split_predicted_seconds", "Mean time by the formula.", names, registry=registry
         )
         self.plans = Gauge("edgewise_split_plans", "Plans made so far.", names, registry=registry)
-
-    def answered(self, variant: str, workers: int, sent_bytes: int) -> None:
-        """A query was answered by so many workers."""
-        self._queries.labels(variant, str(workers)).inc()
-        self._sent.labels(variant).inc(sent_bytes)
 
 
 class SplitUpstream(Upstream):
@@ -203,7 +196,7 @@ class SplitGroup:
             try:
                 return await self._carried_out(servers, left, headers, body, began_s, timeout_s)
             except WorkerLost as error:  # inference may run twice
-                lost.append(error.server)
+                lost.append(error.args[0])
             finally:
                 self.ended(left, *left)
             servers = self._decided(QueryLost(time.monotonic(), number, 0, tuple(lost)))
@@ -266,7 +259,8 @@ class SplitGroup:
         self, answer: http.Response, used: Sequence[int], sent_bytes: int, began_s: float
     ) -> http.Response:
         if answer.status == 200:
-            self.metrics.answered(self.variant, len(used), sent_bytes)
+            self.metrics.queries.labels(self.variant, str(len(used))).inc()
+            self.metrics.sent.labels(self.variant).inc(sent_bytes)
             answer.headers[PLAN], answer.headers[SENT] = self.core.policy.name, str(sent_bytes)
             answer.headers[SERVERS] = ",".join(self.names[server] for server in used)
             answer.headers[TOOK] = f"{time.monotonic() - began_s:.6f}"

@@ -35,19 +35,11 @@ PASSED = (PRIORITY, *TRACE)
 
 
 class WorkerLost(Exception):
-    """A worker was lost while it had a query or a part of one."""
-
-    def __init__(self, server: int) -> None:
-        super().__init__(server)
-        self.server = server
+    """The worker of this number was lost while it had a query or a part of one."""
 
 
 class _PieceRefused(Exception):
-    """A worker's answer that is not 200."""
-
-    def __init__(self, answer: http.Response) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
+    """A worker's answer, which is not 200."""
 
 
 class QueryRun:
@@ -87,7 +79,8 @@ class QueryRun:
         try:
             await asyncio.gather(*parts)
         except _PieceRefused as refused:
-            return refused.answer
+            answer: http.Response = refused.args[0]
+            return answer
         finally:
             for part in parts:
                 part.cancel()
