@@ -16,7 +16,7 @@ from edgewise.model.network import Network
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.meta import MetaStore
+from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 
 pytestmark = pytest.mark.live
@@ -86,9 +86,13 @@ def killed(tmp_path):
         wait(file.is_file, "no database")
         store = MetaStore(file)
         wait(
-            lambda: any(t.frames > 2 * ENOUGH_FRAMES for t in store.tasks(1) if t.name == "look"), "no frame"
+            lambda: any(t.frames > 2 * ENOUGH_FRAMES for t in store.seen(TaskStatus, 1) if t.name == "look"),
+            "no frame",
         )
-        wait(lambda: [link.up for link in store.links()] == [False, True, True], "the cut link is not kept")
+        wait(
+            lambda: [link.up for link in store.seen(LinkStatus)] == [False, True, True],
+            "the cut link is not kept",
+        )
     finally:
         manager.send_signal(signal.SIGKILL)
         manager.wait()
@@ -96,11 +100,11 @@ def killed(tmp_path):
 
 
 def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
-    (task,) = (t for t in killed.tasks(1) if t.name == "look")
+    (task,) = (t for t in killed.seen(TaskStatus, 1) if t.name == "look")
     assert task.node == "hub" and task.time_s >= SLOW_S
-    (flow,) = killed.flows(1)
+    (flow,) = killed.seen(FlowStatus, 1)
     assert flow.links == "cam-relay, relay-hub" and flow.rate_bps > 0
-    hub = next(node for node in killed.nodes() if node.name == "hub")
+    hub = next(node for node in killed.seen(NodeStatus) if node.name == "hub")
     assert hub.tasks == 1 and hub.free_bytes == pytest.approx(1e8) and hub.busy > 0.1
     assert (killed.network().ends == network().ends).all()
     with PipelineSession(
@@ -112,7 +116,7 @@ def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
         assert rates.measured_fps == pytest.approx(rates.planned_fps, rel=0.25)
         assert [flow.path for flow in rates.flows] == [(1, 2)]
         session.set_link(0, up=True)
-        assert [link.up for link in killed.links()] == [True, True, True]
+        assert [link.up for link in killed.seen(LinkStatus)] == [True, True, True]
         assert [row.state for row in killed.pipelines()] == ["running"]
     assert [row.state for row in killed.pipelines()] == ["ended"] and killed.unfinished() == []
 

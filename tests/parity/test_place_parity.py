@@ -14,7 +14,7 @@ from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines import session as live
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.meta import MetaStore
+from edgewise.runtime.pipelines.meta import MetaStore, TaskStatus
 from edgewise.sim import pipelines as simulated
 from edgewise.testing.driven import plain
 from edgewise.workloads.pipelines import pipelines_of
@@ -105,7 +105,7 @@ def test_events_of_a_test_bed_with_measured_times_give_the_core_the_same_command
     ) as session:
         session.submit([first])
         until_s = time.monotonic() + 30.0
-        while sum(task.frames > 20 for task in meta.tasks(1)) < 2:
+        while sum(task.frames > 20 for task in meta.seen(TaskStatus, 1)) < 2:
             assert time.monotonic() < until_s, "no frames"
             time.sleep(0.05)
         session.set_link(0, up=False)

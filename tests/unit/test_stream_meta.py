@@ -54,9 +54,9 @@ def test_what_monitors_see_replaces_what_they_saw(tmp_path):
     link = LinkStatus("cam", "hub", 8e6, True, 5e6, 10.0)
     store.put([NodeStatus("old", 1.0, 1.0, 1.0, 0, 0.0, 1.0)])
     store.put([*nodes, link], forget=[NodeStatus, LinkStatus])
-    assert store.nodes() == nodes and store.links() == [link]
+    assert store.seen(NodeStatus) == nodes and store.seen(LinkStatus) == [link]
     store.put([link._replace(up=False)])
-    assert [row.up for row in store.links()] == [False]
+    assert [row.up for row in store.seen(LinkStatus)] == [False]
     network = store.network()
     assert network.names == ("cam", "hub") and network.speed_ops.tolist() == [1e9, 4e9]
     assert network.ends.tolist() == [[0, 1]] and (network.bandwidth_bps == np.array([8e6])).all()
@@ -64,7 +64,7 @@ def test_what_monitors_see_replaces_what_they_saw(tmp_path):
     flow = FlowStatus(1, "source->a", "cam-hub", 8e6, 5e6, 10.0)
     store.put([task, flow])
     store.put([task._replace(frames=80)], forget=[FlowStatus])
-    assert store.tasks(1) == [task._replace(frames=80)] and store.flows(1) == []
+    assert store.seen(TaskStatus, 1) == [task._replace(frames=80)] and store.seen(FlowStatus, 1) == []
 
 
 def test_another_process_reads_while_this_one_writes(tmp_path):

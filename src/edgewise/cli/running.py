@@ -209,25 +209,25 @@ def show_pipelines(state: Path) -> bool:
     """Show what is known of nodes, links, tasks and flows of `edgewise run`; False: there was none."""
     if not (state / DATABASE).is_file():
         return False
-    from edgewise.runtime.pipelines.meta import MetaStore
+    from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 
     meta = MetaStore(_database(state))
     now_s = time.time()
     nodes = (
         (n.name, f"{n.free_bytes / 1e6:.0f}", n.tasks, f"{n.busy:.2f}", f"{now_s - n.seen_s:.0f}")
-        for n in meta.nodes()
+        for n in meta.seen(NodeStatus)
     )
     show(("node", "free MB", "tasks", "busy", "seen s ago"), nodes)
     links = (
         (f"{x.one}-{x.other}", "up" if x.up else "down", _mbps(x.bandwidth_bps), _mbps(x.rate_bps))
-        for x in meta.links()
+        for x in meta.seen(LinkStatus)
     )
     show(("link", "state", "bandwidth Mbit/s", "carries Mbit/s"), links)
     for pipeline in meta.pipelines():
         out.print(f"\npipeline {pipeline.number} [bold]{escape(pipeline.name)}[/bold]: {pipeline.state}")
-        for task in meta.tasks(pipeline.number):
+        for task in meta.seen(TaskStatus, pipeline.number):
             out.print(f"  {task.name} on {task.node}: {task.frames} frames, {1e3 * task.time_s:.1f} ms each")
-        for flow in meta.flows(pipeline.number):
+        for flow in meta.seen(FlowStatus, pipeline.number):
             rates = f"{_mbps(flow.rate_bps)} Mbit/s of {_mbps(flow.allowed_bps)}"
             out.print(f"  {flow.edge} over {flow.links}: {rates}")
     for fault in meta.faults(now_s - 86400.0):

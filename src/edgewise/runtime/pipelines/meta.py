@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -107,6 +107,7 @@ class FlowStatus(NamedTuple):
 
 
 Status = NodeStatus | LinkStatus | TaskStatus | FlowStatus
+S = TypeVar("S", NodeStatus, LinkStatus, TaskStatus, FlowStatus)
 TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "task", FlowStatus: "flow"}
 
 
@@ -156,7 +157,7 @@ class MetaStore(FaultStore):
         Raises:
             RunError: none is known.
         """
-        nodes, links = self.nodes(), self.links()
+        nodes, links = self.seen(NodeStatus), self.seen(LinkStatus)
         if not nodes:
             raise RunError(f"state {self.file}: knows no node; start with `edgewise run SCENARIO --state`")
         place = {row.name: i for i, row in enumerate(nodes)}
@@ -168,29 +169,16 @@ class MetaStore(FaultStore):
             np.array([row.bandwidth_bps for row in links]),
         )
 
-    def nodes(self) -> list[NodeStatus]:
-        """All nodes, in the order of the network."""
-        return [NodeStatus(*row) for row in self.rows("SELECT * FROM node ORDER BY rowid")]
-
-    def links(self) -> list[LinkStatus]:
-        """All links, in the order of the network."""
-        rows = self.rows("SELECT * FROM link ORDER BY rowid")
-        return [LinkStatus(one, other, bps, bool(up), *rest) for one, other, bps, up, *rest in rows]
+    def seen(self, kind: type[S], pipeline: int | None = None) -> list[S]:
+        """What is known of all nodes or links, in the order of the network; of the tasks or flows of a pipeline."""
+        of, values = ("", ()) if pipeline is None else ("WHERE pipeline = ?", (pipeline,))
+        rows = self.rows(f"SELECT * FROM {TABLES[kind]} {of} ORDER BY rowid", values)
+        return msgspec.convert(rows, list[kind], strict=False)  # type: ignore[valid-type]
 
     def pipelines(self) -> list[PipelineStatus]:
         """All pipelines there ever were, oldest first."""
         rows = self.rows("SELECT number, name, state, since_s FROM pipeline ORDER BY number")
         return [PipelineStatus(*row) for row in rows]
-
-    def tasks(self, pipeline: int) -> list[TaskStatus]:
-        """What is known of a pipeline's tasks."""
-        rows = self.rows("SELECT * FROM task WHERE pipeline = ? ORDER BY rowid", (pipeline,))
-        return [TaskStatus(*row) for row in rows]
-
-    def flows(self, pipeline: int) -> list[FlowStatus]:
-        """The flows of a pipeline that runs."""
-        rows = self.rows("SELECT * FROM flow WHERE pipeline = ? ORDER BY rowid", (pipeline,))
-        return [FlowStatus(*row) for row in rows]
 
 
 WATCH_S = 1.0

@@ -40,7 +40,16 @@ from edgewise.runtime.pipelines.live import (
     RunningPipeline,
     rates_of,
 )
-from edgewise.runtime.pipelines.meta import ENDED, RUNNING, WAITING, MetaStore, Monitor, link_status
+from edgewise.runtime.pipelines.meta import (
+    ENDED,
+    RUNNING,
+    WAITING,
+    LinkStatus,
+    MetaStore,
+    Monitor,
+    TaskStatus,
+    link_status,
+)
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.testbeds import LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed
@@ -134,7 +143,7 @@ class PipelineSession:
         left = self.meta.unfinished()
         for number, live in left:
             self._add(number, live)
-        for row in self.meta.links():
+        for row in self.meta.seen(LinkStatus):
             if not row.up and {row.one, row.other} <= set(self.backend.network.names):
                 self._switch(self.backend.network.link(row.one, row.other), up=False)
         self.decide()
@@ -198,7 +207,7 @@ class PipelineSession:
         nodes = self.backend.network.names
         for number in self.core.pipelines:
             order = self._known[number].pipeline.graph.order()
-            for row in self.meta.tasks(number):
+            for row in self.meta.seen(TaskStatus, number):
                 if row.node in nodes:
                     at = order.index(row.name), nodes.index(row.node)
                     self.core.handle(TaskMeasured(number, *at, row.frames, row.time_s))
