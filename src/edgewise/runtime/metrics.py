@@ -63,7 +63,7 @@ class WorkerMetrics:
         queued: the queue's length now.
     """
 
-    def __init__(self, model: str, queued: Callable[[], int]) -> None:
+    def __init__(self, model: str, queued: Callable[[], int] = int) -> None:
         self.registry = registry = CollectorRegistry()
         self._queries = Counter(
             "edgewise_worker_queries", "Queries answered.", ["model", "status"], registry=registry

@@ -38,7 +38,7 @@ from edgewise.core.defer.events import (
 )
 from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger
-from edgewise.errors import PolicyError, RunError
+from edgewise.errors import RunError
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import DeferrableJob
@@ -86,18 +86,9 @@ class LiveJobs(LiveDecision):
         self.core = DeferCore(Slots(slot_s), plane.ledger, fallback, fallback)
         plane.cores["defer"] = self.core
         plane.carry_out |= dict.fromkeys(get_args(DeferCommand), self._obey)
-        self.name = self.store.policy("defer") or POLICY
-        self._begin_with_stored()
+        self.begin_with(self.store.policy("defer") or POLICY)
         self._slot, self._whole = -1, True
         self._told_s: dict[str, float] = {}  # when a run was told to end
-
-    def _begin_with_stored(self) -> None:
-        """Take the policy that was named; where it cannot be used the fallback decides."""
-        try:
-            self.use(self.name)
-        except PolicyError as error:
-            self.core.guard = self.guard(self.name)
-            self.core.guard.blame("cannot begin", str(error))
 
     async def keep(self, period_s: float = 0.05) -> None:
         """Go on for ever."""

@@ -209,6 +209,15 @@ class LiveDecision:
             self.core.use(policies.load(self.decision, name), self.guard(name))
             self.name = name
 
+    def begin_with(self, name: str) -> None:
+        """Take the policy that is named; where it cannot be used another decides as before, and it is said."""
+        self.name = name
+        try:
+            self.use(name)
+        except PolicyError as error:
+            self.core.guard = self.guard(name)
+            self.core.guard.blame("cannot begin", str(error))
+
     def watch(self) -> None:
         """Have the second policy watch that is named by now, if any."""
         name = self.store.policy(self.decision, SHADOWS)

@@ -19,7 +19,6 @@ from typing import get_args
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.guard import Guard
 from edgewise.core.place import PlacementPolicy, arrays_of, nodes_of
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.place.events import (
@@ -32,7 +31,7 @@ from edgewise.core.place.events import (
     StartPipeline,
     StopPipeline,
 )
-from edgewise.errors import PolicyError, RunError
+from edgewise.errors import RunError
 from edgewise.model.network import Network, network_of
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
@@ -119,23 +118,14 @@ class LivePipelines(LiveDecision):
         if self.core is None:
             for each in [each for each in self.plane.ledger.reservations if each.decision == "place"]:
                 self.plane.ledger.release(each.owner)
-            policy, guard = self._begun(name)
-            self.core = PlaceCore(network, policy, 0, guard, self.plane.ledger)
-            self._processes, self.name, self._watching = PipelineProcesses(LocalTestbed(network)), name, ""
+            self.core = PlaceCore(network, policies.load("place", POLICY), ledger=self.plane.ledger)
+            self.begin_with(name)
+            self._processes, self._watching = PipelineProcesses(LocalTestbed(network)), ""
         elif name != self.name:
             self.use(name)
         core: PlaceCore = self.core
         self.plane.cores["place"] = core
         return core
-
-    def _begun(self, name: str) -> tuple[PlacementPolicy, Guard]:
-        """The policy that was named; where it cannot be loaded the usual one decides, and it is said."""
-        guard = self.guard(name)
-        try:
-            return policies.load("place", name), guard
-        except PolicyError as error:
-            guard.blame("cannot begin", str(error))
-            return policies.load("place", POLICY), guard
 
     def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> bool:
         """Tell the core which pipelines came and ended; whether any did."""
