@@ -110,7 +110,7 @@ def test_streams_are_bound_while_their_policy_hangs(release):
     world = World.build(scenario.catalog, scenario.topology)
     rules = StreamRules(budgets_s=BudgetsSpec(dispatch=PATIENCE_S))
     session = Session(world, Hangs(), 0, time.monotonic, rules)
-    session.watch_with(Hangs())
+    session.hand(session.core, "dispatch", Hangs(), watches=True)
     began_s = time.monotonic()
     for number in range(20):
         session.open_stream(
@@ -122,7 +122,7 @@ def test_streams_are_bound_while_their_policy_hangs(release):
     assert session.core.faults == {
         "no answer in time": 1, "suspended until the next tick": 19, "not asked, for it was late": 1,
     }  # fmt: skip
-    session.use(policies.load("dispatch", "closest"))
+    session.hand(session.core, "dispatch", policies.load("dispatch", "closest"))
     session.open_stream(Stream(99, 0, "", world.task_names[0], 0.0, float("inf"), 0.01, 100.0, 60.0, 0.0))
     assert session.core.faults == {}
     late = [row for row in session.faults.drain() if row.waited_s]

@@ -285,7 +285,7 @@ made.request_sent(0, 1e6)
 made.came_back(0, 0.1)
 made.sample()
 made.tick()
-made.watch_with(policies.load("dispatch", "closest"))
+made.hand(made.core, "dispatch", policies.load("dispatch", "closest"), watches=True)
 for worker in range(world.workers):
     made.worker_changed(worker, up=False)
 made.worker_changed(0, up=True)

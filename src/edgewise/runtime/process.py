@@ -193,12 +193,14 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         gateway.draining = True  # it shows that it can begin, and touches nothing
         return await run_trial(gateway, replace(where, grpc_port=None))
     gateway.restore()
-    for decision, who in zip(decided, (session, gateway.services), strict=False):
-        if (shadow := store.policy(decision, SHADOWS)) and who is not None:
-            who.watch_with(policies.load("dispatch", shadow, policies.RUNNING[decision][1], live=True))
+    cores = [session.core] if gateway.services is None else [session.core, gateway.services.core]
+    for decision, core in zip(decided, cores, strict=True):
+        if shadow := store.policy(decision, SHADOWS):
+            watching = policies.load("dispatch", shadow, policies.RUNNING[decision][1], live=True)
+            session.hand(core, decision, watching, watches=True)
     if shadow := store.policy("split", SHADOWS):
         for group in gateway.splits:
-            group.watch_with(group.begun(shadow))
+            group.hand(group.begun(shadow), watches=True)
     following = Following(gateway, store, places)
     await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
     following.step()

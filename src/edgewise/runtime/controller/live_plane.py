@@ -210,7 +210,7 @@ class LiveDecision:
             self.name = name
 
     def begin_with(self, name: str) -> None:
-        """Take the policy that is named; where it cannot be used another decides as before, and it is said."""
+        """Take the policy that is named; where it cannot be used another one decides, and it is said."""
         self.name = name
         try:
             self.use(name)

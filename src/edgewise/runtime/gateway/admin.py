@@ -131,29 +131,23 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
     Raises:
         PolicyError: it cannot be loaded.
     """
-    session, name = gateway.session, operation.policy
+    session, name, watches = gateway.session, operation.policy, operation.what == SHADOWS
     services = gateway.services.core.services if gateway.services is not None else None
-    who = _services(gateway) if operation.decision == "requests" else session
-    if not name:
-        for each in gateway.splits if operation.decision == "split" else (who,):
-            each.watch_with(None)
-        return
-    wanted = operation.decision, name
-    await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
-    operation.enter(SWITCHING)
-    sys.setswitchinterval(HAND_OVER_S)
-    await asyncio.to_thread(try_out, wanted, session.world, services)
+    core = _services(gateway).core if operation.decision == "requests" else session.core
+    if name:
+        wanted = operation.decision, name
+        await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
+        operation.enter(SWITCHING)
+        sys.setswitchinterval(HAND_OVER_S)
+        await asyncio.to_thread(try_out, wanted, session.world, services)
     if operation.decision == "split":
         for group in gateway.splits:
-            begun = await asyncio.to_thread(group.begun, name)
-            (group.watch_with if operation.what == SHADOWS else group.use)(begun)
+            begun = await asyncio.to_thread(group.begun, name) if name else None
+            group.hand(begun, watches)
         return
     kind, of = policies.RUNNING[operation.decision]
-    policy = await asyncio.to_thread(policies.load, kind, name, of, True)
-    if operation.what == SHADOWS:
-        who.watch_with(policy)
-    else:
-        who.use(policy)
+    policy = await asyncio.to_thread(policies.load, kind, name, of, True) if name else None
+    session.hand(core, operation.decision, policy, watches)
 
 
 # workers

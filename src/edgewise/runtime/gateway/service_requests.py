@@ -29,7 +29,6 @@ from edgewise.core.dispatch.events import (
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.core.orchestrate import RequestPolicy
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -126,23 +125,6 @@ class ServiceRequests:
             if replicas[name].mine == 0:
                 self._tell(ReplicaForgotten(self._now(), name))
                 self._targets.pop(name).client.close()
-
-    def use(self, policy: RequestPolicy) -> None:
-        """Switch the policy.
-
-        Raises:
-            PolicyError: it does not fit these services.
-        """
-        self.core.use(policy, self.session.guard("requests", policy))  # the former one may still be thinking
-
-    def watch_with(self, policy: RequestPolicy | None) -> None:
-        """Ask a second policy the same from now on, and compare; None: no longer.
-
-        Raises:
-            PolicyError: it does not fit these services.
-        """
-        guard = None if policy is None else self.session.guard("requests", policy, shadow=True)
-        self.core.watch_with(policy, guard)
 
     def close(self) -> None:
         """Close the connections to replicas."""

@@ -155,18 +155,18 @@ class Session:
         stream = self.served[stream_id].stream
         return self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
 
-    def watch_with(self, policy: DispatchPolicy | None) -> None:
-        """Ask a second policy the same from now on, and compare; None: no longer.
+    def hand(self, core: Any, decision: str, policy: Any, watches: bool = False) -> None:
+        """Have a core of this process ask a policy; where it only watches, None: no longer.
+
+        Streams and requests stay where they are, and the next window's record names the policy.
 
         Raises:
-            PolicyError: it cannot begin.
+            PolicyError: it cannot begin, or does not fit.
         """
-        guard = None if policy is None else self.guard("dispatch", policy, shadow=True)
-        self.core.watch_with(policy, guard)
-
-    def use(self, policy: DispatchPolicy) -> None:
-        """Switch the policy; bindings stay, and the next window's record names it."""
-        self.core.use(policy, self.guard("dispatch", policy))  # the former one may still be thinking
+        guard = (
+            None if policy is None else self.guard(decision, policy, watches)
+        )  # a former one may still think
+        (core.watch_with if watches else core.use)(policy, guard)
 
     def guard(self, decision: str, policy: Any, shadow: bool = False) -> Guard:
         """Who asks a policy of this process."""

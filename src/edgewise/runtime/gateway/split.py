@@ -163,17 +163,14 @@ class SplitGroup:
         policy: SplitPolicy = load("split", name)
         return begin(policy, program_of(self.cut, len(self.members)), Key(self._session.seed))
 
-    def use(self, policy: SplitPolicy) -> None:
-        """Take a policy, which has begun."""
-        self.core.use(policy, self._session.guard("split", policy))
-        self._tell()
-
-    def watch_with(self, policy: SplitPolicy | None) -> None:
-        """Ask a second policy, which has begun, the same from now on, and compare; None: no longer."""
-        self.core.shadow = None
-        if policy is not None:
-            guard = self._session.guard("split", policy, shadow=True)
-            self.core.shadow = Shadow(policy, guard, self._said)
+    def hand(self, policy: SplitPolicy | None, watches: bool = False) -> None:
+        """Have a policy, which has begun, place queries; where it only watches, None: no longer."""
+        guard = None if policy is None else self._session.guard("split", policy, watches)
+        if guard is None or watches:
+            self.core.shadow = None if guard is None else Shadow(policy, guard, self._said)
+        elif policy is not None:
+            self.core.use(policy, guard)
+            self._tell()
 
     def _said(self, servers: Ints) -> dict[Hashable, str]:
         return {task: self.names[s] for task, s in zip(self._work_s, servers.tolist(), strict=True)}

@@ -170,7 +170,7 @@ class MetaStore(FaultStore):
         )
 
     def seen(self, kind: type[S], pipeline: int | None = None) -> list[S]:
-        """What is known of all nodes or links, in the order of the network; of the tasks or flows of a pipeline."""
+        """What is known of all nodes or links, in their network's order; of a pipeline's tasks or flows."""
         of, values = ("", ()) if pipeline is None else ("WHERE pipeline = ?", (pipeline,))
         rows = self.rows(f"SELECT * FROM {TABLES[kind]} {of} ORDER BY rowid", values)
         return msgspec.convert(rows, list[kind], strict=False)  # type: ignore[valid-type]
