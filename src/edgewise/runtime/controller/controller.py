@@ -51,7 +51,7 @@ from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import SHADOWS, Process, Running
+from edgewise.runtime.store import Process, Running
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
@@ -248,7 +248,7 @@ class Controller:
                 available = self.switching.available(decision)
                 return http.as_json(self._policies([decision])[0] | {"available": available})
             case "GET", ["v1", "shadows", decision]:
-                self.switching.available(decision, SHADOWS)
+                self.switching.available(decision)
                 return http.as_json(await self._shadows(decision))
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)

@@ -88,6 +88,11 @@ class LivePlane(Plane):
         """Whether there is a scenario; `edgewise up` writes it."""
         return (self.store.file.parent / SCENARIO).is_file()
 
+    @property
+    def has_pipelines(self) -> bool:
+        """Whether the scenario holds pipelines."""
+        return self.has_scenario and self.scenario.spec.pipelines is not None
+
     def listen(self, now_s: float) -> None:
         """Tell the plane what it does not know yet of nodes, workers and replicas."""
         for event in self._news():

@@ -64,11 +64,6 @@ class LivePipelines(LiveDecision):
         for kept in self.book.open():
             self.book.waits(kept.id)  # its processes ended with their controller
 
-    @property
-    def there(self) -> bool:
-        """Whether the scenario holds pipelines."""
-        return self.plane.has_scenario and self.plane.scenario.spec.pipelines is not None
-
     def check(self, live: LivePipeline) -> None:
         """See that a pipeline can be placed here.
 
@@ -80,7 +75,7 @@ class LivePipelines(LiveDecision):
 
     async def step(self, now_s: float) -> None:
         """One pass: tell the core what came and went, have it decide, and carry its commands out."""
-        if not self.there:
+        if not self.plane.has_pipelines:
             return self.close()
         core = self._core_of(network_of(self.plane.scenario))
         self.watch()

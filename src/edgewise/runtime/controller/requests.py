@@ -122,7 +122,7 @@ def _find(jobs: LiveJobs, number: str) -> Job:
 def _run(pipelines: LivePipelines, body: bytes) -> dict[str, Any]:
     given = stated_in(body, "key and live")
     key = text(given.get("key"), "key")
-    if not pipelines.there:
+    if not pipelines.plane.has_pipelines:
         raise ProtocolError("pipelines: the scenario holds none; add a section of them", status=404)
     try:
         live = msgspec.convert(given.get("live"), LivePipeline)

@@ -41,7 +41,7 @@ from edgewise.runtime.operations import (
 )
 from edgewise.runtime.process import world_of
 from edgewise.runtime.protocol.stated import stated_in, text
-from edgewise.runtime.store import POLICIES, SHADOWS, Process, Store
+from edgewise.runtime.store import SHADOWS, Process, Store
 from edgewise.runtime.worker.pieces import read_split
 
 LAST, UNDER_WAY = "last_operation", "operations"  # in the store
@@ -82,7 +82,7 @@ class Switching:
         Raises:
             ProtocolError: there is none of this name, there are no services, or too many switches wait.
         """
-        have = self.available(decision, what)
+        have = self.available(decision)
         name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
         if policies.is_file(name):
             file = Path(name.rpartition(":")[0] if ".py:" in name else name)
@@ -96,7 +96,7 @@ class Switching:
         self.store.put(UNDER_WAY, [*self.store.get(UNDER_WAY, []), row])
         return self.operations.accepted(made)
 
-    def available(self, decision: str, what: str = POLICIES) -> list[str]:
+    def available(self, decision: str) -> list[str]:
         """Names of the policies that can be used.
 
         Raises:
@@ -105,12 +105,8 @@ class Switching:
         if decision not in policies.RUNNING:
             have = ", ".join(policies.RUNNING)
             raise ProtocolError(f"no decision {decision[:80]!r} here; there are {have}", status=404)
-        if decision == "split" and not self._splits():
-            raise ProtocolError(NO_SPLIT, status=404)
-        if decision == "place" and not self._places:
-            raise ProtocolError(NO_PIPELINES, status=404)
-        if decision in OF_SERVICES and self.replicas.services is None:
-            raise ProtocolError(NO_SERVICES, status=404)
+        if why := self._lacking(decision):
+            raise ProtocolError(why, status=404)
         kind, of = policies.RUNNING[decision]
         return policies.names(kind, of, live=True)
 
@@ -123,16 +119,18 @@ class Switching:
                 "shadow": self.store.policy(each, SHADOWS) or None,
             }
             for each in decisions
-            if (each != "split" or self._splits())
-            and (each != "place" or self._places)
-            and (self.replicas.services is not None or each not in OF_SERVICES)
+            if not self._lacking(each)
         ]
 
-    @property
-    def _places(self) -> bool:
-        """Whether there are pipelines to place."""
-        plane = self.replicas.plane
-        return plane.has_scenario and plane.scenario.spec.pipelines is not None
+    def _lacking(self, decision: str) -> str:
+        """Why there is nothing to decide in this scenario; "" where there is."""
+        services = self.replicas.services is not None
+        there = {
+            "split": (bool(self._splits()), NO_SPLIT),
+            "place": (self.replicas.plane.has_pipelines, NO_PIPELINES),
+        }
+        has, why = (services, NO_SERVICES) if decision in OF_SERVICES else there.get(decision, (True, ""))
+        return "" if has else why
 
     def _splits(self) -> list[str]:
         """The policies of split variants, one of each variant."""
