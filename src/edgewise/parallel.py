@@ -3,8 +3,6 @@
 What comes out depends neither on how many work nor on who is done first. Forbidden here: what is run.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

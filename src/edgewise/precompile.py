@@ -4,8 +4,6 @@
 compile is found on disk afterwards. A policy that needs a package which is not installed is left out.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress

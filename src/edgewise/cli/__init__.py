@@ -1,7 +1,5 @@
 """The command line; each command says with `--help` what it does, with an example."""
 
-from __future__ import annotations
-
 import sys
 from typing import NoReturn
 

@@ -1,7 +1,5 @@
 """Commands of deferrable jobs in a live system."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

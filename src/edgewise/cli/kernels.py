@@ -1,7 +1,5 @@
 """`edgewise kernels` compiles beforehand, as for an image; and one line says when a command compiles."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commands of the live system; `edgewise.runtime` does the work."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The folder of a system says where its controller is, and who may ask.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -3,8 +3,6 @@
 Answers go to standard output, what is said beside them to standard error.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 import tempfile

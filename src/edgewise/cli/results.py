@@ -1,7 +1,5 @@
 """What a result came to, as tables or JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Everybody on a machine may read the command lines of its processes, so no secret
 from files or the environment.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

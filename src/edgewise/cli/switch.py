@@ -1,7 +1,5 @@
 """`edgewise policy` and `edgewise shadow`: switch who decides in the live system, and say how far it is."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated, Any

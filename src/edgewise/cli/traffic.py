@@ -1,7 +1,5 @@
 """Traffic of a live system: made for a service, recorded, and played again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`edgewise train`: make a policy from runs of the simulator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

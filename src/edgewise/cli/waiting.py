@@ -1,7 +1,5 @@
 """What `up` and `down` wait for, and say while they wait; it needs the extra `live`."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ files are used. Each function is a task, as `edgewise run` runs it: a picture in
 Pictures of single lines, which `edgewise demo` sends as queries, are drawn here, too.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import io
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Emulated: links, and the processing delays of the devices named in `VARIANTS`; a
 network, then waits until its device would have been done.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor

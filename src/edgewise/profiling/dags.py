@@ -10,8 +10,6 @@ inputs are the tensors that come from other tasks, its outputs those that others
 answers with.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Write what was measured into a catalog file, and leave the rest of the file as it is."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path

@@ -13,8 +13,6 @@ here each head has operators of its own, so that heads can run on different serv
 constants: costs and sizes depend on shapes alone.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

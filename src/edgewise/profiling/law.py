@@ -8,8 +8,6 @@ first-come-first-served queue, and are served in batches: a free worker takes al
 is measured and what the profile predicts can be compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol

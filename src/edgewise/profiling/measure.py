@@ -1,7 +1,5 @@
 """Measure a network on this machine: delays, memory, and the rate that it sustains; and who else uses it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -5,8 +5,6 @@
 {"error": …}.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

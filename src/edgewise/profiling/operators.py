@@ -9,8 +9,6 @@ Counts come from the shapes of the tensors alone; nothing is run. Conventions:
 - Moving data (reshape, concatenate, gather, …) costs no operation; the bytes say what it costs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures of a run, each a `Figure` of its own."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Every name in a run may come from a user's scenario, so the template escapes all
 the page loads nothing and runs no script.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ carries its description as Arrow metadata, so the Parquet files explain themselv
 of work what its columns are and by which measures its policies are judged.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pyarrow as pa

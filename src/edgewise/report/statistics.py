@@ -9,8 +9,6 @@ Forbidden here: choosing the rival by the values compared. Name it, choose it wi
 `best_baseline` on the validation seeds, or compare every pair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

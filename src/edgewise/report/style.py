@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito, told apart by all common kinds of colour bli
 policies also differ by marker, so a grey print still reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ bandwidth the simulated delays there are too short. A stream counts with its las
 closing, and a link with the bandwidth that it has at the beginning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Figures and the page of a sweep: a measure over the values of a key, or what was tried of two keys."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Mapping, Sequence

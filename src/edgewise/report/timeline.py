@@ -4,8 +4,6 @@ Spans are averaged over some hundred steps of the run, so that a day looks as ca
 drawn is a share of what the node or link has. Colours are one for each kind of work, in every figure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

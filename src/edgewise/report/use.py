@@ -8,8 +8,6 @@
 Each begins with seed and policy; a table of which nothing is known is not written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ A process is forked by a nursery (`runtime.controller.nursery`) when there is on
 and started with the interpreter otherwise, which takes seconds. It lives on when its starter dies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

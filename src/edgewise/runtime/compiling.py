@@ -7,8 +7,6 @@ policy out on the same world, so that one that cannot be loaded is known before 
 A file beside the kernels says for which policies that was done: these need no child.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -1,7 +1,5 @@
 """The contracts of `Backend` and `Testbed`, checked with real processes, workers and sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

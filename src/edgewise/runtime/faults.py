@@ -5,8 +5,6 @@ exceeds its budget is recorded alike for all decisions. A policy is asked in a t
 however long it takes, we go on.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -1,7 +1,5 @@
 """A future for answers that are due soon, and whose waiter needs no task."""
 
-from __future__ import annotations
-
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator

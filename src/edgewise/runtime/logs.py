@@ -4,8 +4,6 @@ Files of logs are begun anew when they are large, by whoever keeps the folder: s
 say when they end stands there, too: one line for whoever runs the system; details of a fault lie beside.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -8,8 +8,6 @@ What was measured without processor time blames nobody. Three signs. An event lo
 that for each. And a virtual machine's host takes processors away: "steal".
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -7,8 +7,6 @@
 Operations of one process run one after the other, in the order in which they came.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -3,8 +3,6 @@
 Which traces are kept is the SDK's affair: `OTEL_TRACES_SAMPLER` and its other variables work.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

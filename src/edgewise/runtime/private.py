@@ -4,8 +4,6 @@ The folder of a live system holds tokens, commands and traffic. What lies there 
 twice: by the folder's rights and by each file's.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What runs inside each process of a live system: `… -m edgewise.runtime.process FOLDER`, JSON as input."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

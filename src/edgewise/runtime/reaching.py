@@ -10,8 +10,6 @@ again, under the same number, when it got no answer (the connection broke) or on
 Inference changes nothing, so a query that ran twice is no harm. Any other answer is final.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

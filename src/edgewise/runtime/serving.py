@@ -3,8 +3,6 @@
 SIGTERM and SIGINT drain: nothing new is taken, what was accepted is finished, then the process ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -4,8 +4,6 @@ A disk that is full, rights that are missing and a damaged file are the user's t
 `StoreError`. Everything else that SQLite complains of is a bug, and stays what it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ What cannot be read is as it was known last. What a process did and cannot write
 written when that works again. Only what must not be promised without being kept, a new stream, fails.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

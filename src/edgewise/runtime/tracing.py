@@ -7,8 +7,6 @@
 A client's W3C trace context (`traceparent`) is the root; without one the gateway begins a trace.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext

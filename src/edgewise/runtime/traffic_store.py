@@ -1,7 +1,5 @@
 """Streams and requests in the store: which are open, and what came, for `edgewise record`."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence

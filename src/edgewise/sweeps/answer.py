@@ -12,8 +12,6 @@
 Rows are in the order of values, policies and seeds, in whatever order the runs ended.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

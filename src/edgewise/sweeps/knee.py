@@ -12,8 +12,6 @@ Without a target it is where the slope breaks: the hinge x_k of the least-square
 of each seed's own curve; its mean over seeds has an interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 A point is a value for each varied key. Its scenario is loaded anew with these set, as by `--set`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

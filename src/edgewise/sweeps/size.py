@@ -6,8 +6,6 @@ is by what the hardware costs (`price`). The value found and the next cheaper on
 assumed is checked where it matters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

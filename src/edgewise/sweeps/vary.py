@@ -3,8 +3,6 @@
 Forbidden here: running anything.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ trace, which is the steady state of a day that repeats. The length of the trace 
 world: starts and lives, of load and of jobs alike, are in slots of length / slots seconds of the trace.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ fixed, with its hash, before any policy was trained on it (docs/deferrable.md).
 Every draw is a hash of (seed, purpose, entity): worlds of a seed are the same under every policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

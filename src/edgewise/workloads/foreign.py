@@ -6,8 +6,6 @@ and again into one file, give a `Rate` for each model and span of time. Files ma
 logs and scrapes larger than memory. Lines that are neither are counted, not guessed at.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

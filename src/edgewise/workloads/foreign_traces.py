@@ -9,8 +9,6 @@ shared among all sites.
 Files are read once, line by line: what is held is one second of a log and the streams that are open.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

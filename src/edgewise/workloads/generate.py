@@ -6,8 +6,6 @@ the same under every policy, and a higher arrival rate only brings the same clie
 Forbidden here: global randomness, and anything a policy decides.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ gets the output of its predecessor, or the list of outputs when it has several. 
 repeated calls after a warm-up; an output's size is that of what goes over the wire (`workloads.task_code`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

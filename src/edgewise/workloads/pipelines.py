@@ -8,8 +8,6 @@ What ENTS (section VI) leaves open of the pipelines that it runs is fixed here, 
   time, the largest load at which they hardly wait on 30 nodes and more, as in the paper's fig. 11.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.core import keyed

@@ -18,8 +18,6 @@ Every draw is a hash of (seed, purpose, number of the request): a seed's arrival
 policy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

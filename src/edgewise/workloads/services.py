@@ -6,8 +6,6 @@ Every draw is a hash of (seed, purpose, number of the request), so a seed's requ
 every policy.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

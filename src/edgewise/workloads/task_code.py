@@ -10,8 +10,6 @@ What tasks of a pipeline pass on, as bytes: for the wire, and for the profiler t
 Nothing that arrives is ever unpickled, so a frame cannot run code.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import io

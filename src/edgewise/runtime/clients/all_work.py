@@ -5,8 +5,6 @@ models are a Poisson process of the same rate. Nodes fail and come back as the t
 counts seconds, and so stands still while it is suspended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -4,8 +4,6 @@ Streams, requests, pipelines and jobs are those that came, one by one; of querie
 kept. Failures of nodes are the recording's timeline.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -5,8 +5,6 @@
 What comes back is compared with the whole network in ONNX Runtime, and the time with the forecast.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

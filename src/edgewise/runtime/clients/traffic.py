@@ -3,8 +3,6 @@
 Streams are played as the simulator's clients would: same times, same queries.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -13,8 +13,6 @@ Pipelines:
 What a method has written when it returns survives the death of any process.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -17,8 +17,6 @@ It keeps nothing to itself: everything is in the store, and its processes outliv
 /openapi.json needs the operator's token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -4,8 +4,6 @@ To gateways a server is a worker of a variant that is called as its graph; clien
 name. What a query takes is what it takes on this machine: networks are run, not emulated.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

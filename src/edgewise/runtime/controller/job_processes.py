@@ -9,8 +9,6 @@ controller on and may be written; otherwise in the own one, to freeze and kill. 
 processes are in them, so a job's group mostly lies beside that of its controller.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -7,8 +7,6 @@ the command, every later runner ends at once. The file holds "pid:begun" of the 
 long as its runner lives. FOLDER/ended appears, whole, when the command has ended.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -9,8 +9,6 @@ job; `job_runner` sees to it that none is started twice. The store is right: whe
 else of a job (another controller had it, or a command failed), it is told what the store says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -6,8 +6,6 @@ work, so both tell the plane what the store says before they ask it, and hand th
 them out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

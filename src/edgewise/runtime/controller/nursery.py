@@ -8,8 +8,6 @@ When the nursery dies everything else goes on; the controller then starts interp
 and a new nursery on the same folder takes over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -9,8 +9,6 @@ Processes are started and ended in a thread, and so is the policy asked: both ma
 input is the controller's, so they end with it; its successor starts pipelines where they were.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

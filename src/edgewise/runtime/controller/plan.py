@@ -1,7 +1,5 @@
 """From a scenario to the processes that make it live: a worker for each of its workers, gateways."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

@@ -6,8 +6,6 @@ it holds none there; until then adding one of its service keeps it. The memory o
 workers hold, is never exceeded: a replica holds its part until its process has ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

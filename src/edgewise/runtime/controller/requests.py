@@ -12,8 +12,6 @@ POST   /v1/admin/pipelines           {"key", "live"}: run one; the same `key` is
 DELETE /v1/admin/pipelines/{id}      end it
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -11,8 +11,6 @@ A gateway that refuses, or says nothing for `patience_s`, makes it fail: the sto
 switched go back. What is under way is in the store too, and a controller that starts again takes it up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

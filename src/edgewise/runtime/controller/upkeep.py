@@ -4,8 +4,6 @@ Rows of what is open are never touched. A log is begun anew when it is large; th
 on in the same file, so what it writes between the copy and the cut is lost.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -12,8 +12,6 @@ PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: a
 POST /v1/admin/drain                 take no more streams and queries
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

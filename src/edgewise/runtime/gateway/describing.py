@@ -1,7 +1,5 @@
 """What a gateway says of its tasks and services: metadata, readiness, and what clients of Triton ask for."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Between binding and confirmation queries may flow: a reservation is a promise about load, not a lock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

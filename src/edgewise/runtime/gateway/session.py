@@ -5,8 +5,6 @@ Synchronous and free of I/O; the clock is handed in. The simulator's counterpart
 with the same columns, to which this adds `excess`.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence

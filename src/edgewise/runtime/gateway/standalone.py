@@ -1,7 +1,5 @@
 """One gateway in front of workers that somebody else runs."""
 
-from __future__ import annotations
-
 import ssl
 import time
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ Nobody need say goodbye: a stream that is not used for the time of its lease is 
 may be sent; a stream opened by itself can be renewed, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

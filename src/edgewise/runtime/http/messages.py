@@ -1,7 +1,5 @@
 """Requests, responses, and how they are written down. No sockets here."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

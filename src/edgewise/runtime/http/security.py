@@ -4,8 +4,6 @@ A page in a browser can send requests to this machine. It cannot show a token; w
 told apart by its `Origin`, and by a `Host` that is no name of the server (a name made to point here).
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import re

@@ -1,7 +1,5 @@
 """A pipeline that can run, its processes on a test bed, and what it and its flows do beside the plan."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

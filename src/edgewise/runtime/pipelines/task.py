@@ -9,8 +9,6 @@ Frames go over sockets with four bytes of length before the payload, and small b
 is felt. Where nothing else holds a flow to its rate, its sender does.
 """
 
-from __future__ import annotations
-
 import hmac
 import itertools
 import json

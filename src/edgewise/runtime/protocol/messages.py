@@ -5,8 +5,6 @@ A body is JSON, or JSON followed by the raw tensors whose lengths the JSON state
 raises `ProtocolError` naming the field, never anything else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """What gateway and worker answer alike, the OpenAPI documents (`openapi.yaml`), and what they refuse."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path

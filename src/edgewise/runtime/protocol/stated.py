@@ -3,8 +3,6 @@
 Every error names the field, what it holds and what it should.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Numbers are never changed in silence: what does not fit the datatype is refused.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import Any

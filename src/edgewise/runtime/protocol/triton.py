@@ -9,8 +9,6 @@ Names and shapes are those of Triton's extensions `model_configuration`, `statis
 models are neither loaded nor unloaded here. One inference is one query, whatever its rows.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -8,8 +8,6 @@ A test bed gives addresses, a way to run processes, shaped and routed flows; `pi
 makes one by name.
 """
 
-from __future__ import annotations
-
 import math
 import socket
 from collections.abc import Sequence

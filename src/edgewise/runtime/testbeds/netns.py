@@ -5,8 +5,6 @@ way. Namespaces are called edgewise-PID-NODE: `clean` removes those whose maker 
 them (processes, links, rules, queues), so nothing stays behind after `kill -9`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -10,8 +10,6 @@ Everything is keyed by the port, so what the kernel holds says by itself which f
 compares it with the wanted state, and applying a state twice changes nothing the second time.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ A query may leave the queue in four ways: it is run; its deadline passes first (
 a query of higher priority needs its place in a full queue (429); its client hangs up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import time

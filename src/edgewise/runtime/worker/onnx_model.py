@@ -1,7 +1,5 @@
 """A network in ONNX Runtime: loaded from an allowed folder, described, checked, run; slow where asked for."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path
