@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from edgewise import policies
 from edgewise.cli.nodes import DEFAULT, FAILED, Folder, call, failing, follow, show_nodes
@@ -207,7 +206,7 @@ def status(folder: Folder = DEFAULT) -> None:
             )
     show_nodes(found["nodes"])
     if found["orchestration"] is not None:
-        out.print(services_table(found["orchestration"]))
+        show_services(found["orchestration"])
     change = found["change"]
     if change["state"] != "done":
         said = {"undoing": "is being undone", "failed": "was undone"}.get(change["state"], "is under way")
@@ -330,19 +329,22 @@ def _want(folder: Path, name: str, wanted: bool) -> None:
     out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
 
 
-def services_table(found: dict[str, Any]) -> Table:
-    """Replicas of each service by node, and what became of its requests.
+def show_services(found: dict[str, Any]) -> None:
+    """Print replicas of each service by node, and what became of its requests.
 
     Args:
         found: "orchestration" of the controller's status.
     """
-    nodes = list(found["services"][0]["nodes"])
-    table = Table("service", *nodes, *OUTCOMES, box=None, title="Replicas by node, and requests")
-    for row in found["services"]:
-        cells = [_cell(states) for states in row["nodes"].values()]
-        counts = [str(row["requests"].get(name.replace(" ", "_"), 0)) for name in OUTCOMES]
-        table.add_row(row["service"], *cells, *counts)
-    return table
+    rows = (
+        (
+            row["service"],
+            *(_cell(states) for states in row["nodes"].values()),
+            *(row["requests"].get(name.replace(" ", "_"), 0) for name in OUTCOMES),
+        )
+        for row in found["services"]
+    )
+    headings = ("service", *found["services"][0]["nodes"], *OUTCOMES)
+    show_table(headings, rows, "Replicas by node, and requests")
 
 
 def _cell(states: dict[str, int]) -> str:

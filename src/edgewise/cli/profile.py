@@ -19,7 +19,6 @@ from edgewise.errors import EdgewiseError, ProfileError
 
 if TYPE_CHECKING:
     from edgewise.profiling.measure import Measurement
-from rich.table import Table
 
 from edgewise import config
 
@@ -192,22 +191,20 @@ def catalog(
     """List the variants of a catalog: delay, capacity, accuracy, and whether measured or scaled."""
     listed = config.load_catalog(name)
     sources = list(dict.fromkeys(variant.profile.source for variant in listed.variants))
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in ("model", "variant", "ms", "q/s", "batch", "acc.", "figures", "source"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("variant", "figures"))
-    for variant in listed.variants:
-        profile = variant.profile
-        table.add_row(
-            escape(variant.model),
-            escape(variant.name),
-            f"{1e3 * profile.delay_s(variant.largest_bytes):.3g}",
+    rows = (
+        (
+            variant.model,
+            variant.name,
+            f"{1e3 * variant.profile.delay_s(variant.largest_bytes):.3g}",
             f"{variant.capacity_qps:.4g}",
-            str(variant.max_batch),
+            variant.max_batch,
             f"{listed.model(variant.model).accuracy:g}",
-            origin(profile.source),
-            f"({1 + sources.index(profile.source)})",
+            origin(variant.profile.source),
+            f"({1 + sources.index(variant.profile.source)})",
         )
-    out.print(table)
+        for variant in listed.variants
+    )
+    show(("model", "variant", "ms", "q/s", "batch", "acc.", "figures", "source"), rows)
     out.print("ms: delay of one query; q/s: capacity; batch: the largest; acc.: accuracy of the model")
     for number, source in enumerate(sources, start=1):
         out.print(f"({number}) {source or 'not said'}", highlight=False, markup=False, soft_wrap=True)
