@@ -9,6 +9,7 @@ import time
 import pytest
 
 from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.books import JobBook, Wish
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.upkeep import OLDEST_S
@@ -80,12 +81,12 @@ def test_jobs_that_are_over_are_forgotten_with_their_files(store):
             (place / "output").write_text("said")
     for number in numbers[:5]:
         book.end(number, "done", "exit status 0", time.time())
-    controller.upkeep.step(time.time(), jobs=2)
+    upkeep.forget(store, jobs, time.time(), kept=2)
     assert [job.id for job in book.listed()] == numbers[4:]
     assert {place.name.split(".")[0] for place in jobs.processes.folder.iterdir()} == set(
         map(str, numbers[4:])
     )
-    controller.upkeep.step(time.time() + OLDEST_S + 1.0)
+    upkeep.forget(store, jobs, time.time() + OLDEST_S + 1.0)
     assert [job.id for job in JobBook(store.file).listed()] == numbers[5:]  # the one that waits
 
 
@@ -96,12 +97,11 @@ def test_a_log_is_begun_anew_under_its_writer_and_few_are_kept(store):
     with file.open("ab") as log:
         code = "import sys\nfor line in sys.stdin: print('x' * 99, line.strip(), flush=True)"
         writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=log, text=True)
-    upkeep = Controller(store, LocalBackend(store.file.parent)).upkeep
     for k in range(60):
         print(k, file=writer.stdin, flush=True)
         while file.stat().st_size == 0 or f" {k}\n" not in file.read_text():
             time.sleep(0.001)
-        upkeep.shorten(time.time(), log_bytes=1_000)
+        upkeep.shorten(store.file.parent, time.time(), log_bytes=1_000)
     writer.communicate()
     names = sorted(each.name for each in folder.iterdir())
     assert names == ["gateway-0.log", "gateway-0.log.1", "gateway-0.log.2"]
@@ -110,7 +110,7 @@ def test_a_log_is_begun_anew_under_its_writer_and_few_are_kept(store):
     assert size == len(text)
     seen = [int(line.split()[1]) for line in text.decode().splitlines()]
     assert seen == list(range(60 - len(seen), 60)) and len(seen) >= 10  # nothing between them is lost
-    upkeep.shorten(time.time() + OLDEST_S + 60.0)
+    upkeep.shorten(store.file.parent, time.time() + OLDEST_S + 60.0)
     assert not list(folder.iterdir())
 
 

@@ -32,6 +32,7 @@ from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
+from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -40,7 +41,6 @@ from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
 from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_port, taken
 from edgewise.runtime.controller.switching import Switching
-from edgewise.runtime.controller.upkeep import Upkeep
 from edgewise.runtime.logs import log_json, said_last
 from edgewise.runtime.metrics import faults_in, page
 from edgewise.runtime.protocol.openapi import document, unanswered
@@ -73,7 +73,6 @@ class Controller:
         self.jobs = LiveJobs(plane)
         self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
         self.pipelines = LivePipelines(plane)
-        self.upkeep = Upkeep(store, self.jobs)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self._answer)
         self.ending = asyncio.Event()
@@ -370,7 +369,7 @@ async def _run(controller: Controller) -> None:
     when_told(controller.ending.set)
     work = (
         controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
-        controller.replicas.keep(), controller.pipelines.keep(), controller.upkeep.keep(),
+        controller.replicas.keep(), controller.pipelines.keep(), upkeep.keep(store, controller.jobs),
         controller.keep_copies(),
     )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]

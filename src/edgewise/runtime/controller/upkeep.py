@@ -7,6 +7,7 @@ on in the same file, so what it writes between the copy and the cut is lost.
 import asyncio
 import logging
 import time
+from pathlib import Path
 
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.logs import SaidOnce, begin_anew
@@ -20,40 +21,32 @@ LOG_BYTES, LOGS = 10 * 2**20, 3  # of a process's log, and how many of them, the
 OUTPUT_BYTES, OUTPUTS = 64 * 2**20, 2  # the same of what a job writes
 
 
-class Upkeep:
-    """Tidies the folder of a live system.
+async def keep(store: Store, jobs: LiveJobs, period_s: float = 5.0) -> None:
+    """Tidy the folder of a live system for ever."""
+    going_on = SaidOnce(log, "upkeep")
+    while True:
+        with going_on():
+            forget(store, jobs, time.time())
+            await asyncio.to_thread(shorten, store.file.parent, time.time())
+        await asyncio.sleep(period_s)
 
-    Args:
-        store: of the system; its folder has the logs.
-        jobs: of the system.
-    """
 
-    def __init__(self, store: Store, jobs: LiveJobs) -> None:
-        self.store, self.jobs = store, jobs
-        self._going_on = SaidOnce(log, "upkeep")
+def forget(
+    store: Store, jobs: LiveJobs, now_s: float, streams: int = MOST_STREAMS, kept: int = MOST_JOBS
+) -> None:
+    """Forget streams and jobs that are over, but for the latest `streams`, and `kept` of the jobs."""
+    store.purge_streams(streams, now_s - OLDEST_S)
+    store.purge("request", MOST_REQUESTS)
+    store.purge("fault", MOST_FAULTS)
+    jobs.forget(kept, now_s - OLDEST_S)
 
-    async def keep(self, period_s: float = 5.0) -> None:
-        """Go on for ever."""
-        while True:
-            with self._going_on():
-                self.step(time.time())
-                await asyncio.to_thread(self.shorten, time.time())
-            await asyncio.sleep(period_s)
 
-    def step(self, now_s: float, streams: int = MOST_STREAMS, jobs: int = MOST_JOBS) -> None:
-        """Forget streams and jobs that are over, but for the latest `streams` and `jobs`."""
-        self.store.purge_streams(streams, now_s - OLDEST_S)
-        self.store.purge("request", MOST_REQUESTS)
-        self.store.purge("fault", MOST_FAULTS)
-        self.jobs.forget(jobs, now_s - OLDEST_S)
-
-    def shorten(self, now_s: float, log_bytes: int = LOG_BYTES, output_bytes: int = OUTPUT_BYTES) -> None:
-        """Begin large logs and outputs anew, and remove logs that nobody has written for long."""
-        folder = self.store.file.parent
-        for file in (folder / "logs").glob("*.log"):
-            begin_anew(file, log_bytes, LOGS)
-        for file in (folder / "logs").glob("*.log*"):
-            if now_s - file.stat().st_mtime > OLDEST_S:
-                file.unlink()
-        for file in (folder / "jobs").glob("*/output"):
-            begin_anew(file, output_bytes, OUTPUTS)
+def shorten(folder: Path, now_s: float, log_bytes: int = LOG_BYTES, output_bytes: int = OUTPUT_BYTES) -> None:
+    """Begin large logs and outputs anew, and remove logs that nobody has written for long."""
+    for file in (folder / "logs").glob("*.log"):
+        begin_anew(file, log_bytes, LOGS)
+    for file in (folder / "logs").glob("*.log*"):
+        if now_s - file.stat().st_mtime > OLDEST_S:
+            file.unlink()
+    for file in (folder / "jobs").glob("*/output"):
+        begin_anew(file, output_bytes, OUTPUTS)
