@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,37 @@ import pytest
 
 from edgewise.core.keyed import Key
 from edgewise.core.split import SplitView, closed
-from joint_scenarios import each_query_ended_once, five_kinds, held, over_cables, ran, run_of
+from joint_scenarios import (
+    each_query_ended_once,
+    five_kinds,
+    held,
+    joint_run,
+    over_cables,
+    ran,
+    run_of,
+    run_out,
+)
 
 FAST = "1e30"
 BUSY = "4Mbps"  # of `lan`, on which streams, requests and tensors are about 3.7 Mbit/s
 Rows = dict[str, list[dict[str, Any]]]
+
+
+class Bystander:
+    """A rider that sends nothing."""
+
+    def run(self, to_s: float) -> None:
+        """Nothing happens."""
+
+    def next_s(self) -> float:
+        """Nothing is waited for."""
+        return math.inf
+
+    def take(self) -> None:
+        """Nothing comes."""
+
+    def look_again(self) -> None:
+        """Rates are nothing to it."""
 
 
 class Apart:
@@ -128,3 +155,22 @@ def test_two_clusters_send_tensors_over_a_cable_each_way() -> None:
     carried = dict(zip(run.wires.names, run.wires.net.links.carried_bits.tolist(), strict=True))
     assert carried["wan:up"] > 1e6 and carried["wan:down"] > 1e6
     assert all(row["time_s"] is not None for row in found["graphs"])
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_a_loop_of_requests_and_streams_is_what_riders_do_step_by_step(sharing: str) -> None:
+    """Who asks for nothing has requests and streams go on by turns; the records are the same."""
+    timeline = [{"at_s": 20.0, "node": "near-0", "up": False}, {"at_s": 32.0, "node": "near-0", "up": True}]
+    data = held(over_cables("3Mbps", "1Mbps"), "streams", "services") | {
+        "sharing": sharing,
+        "timeline": timeline,
+    }
+    data["services"]["offered"][0]["answer_bytes"] = 20e3
+    found = []
+    for beside in ((), (Bystander(),)):
+        run = joint_run(data)
+        for rider in beside:
+            run.wires.add(rider)
+        assert (run.wires.streams_beside(run.parts["services"].sites) is None) == bool(beside)
+        found.append(run_out(run))
+    assert found[0] == found[1] and len(found[0]["services"]) > 50

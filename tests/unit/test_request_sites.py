@@ -190,6 +190,27 @@ def test_a_scenario_says_that_gateways_are_many_and_the_records_are_those_of_any
     assert arrived == sum(rest) == sites.items.num_rows
 
 
+def test_a_policy_that_python_asks_decides_as_one_that_is_compiled_in():
+    """A rule that is not the shipped one by identity is asked by Python, request by request."""
+    shipped = policies.load("dispatch", "deadline-queue", "requests")
+
+    class Asked(type(shipped)):
+        def decide(self, view):
+            return super().decide(view)
+
+    def rows(make):
+        scenario = load_scenario("kais-live", {"duration_s": 30, "services.requests.rate_qps": 100})
+        given = simulated_services(scenario)
+        made = services_at_sites(scenario, given), given.draw([SEED]), make, SEED
+        sites = RequestSites(*made, given.slots // given.system.frame_slots, NEWS)
+        assert bool(sites.queues.run.clock["rule"][0]) == (make is type(shipped))
+        simulate_sites(sites, policies.load("orchestrate", "autoscaler"))
+        return checked(sites).rows
+
+    compiled, asked = rows(type(shipped)), rows(Asked)
+    assert compiled.tobytes() == asked.tobytes() and (compiled.state == k.IN_TIME).sum() > 1000
+
+
 def test_old_news_cost():
     """Less ends in time where news are old, at a load where it matters."""
     found = []
