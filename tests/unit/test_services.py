@@ -148,7 +148,7 @@ def controller(folder, made=None, ask=nobody, ends=lambda handle: False):
 
 def carry_out(replicas, *commands):
     """What came of commands, as the core says and as the store has it then."""
-    services = replicas.services
+    services = replicas.plane.services
     counted = RequestsCounted(np.zeros(3, dtype=np.int64), 0.1, services.service_s, most=100)
     plane = replicas.plane
     plane.listen(0.0)
@@ -189,7 +189,7 @@ def test_a_system_that_runs_keeps_its_policies_until_they_are_switched(tmp_path)
 
 def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(tmp_path):
     replicas, store, _ = controller(tmp_path)
-    services = replicas.services
+    services = replicas.plane.services
     carry_out(
         replicas,
         AddReplica(0, 0),
@@ -217,7 +217,7 @@ def test_commands_add_and_remove_within_memory_and_what_cannot_be_does_nothing(t
 
 def test_memory_of_a_replica_that_goes_is_free_when_its_process_has_ended(tmp_path):
     replicas, store, _ = controller(tmp_path)
-    services = replicas.services
+    services = replicas.plane.services
     carry_out(replicas, AddReplica(0, 0), AddReplica(0, 2))
     for running in store.processes("replica"):
         store.started(running.process.name, f"1:{running.process.port}", 0)
@@ -245,7 +245,7 @@ def test_adding_keeps_a_replica_that_is_to_go_unless_it_was_told_to_end(tmp_path
 
 def test_nodes_per_frame_bounds_where_replicas_change(tmp_path):
     replicas, _, _ = controller(tmp_path, scenario(services__nodes_per_frame=1))
-    services = replicas.services
+    services = replicas.plane.services
     before = placed(replicas, services)
     carry_out(replicas, AddReplica(1, 0), AddReplica(3, 2), AddReplica(1, 2), AddReplica(3, 0))
     assert (placed(replicas, services) - before).sum(axis=1).tolist() == [0, 2, 0, 0]
@@ -254,7 +254,7 @@ def test_nodes_per_frame_bounds_where_replicas_change(tmp_path):
 def test_replicas_that_hold_cores_for_life_are_added_only_where_cores_are_free(tmp_path):
     life = {"services.cores_held": "life", "clusters.0.nodes.0.resources.memory_bytes": "99GB"}
     replicas, _, _ = controller(tmp_path, load_scenario("kais-live", life))
-    services = replicas.services
+    services = replicas.plane.services
     carry_out(replicas, *[AddReplica(0, CAMERA)] * 9)
     assert placed(replicas, services)[0].tolist() == [1, 0, 1]  # a core and half a core, of 2
     assert carry_out(replicas, AddReplica(0, PLATES), AddReplica(0, PLATES)) == [StartReplica(0, PLATES)]
@@ -295,7 +295,7 @@ def test_the_view_sums_what_gateways_say(tmp_path):
         return [{"gateway": f"gateway-{k}", "answer": answer} for k, answer in enumerate(answers)]
 
     replicas, store, _ = controller(tmp_path, ask=ask)
-    services = replicas.services
+    services = replicas.plane.services
     store.started("camera@west-0#0", "1:1", 0)
     asyncio.run(replicas.step(0.0))
     replicas.plane.listen(0.0)
@@ -342,7 +342,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
         return [{"gateway": "gateway-0", "answer": report(camera=3)}]
 
     replicas, store, _ = controller(tmp_path, ask=ask)
-    services = replicas.services
+    services = replicas.plane.services
     frame_s = services.spec.frame_s
     asyncio.run(replicas.step(10 * frame_s))  # a new controller waits for the next frame
     assert placed(replicas, services).sum() == 3
@@ -514,7 +514,7 @@ def test_a_policy_that_is_told_all_rates_does_not_run_live():
 @pytest.mark.parametrize("name", policies.names("orchestrate", live=True))
 def test_every_replica_policy_fits_live_services_or_says_why_not(name, tmp_path):
     replicas, _, _ = controller(tmp_path)
-    services = replicas.services
+    services = replicas.plane.services
     policy = policies.load("orchestrate", name, live=True)
     try:
         policy.reset(services.system, Key(0))

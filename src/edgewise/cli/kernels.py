@@ -4,10 +4,9 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,12 +14,7 @@ from edgewise.cli.output import app, err, out
 from edgewise.core.telling import tell_once
 from edgewise.errors import RunError
 
-
-class Cpu(StrEnum):
-    """What kernels are compiled for."""
-
-    generic = "generic"
-    host = "host"
+Cpu = Literal["generic", "host"]
 
 
 @app.command(epilog="Example: edgewise kernels --into /opt/kernels")
@@ -30,7 +24,7 @@ def kernels(
     ],
     cpu: Annotated[
         Cpu, typer.Option(help="Any processor of this architecture, or this machine's.")
-    ] = Cpu.generic,
+    ] = "generic",
 ) -> None:
     """Compile beforehand what simulated and live runs use, for a container image or a read-only machine."""
     from edgewise.precompile import parts  # imports every policy
@@ -57,7 +51,7 @@ def _compile(names: list[str], into: Path, cpu: Cpu) -> list[str]:
     own = ("EDGEWISE_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_CACHE_DIR", "EDGEWISE_JIT")
     environment = {name: value for name, value in os.environ.items() if name not in own}
     environment |= {"EDGEWISE_CACHE": str(into)}
-    if cpu == Cpu.generic:
+    if cpu == "generic":
         environment |= {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     run = [sys.executable, "-m", "edgewise.precompile", *names]
     done = subprocess.run(run, env=environment, capture_output=True, text=True)

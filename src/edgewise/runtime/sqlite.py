@@ -68,15 +68,17 @@ class Database:
 
     Args:
         file: created when missing, in a folder that is its owner's only; so are both from now on.
-        schema: makes its tables where they are missing.
     Attributes:
+        SCHEMA: makes its tables where they are missing.
         exposed: whether others could read it until now.
     Raises:
         RunError: it cannot be opened, is no database, or its folder is not ours alone; so with all that reads
             and writes it (`StoreError`).
     """
 
-    def __init__(self, file: Path, schema: str) -> None:
+    SCHEMA = ""
+
+    def __init__(self, file: Path) -> None:
         self.file = file = file.absolute()  # whoever opens it again may be elsewhere
         try:
             self.exposed = self._make_private()
@@ -84,7 +86,7 @@ class Database:
             raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
         self._db = connect(file)
         with telling(file):
-            self._db.executescript(schema)
+            self._db.executescript(self.SCHEMA)
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Carry out a statement that changes something."""

@@ -102,8 +102,10 @@ class Running:
 class Store(TrafficStore):
     """The state of one live system, see `Database`."""
 
+    SCHEMA = SCHEMA + FAULTS
+
     def __init__(self, file: Path) -> None:
-        super().__init__(file, SCHEMA + FAULTS)
+        super().__init__(file)
         if self.exposed:
             self.put("exposed", True)  # until `replace_exposed`
 

@@ -17,7 +17,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,18 +27,6 @@ from edgewise.model.work import DeferrableJob
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.sqlite import Database
 
-JOBS = """
-CREATE TABLE IF NOT EXISTS job (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
-    cores REAL NOT NULL, memory_bytes REAL NOT NULL, duration_s REAL NOT NULL, submitted_s REAL NOT NULL,
-    earliest_s REAL NOT NULL, latest_s REAL NOT NULL, priority INTEGER NOT NULL,
-    state TEXT NOT NULL DEFAULT 'waiting', node TEXT, started_s REAL, ended_s REAL,
-    suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
-    when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
-    deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
-"""
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
 PAUSE, RESTART = "pause", "restart"
@@ -143,8 +130,18 @@ class JobBook(Database):
         file: the store's SQLite file.
     """
 
-    def __init__(self, file: Path) -> None:
-        super().__init__(file, JOBS)
+    SCHEMA = """
+    CREATE TABLE IF NOT EXISTS job (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
+        cores REAL NOT NULL, memory_bytes REAL NOT NULL, duration_s REAL NOT NULL, submitted_s REAL NOT NULL,
+        earliest_s REAL NOT NULL, latest_s REAL NOT NULL, priority INTEGER NOT NULL,
+        state TEXT NOT NULL DEFAULT 'waiting', node TEXT, started_s REAL, ended_s REAL,
+        suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
+        when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
+        deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0
+    );
+    CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
+    """
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
@@ -250,15 +247,6 @@ class JobBook(Database):
         return self.kept(Job, f"job {rest}", values, as_json=("command",))
 
 
-PIPELINES = """
-CREATE TABLE IF NOT EXISTS pipeline (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
-    state TEXT NOT NULL DEFAULT 'waiting', why TEXT, started_s REAL, ended_s REAL,
-    nodes TEXT NOT NULL DEFAULT '{}', frames REAL NOT NULL DEFAULT 0, ran_s REAL NOT NULL DEFAULT 0,
-    moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS open_pipelines ON pipeline (id) WHERE ended_s IS NULL;
-"""
 WAITING, RUNNING = "waiting", "running"
 KEEP_S = 30 * 86400.0  # those that have ended
 
@@ -306,8 +294,15 @@ class KeptPipeline:
 class PipelineBook(Database):
     """The pipelines of one live system."""
 
-    def __init__(self, file: Path) -> None:
-        super().__init__(file, PIPELINES)
+    SCHEMA = """
+    CREATE TABLE IF NOT EXISTS pipeline (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
+        state TEXT NOT NULL DEFAULT 'waiting', why TEXT, started_s REAL, ended_s REAL,
+        nodes TEXT NOT NULL DEFAULT '{}', frames REAL NOT NULL DEFAULT 0, ran_s REAL NOT NULL DEFAULT 0,
+        moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX IF NOT EXISTS open_pipelines ON pipeline (id) WHERE ended_s IS NULL;
+    """
 
     def submit(self, key: str, live: LivePipeline) -> KeptPipeline:
         """Keep a pipeline; the same key is the same one."""

@@ -84,11 +84,6 @@ class Replicas(LiveDecision):
         self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
         self._frame: int | None = None
 
-    @property
-    def services(self) -> Services | None:
-        """The services of the scenario, as its file says now; see `LivePlane.services`."""
-        return self.plane.services
-
     def in_use(self, name: str) -> bool:
         """Whether a gateway may still send requests to a replica, or waits for its answers."""
         if self._seen is None:
@@ -98,7 +93,7 @@ class Replicas(LiveDecision):
 
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""
-        services, rows = self.services, self.store.processes("replica")
+        services, rows = self.plane.services, self.store.processes("replica")
         if services is None and not rows:
             return
         for running in rows:
@@ -129,7 +124,7 @@ class Replicas(LiveDecision):
 
     def _told(self) -> tuple[OrchestrateCore, list[ReplicaSeen]] | None:
         """The core, and what it should know of replicas; see `LivePlane.replicas`."""
-        services = self.services
+        services = self.plane.services
         if services is None:
             self.plane.cores.pop("orchestrate", None)
             return None
@@ -239,7 +234,7 @@ class Replicas(LiveDecision):
 
     def report(self) -> dict[str, Any] | None:
         """Policies, totals and replicas of each service by node; None where there are no services."""
-        services = self.services
+        services = self.plane.services
         if services is None:
             return None
         rows = [self.describe(running) for running in self._rows(services)]

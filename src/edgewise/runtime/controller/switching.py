@@ -122,7 +122,7 @@ class Switching:
 
     def _lacking(self, decision: str) -> str:
         """Why there is nothing to decide in this scenario; "" where there is."""
-        services = self.replicas.services is not None
+        services = self.replicas.plane.services is not None
         there = {
             "split": (bool(self._splits()), NO_SPLIT),
             "place": (self.replicas.plane.has_pipelines, NO_PIPELINES),
@@ -149,7 +149,7 @@ class Switching:
         former, here = self.store.policy(decision, what), self._here.get(decision)
         if name:
             world = world_of(self.store.file.parent)[1]
-            wanted, services = (decision, name), self.replicas.services
+            wanted, services = (decision, name), self.replicas.plane.services
             await compiled([wanted], world, services, lambda: operation.enter(COMPILING))
             if here is not None:
                 await asyncio.to_thread(try_out, wanted, world, services)

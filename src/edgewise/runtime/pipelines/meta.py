@@ -114,8 +114,7 @@ TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "
 class MetaStore(FaultStore):
     """The database of one test bed, see `Database`; each thread opens its own."""
 
-    def __init__(self, file: Path) -> None:
-        super().__init__(file, SCHEMA + FAULTS)
+    SCHEMA = SCHEMA + FAULTS
 
     def put(self, rows: Iterable[Status], forget: Iterable[type[Status]] = ()) -> None:
         """The newest status of each; all that was known of the kinds in `forget` goes."""
