@@ -164,10 +164,6 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def _use_ledger() -> None:
     """Ask for every rule once, so that all of them are compiled."""
     ledger = NodeLedger([Node("n", "", Resources(1.0))])
@@ -175,3 +171,7 @@ def _use_ledger() -> None:
     ledger.hold(Reservation("worker", "n", Resources(1.0), 1))
     ledger.fits("n", Resources(1.0))
     ledger.release("worker")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
