@@ -8,12 +8,24 @@ from itertools import pairwise
 from typing import Any
 
 from edgewise import runs
+from edgewise.arrays import Floats
 from edgewise.config import load_scenario
+from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Purpose, exponential, uniform
+from edgewise.core.ledger import NodeLedger
+from edgewise.core.orchestrate import ReplicaPolicy
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.plane import Plane
 from edgewise.joint import JointRun
+from edgewise.model.catalog import Resources
 from edgewise.model.scenario import parse_scenario
-from edgewise.model.work import Stream
+from edgewise.model.topology import Node
+from edgewise.model.work import DeferrableJob, Stream
 from edgewise.report.schema import WORK
+from edgewise.sim.jobs import JobsOutcome, JobsPart, OtherWork
+from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.joint.requests import RequestsPart, orchestrating
+from edgewise.sim.requests import RequestSites
 
 # A file: each frame another node has a replica of another service, or has one no more.
 TURNS = """
@@ -328,3 +340,27 @@ def each_query_ended_once(run: JointRun, rows: list[dict[str, Any]]) -> bool:
     return [row["ok"] + row["failed"] + row["rejected"] for row in rows] == [
         sum(1 for _ in queries_of(stream, run.seed)) for stream in trace
     ]
+
+
+def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCore:
+    """Run sites alone, to the end; the core that orchestrates."""
+    services, system = sites.services, sites.system
+    has = zip(services.nodes, system.node_has.tolist(), strict=True)
+    nodes = [Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has]
+    ledger = NodeLedger(nodes)
+    core = orchestrating(sites, policy, ledger)
+    JointClock([RequestsPart(sites, core)], Plane(ledger, {"orchestrate": core}), nodes).run()
+    return core
+
+
+def run_jobs(jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, core: DeferCore) -> JobsOutcome:
+    """Run jobs alone, on the nodes of a core's ledger.
+
+    Args:
+        jobs: ids are 0, 1, …, in any order of submission.
+        left_over: (T,) cores that other work leaves on all nodes together.
+    """
+    nodes, part = core.ledger.there, JobsPart(jobs, core, left_over.size, slot_s)
+    plane = Plane(core.ledger, {"defer": core})
+    JointClock([OtherWork(nodes, left_over, slot_s), part], plane, nodes).run()
+    return part.outcome()

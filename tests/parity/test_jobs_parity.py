@@ -15,9 +15,9 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.model.catalog import Resources
 from edgewise.model.deferrable import Jobs
 from edgewise.model.topology import Node
-from edgewise.sim.jobs import run_jobs
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate, jobs_apart
+from joint_scenarios import run_jobs
 
 SMALL = replace(PAPER, slots=40, jobs_per_slot=5.0, load_mean=0.8)
 POLICIES = ["fifo", "sjf", "earliest-deadline", "hrrn", "tetris", "best-fit", "random", "osdec", "osdec-skip"]

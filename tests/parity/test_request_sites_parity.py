@@ -11,11 +11,11 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.orchestrate import AddReplica, RemoveReplica
-from edgewise.sim.joint.requests import simulate_sites
 from edgewise.sim.requests import News, RequestSites
 from edgewise.sim.slots.replica_state import DROPPED, IN_TIME
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import services_at_sites, simulated_services, steady
+from joint_scenarios import simulate_sites
 
 SERVICE_S, SEED = 0.0391, 500
 CHANGES = {"services.slot_s": 0.02, "services.frame_s": 0.5, "duration_s": 20, "services.answers": False}

@@ -107,6 +107,25 @@ def test_answers_hold_up_those_of_streams_and_every_request_ends_once(sharing: s
     assert window["waiting"] == sum(row["outcome"] == "waiting" for row in rows)
 
 
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_payloads_and_answers_of_requests_share_a_cable_of_one_capacity(sharing: str) -> None:
+    """On it all bits of both pass, and each waits for the other, which it does not on two."""
+    found = []
+    for shared in ("each", "both"):
+        data = held(answering("3Mbps", "3Mbps", shared=shared), "services") | {"sharing": sharing}
+        data["services"] |= {"drops": False}
+        data["services"]["requests"] |= {"rate_qps": 5, "slack": [40, 60], "payload_bytes": "20kB"}
+        result = ew.simulate(parse_scenario(data, "both"), seeds=(0,))
+        rows = [row for row in result.items.to_pylist() if row["outcome"] in ("in_time", "late")]
+        sent_bits = sum(row["sent_bits"] for row in result.use["links"].to_pylist())
+        assert sent_bits == pytest.approx(8.0 * (20e3 + ANSWER_BYTES) * len(rows), rel=0.05)
+        assert {row["link"].partition(":")[2] for row in result.use["links"].to_pylist()} == (
+            {"both"} if shared == "both" else {"up", "down"}
+        )
+        found.append(np.mean([row["end_s"] - row["arrival_s"] for row in rows]))
+    assert found[1] > 1.1 * found[0]
+
+
 def test_answers_of_a_size_where_none_are_sent_are_refused_or_said_to_be_left_out() -> None:
     data = held(answering("4Mbps", "4Mbps"), "services")
     data["services"]["answers"] = False

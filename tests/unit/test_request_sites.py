@@ -8,11 +8,11 @@ from edgewise import policies, runs
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.events import Drop, Send
 from edgewise.errors import PolicyError
-from edgewise.sim.joint.requests import simulate_sites
 from edgewise.sim.requests import News, RequestSites
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import services_at_sites, simulated_services
+from joint_scenarios import simulate_sites
 
 SEED = 500
 NEWS = News(0.5, 0.25)

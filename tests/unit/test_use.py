@@ -23,7 +23,6 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.policies import load
 from edgewise.report import records, timeline
 from edgewise.report.use import GONE, TOTAL, USE, delays_of, use_of
-from edgewise.sim.jobs import run_jobs
 from edgewise.sim.links.wires import LOOKS
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.stations.split import simulate_split
@@ -31,7 +30,7 @@ from edgewise.sim.streams.telemetry import CELL_ENDS_S, delay_cell
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of
 from in_process import edgewise
-from joint_scenarios import five_kinds, held as only, mixed, over_cables
+from joint_scenarios import five_kinds, held as only, mixed, over_cables, run_jobs
 
 JOBS = [{"cores": 3, "duration_s": 20}, {"cores": 1, "duration_s": 10, "submitted_s": 5}]
 

@@ -32,11 +32,10 @@ from edgewise.core.defer.events import (
     SuspendJob,
 )
 from edgewise.core.ledger import Reservation
-from edgewise.core.plane import HoldsChanged, Plane
+from edgewise.core.plane import HoldsChanged
 from edgewise.model.catalog import Resources
 from edgewise.model.topology import Node
 from edgewise.model.work import INFERENCE, DeferrableJob
-from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import Bystander, Rank
 
 ROUNDING = 1e-9  # relative; sums of floats may miss a slot
@@ -208,16 +207,3 @@ class OtherWork(Bystander):
             needs = Resources(taken, memory_bytes * taken / cores if cores else 0.0)
             held.append(Reservation(f"other work on {node.name}", node.name, needs, INFERENCE))
         return tuple(held)
-
-
-def run_jobs(jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, core: DeferCore) -> JobsOutcome:
-    """Run jobs alone, on the nodes of a core's ledger.
-
-    Args:
-        jobs: ids are 0, 1, …, in any order of submission.
-        left_over: (T,) cores that other work leaves on all nodes together.
-    """
-    nodes, part = core.ledger.there, JobsPart(jobs, core, left_over.size, slot_s)
-    plane = Plane(core.ledger, {"defer": core})
-    JointClock([OtherWork(nodes, left_over, slot_s), part], plane, nodes).run()
-    return part.outcome()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from edgewise.core.keyed import Key
@@ -20,12 +20,9 @@ from edgewise.core.orchestrate.core import (
     ReplicaSeen,
     StartReplica,
 )
-from edgewise.core.plane import Plane
-from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
-from edgewise.model.topology import LinkChange, Node
-from edgewise.sim.joint.loop import JointClock
-from edgewise.sim.joint.parts import Rank, WorkPart
+from edgewise.model.topology import LinkChange
+from edgewise.sim.joint.parts import Rank
 from edgewise.sim.replica_queues import Outages
 from edgewise.sim.requests import RequestSites
 
@@ -113,16 +110,3 @@ def orchestrating(sites: RequestSites, policy: ReplicaPolicy, ledger: NodeLedger
     policy.reset(sites.system, Key(0))
     most = services.spec.nodes_per_frame
     return OrchestrateCore(sites.system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most)
-
-
-def simulate_sites(
-    sites: RequestSites, policy: ReplicaPolicy, beside: Sequence[WorkPart] = ()
-) -> OrchestrateCore:
-    """Run sites alone but for what is beside them, to the end; the core that orchestrates."""
-    services, system = sites.services, sites.system
-    has = zip(services.nodes, system.node_has.tolist(), strict=True)
-    nodes = [Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has]
-    ledger = NodeLedger(nodes)
-    core = orchestrating(sites, policy, ledger)
-    JointClock([RequestsPart(sites, core), *beside], Plane(ledger, {"orchestrate": core}), nodes).run()
-    return core
