@@ -174,7 +174,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_each_kind_of_work_alone_says_who_held_what_and_the_page_shows_it(name: str) -> None:
+def test_each_kind_of_work_alone_says_who_held_what_and_the_page_shows_it(name: str, tmp_path: Path) -> None:
     scenario, settings, work = ALONE[name]
     made = ew.load_scenario(scenario, settings)
     result = ew.simulate(made, seeds=(0, 1))
@@ -194,8 +194,20 @@ def test_each_kind_of_work_alone_says_who_held_what_and_the_page_shows_it(name: 
     ] <= set(tracks)
     end_s = result.windows.filter(pa.compute.equal(result.windows["seed"], 1))["end_s"].to_pylist()[-1]
     assert edges[-1] == pytest.approx(end_s)
-    drawn = timeline.timelines(result.use, policy, 1)
-    assert set(drawn) == ({"nodes", "links"} if work == "pipelines" else {"nodes"})
+    folder = result.save(tmp_path / "run")
+    drawn = {path.stem.rpartition("-")[2] for path in (folder / "figures").glob("time-line-of-*.png")}
+    assert drawn == ({"nodes", "links"} if work == "pipelines" else {"nodes"})
+    assert "<h2>Nodes</h2>" in (folder / "report.html").read_text()
+
+
+def test_servers_of_a_split_model_alone_hold_what_they_say_of_each_node() -> None:
+    data = only(five_kinds([], timeline=[]), "graphs")
+    data["graphs"][0] |= {"cpu_cores": 1.5, "memory_bytes": "100MB"}
+    result = ew.simulate(parse_scenario(data, "graphs"), seeds=(0,))
+    tracks, edges = timeline.tracks_of(result.use, result.policies[0], 0)
+    near = next(track for track in tracks["cores"] if track.name == "near-0")
+    assert near.bands["graphs"].max() == pytest.approx(1.5 / 6) and edges[-1] == 120.0
+    assert {row["work"] for row in result.use["workers"].to_pylist()} == {"graphs"}
 
 
 def test_what_each_engine_does_alone_is_what_a_run_of_its_work_does() -> None:
