@@ -31,6 +31,7 @@ from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
 from edgewise.model.network import network_of
 from edgewise.model.scenario import Scenario
+from edgewise.model.services import cloud_workers
 from edgewise.model.work import Stream
 from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.graphs import GraphsPart, shared_network
@@ -47,11 +48,17 @@ from edgewise.sim.replica_queues import Images, Outages
 from edgewise.sim.requests import News, RequestSites
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
+from edgewise.sim.streams.guests import Guests
 from edgewise.splitting import predicted_s
 from edgewise.use import Columns, held_for_life, holders_of, replica_use, server_use
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of
-from edgewise.workloads.services import services_at_sites, simulated_services
+from edgewise.workloads.services import (
+    SimulatedServices,
+    names_of,
+    services_at_sites,
+    simulated_services,
+)
 
 Ended = Callable[[], Tables]
 
@@ -104,7 +111,9 @@ class JointRun:
             "graphs": self._graphs,
             "jobs": self._jobs,
         }
-        self.parts |= {work: build[work]() for work in build if work in works}
+        for work in build:
+            if work in works:
+                self.parts[work] = build[work]()
         lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
         parts += [self.reserved] if self.reserved is not None else []  # it knows of the others' commands
         nodes = scenario.topology.nodes
@@ -164,9 +173,11 @@ class JointRun:
         else:
             images = self.reserved.images(given.system.site_of)
         news = News(self.scenario.telemetry_period_s, self.scenario.telemetry_lag_s)
+        drawn = given.draw([self.seed])
+        guests = self._guests(given, int(drawn.count[0]))
         sites = RequestSites(
-            services_at_sites(self.scenario, given), given.draw([self.seed]), make, self.seed,
-            given.slots // given.system.frame_slots, news, images, self.wires,
+            services_at_sites(self.scenario, given, () if guests is None else guests.workers), drawn, make,
+            self.seed, given.slots // given.system.frame_slots, news, images, self.wires, guests,
         )  # fmt: skip
         core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
@@ -178,6 +189,15 @@ class JointRun:
 
         self._tables["services"] = ended
         return RequestsPart(sites, core)
+
+    def _guests(self, given: SimulatedServices, count: int) -> Guests | None:
+        """Requests, at most so many, at workers in the cloud that streams use too, if there are any."""
+        if "streams" not in self.parts:
+            return None
+        scenario = self.scenario
+        in_cloud = cloud_workers(given.spec, scenario.topology, names_of(scenario, given.spec))
+        found: Guests | None = self.parts["streams"].host([name for each in in_cloud for name in each], count)
+        return found
 
     def _graphs(self) -> WorkPart:
         scenario, policy = self.scenario, self._policy("graphs", "split")

@@ -155,7 +155,7 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
             service = held.owner.rpartition(f"-{held.place}-")[0]
             there_s[names.index(service), nodes.index(held.place) + 1] += end_s - start_s
     for each in sites.queues.replicas.values():
-        if each.station == CLOUD:
+        if each.station == CLOUD and each.worker < 0:
             there_s[each.service, CLOUD] += each.serves * scenario.duration_s
     assert scenario.spec.services is not None, "who has requests has services"
     stations = (scenario.spec.services.cloud, *nodes)

@@ -90,7 +90,6 @@ def services_of(scenario: Scenario) -> Services | None:
     variants = [scenario.catalog.variant(service.variant) for service in offered]
     names = [cluster.name for cluster in topology.clusters]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
-    in_cloud = {node.name for node in topology.nodes if node.cluster == spec.cloud}
     system = system_of(spec, scenario.catalog, topology)
     return Services(
         spec=spec,
@@ -98,15 +97,21 @@ def services_of(scenario: Scenario) -> Services | None:
         names=tuple(variant.name for variant in variants),
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(names.index(cluster) for cluster in [spec.cloud, *(node.cluster for node in nodes)]),
-        cloud=tuple(
-            tuple(w.name for w in topology.workers if w.variant == v.name and w.node in in_cloud)
-            for v in variants
-        ),
+        cloud=cloud_workers(spec, topology, [variant.name for variant in variants]),
         holds=tuple(variant_holds(variant).resources for variant in variants),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
         deadline_s=np.array([service.deadline_s for service in offered]),
         answer_bytes=answers_of(spec, scenario.catalog),
     )
+
+
+def cloud_workers(
+    spec: ServicesSpec, topology: Topology, variants: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    """(V,) workers of each variant in the cloud."""
+    there = {node.name for node in topology.nodes if node.cluster == spec.cloud}
+    mine = [worker for worker in topology.workers if worker.node in there]
+    return tuple(tuple(w.name for w in mine if w.variant == variant) for variant in variants)
 
 
 def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> System:

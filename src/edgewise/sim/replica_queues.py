@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Ints, figure
-from edgewise.core.dispatch.request_rules import CLOUD
+from edgewise.arrays import Floats, Ints, figure
+from edgewise.core.dispatch.request_rules import CLOUD, SLACK_S
 from edgewise.core.dispatch.requests import DeskRoom
 from edgewise.core.pulls import Pull, Pulls
 from edgewise.model.services import Services
 from edgewise.sim import request_loop as loop
 from edgewise.sim.request_state import LOST, NONE, RequestRun, longer
+from edgewise.sim.slots.replica_kernels import varied_s
 from edgewise.sim.slots.replica_state import WORKED_ON
+from edgewise.sim.streams.guests import Guests
 
 Outages = Mapping[int, Sequence[tuple[float, float]]]
 """Of the way from the cloud to a site, by its index: from when to when, in order."""
@@ -58,6 +60,7 @@ class ReplicaServer:
 
     service, station, serves, wanted, up = map(figure, ("service", "station", "serves", "wanted", "up"))
     waiting, working, starts, broken = map(figure, ("waiting", "working", "starts", "broken"))
+    worker = figure("worker")
 
     def __init__(self, name: str, queues: ReplicaQueues, row: int) -> None:
         self.name, self._queues, self.row = name, queues, row
@@ -84,15 +87,22 @@ class ReplicaQueues:
         run: without replicas.
         room: where its desks grow.
         images: how they come; of outages alone: one after the other over the ways from the cloud.
+        guests: queues of streams' workers that services use, if there are any.
     Attributes:
         replicas: by name, those of the cloud included.
         image_bytes: pulled so far.
     """
 
     def __init__(
-        self, services: Services, run: RequestRun, room: DeskRoom, images: Images | Outages = NO_OUTAGES
+        self,
+        services: Services,
+        run: RequestRun,
+        room: DeskRoom,
+        images: Images | Outages = NO_OUTAGES,
+        guests: Guests | None = None,
     ) -> None:
         self.services, self.system, self._run, self._room = services, services.system, run, room
+        self._guests = guests
         self._numbers, self._names = itertools.count(), list[str]()
         self._images = images if isinstance(images, Images) else None
         self._outages = NO_OUTAGES if isinstance(images, Images) else images
@@ -110,7 +120,11 @@ class ReplicaQueues:
             room = int(np.floor(self._run.has[:first] / needs).min(axis=1).sum())
             self._add(f"cloud-{self.services.names[s]}", s, CLOUD, max(room, 1)).up = True
         for name in cloud:
-            self._add(name, s, CLOUD).up = True
+            server = self._add(name, s, CLOUD)
+            server.up = True
+            if self._guests is not None:
+                server.worker = self._guests.workers[name]
+                server.serves = self._guests.serves(server.worker)
         for n in np.flatnonzero(self.system.initial[:, s]).tolist():
             self._layers[n] |= {layer: 0.0 for layer in self._needed(s)}
             for _ in range(self.system.initial[n, s]):
@@ -186,6 +200,42 @@ class ReplicaQueues:
         for i in had:
             loop.leave(self.run, i, LOST)
 
+    # streams' workers
+
+    def share(self, i: int) -> None:
+        """A request waits among the queries of streams, first come first served, as live."""
+        run, guests = self.run, self._guests
+        assert guests is not None, "whose worker it is has guests"
+        r, worker = run.request[i], int(run.server[run.stands[i].server].worker)
+        back_s = float(run.back_s[r.site, CLOUD] + run.answer_s[r.service, CLOUD])
+        begin_by_s = float(r.deadline_s) + SLACK_S - float(r.service_s) - back_s
+        took_s = varied_s(self.system.service_deviation, run.clock[0].seed, i, float(r.service_s))
+        guests.come(i, worker, self.now_s, took_s, begin_by_s if self.system.drops else math.inf)
+
+    def left(self, i: int, at_s: float, dropped: bool, queued: int) -> None:
+        """What becomes of a request among queries is known."""
+        if self.run.clock[0].events == self.run.events.size:
+            self.make_room()
+        loop.left(self.run, i, at_s, dropped, queued)
+
+    def look(self, queue: Floats) -> None:
+        """Note how many are at (W,) workers."""
+        for server in self.replicas.values():
+            if server.worker != NONE:
+                server.waiting = int(queue[server.worker])
+
+    def change_workers(self, node: str, up: bool) -> None:
+        """Streams' workers on a node of the cloud fail, and lose what they have of services; or are back."""
+        for server in self.replicas.values():
+            if self._guests is not None and self._guests.nodes.get(server.name) == node:
+                server.up, server.waiting = up, 0
+                had = self._guests.lose(server.worker)
+                self.make_room(len(had))
+                for i in had:
+                    loop.leave(self.run, i, LOST)
+
+    # nodes
+
     def repair_node(self, node: int) -> None:
         """Its replicas start again."""
         self.run.down[node + 1] = False
@@ -217,6 +267,7 @@ class ReplicaQueues:
         self._names.append(name)
         server = self.replicas[name] = ReplicaServer(name, self, row)
         server.service, server.station, server.serves, server.wanted = s, station, serves, True
+        server.worker = NONE
         run.row_of[:, row] = NONE
         run.alive[run.clock[0].servers] = row
         run.clock[0].servers += 1

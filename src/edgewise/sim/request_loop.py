@@ -32,6 +32,7 @@ from edgewise.sim.request_state import (
     ENDED,
     GATHERED,
     HEARD,
+    LEFT,
     LOST,
     MISSED,
     NONE,
@@ -47,7 +48,7 @@ from edgewise.sim.request_state import (
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replica_kernels import cloud_noise_s, varied_s
 
-THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED = (int(stop) for stop in Stop)
+THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED, WORKER = (int(stop) for stop in Stop)
 AT_SITE, SENT, WORKED_ON, IN_TIME, LATE, NOT_SERVED = (
     k.AT_SITE, k.SENT, k.WORKED_ON, k.IN_TIME, k.LATE, k.DROPPED,
 )  # fmt: skip
@@ -108,7 +109,13 @@ def happen(x: RequestRun, on: OnWire) -> int:
     )
     drop_first(x)
     if kind == REACHED:
-        reach(x, i)
+        return reach(x, i)
+    elif kind == LEFT:
+        x.server[x.stands[i].server].waiting = queued
+        if how == DONE:
+            reply(x, on, i)
+        else:
+            leave(x, i, how)
     elif kind == MISSED:
         leave(x, i, DROPPED)
     elif kind == BEGUN:
@@ -313,13 +320,16 @@ def count(x: RequestRun, column: int, number: float) -> None:
 
 
 @kernel
-def reach(x: RequestRun, i: int) -> None:
-    """A request comes to where it was sent, and waits by its deadline."""
+def reach(x: RequestRun, i: int) -> int:
+    """A request comes to where it was sent, and waits by its deadline; as `go_on` returns."""
     r, s = x.request[i], x.server[x.stands[i].server]
     if not s.up:
         leave(x, i, LOST)
-        return
+        return THERE
     r.ready_s = x.clock[0].now_s
+    if s.worker != NONE:
+        x.clock[0].head = i
+        return WORKER
     before, at = NONE, x.first[s.station]
     while at != NONE and (
         x.request[at].deadline_s < r.deadline_s or (x.request[at].deadline_s == r.deadline_s and at < i)
@@ -333,6 +343,7 @@ def reach(x: RequestRun, i: int) -> None:
     s.waiting += 1
     x.clock[0].waiting += 1
     look_at(x, s.station)
+    return THERE
 
 
 @kernel
@@ -416,9 +427,24 @@ def work(x: RequestRun, i: int, machine: int) -> None:
 
 @kernel
 def finish(x: RequestRun, on: OnWire, i: int) -> None:
-    """A request has been worked on; its answer goes back."""
-    c, r, at, station = x.clock[0], x.request[i], x.stands[i], x.request[i].station
+    """A request has been worked on."""
     release(x, i)
+    reply(x, on, i)
+    look_at(x, x.request[i].station)
+
+
+@kernel
+def left(x: RequestRun, i: int, at_s: float, dropped: bool, queued: int) -> None:
+    """A request leaves a worker of streams then, where so many are then."""
+    push(x, at_s, LEFT, i)
+    e = x.events[x.clock[0].at]
+    e.how, e.queued = DROPPED if dropped else DONE, queued
+
+
+@kernel
+def reply(x: RequestRun, on: OnWire, i: int) -> None:
+    """The answer to a request goes back."""
+    c, r, at, station = x.clock[0], x.request[i], x.stands[i], x.request[i].station
     took_s, back_s, bits = c.now_s - r.ready_s, x.back_s[r.site, station], x.answer_bits[r.service]
     if c.wired and bits > 0.0:
         s = x.server[at.server]
@@ -428,7 +454,6 @@ def finish(x: RequestRun, on: OnWire, i: int) -> None:
         end_s = c.now_s + x.answer_s[r.service, station] + back_s
         judge(x, i, end_s)
         hear_back(x, i, end_s, DONE, took_s)
-    look_at(x, station)
 
 
 @kernel

@@ -16,19 +16,19 @@ from edgewise.sim.slots.replica_state import COLUMNS
 
 NONE = -1
 # What happens at one time happens in this order: news are heard as they are gathered.
-ENDED, READY, REACHED, BEGUN, RETURNED, GATHERED, ARRIVED, AGAIN, MISSED, HEARD, ANSWERED, UNANSWERED = range(
-    12
-)
-ORDER = np.array([0, 1, 2, 3, 4, 5, 6, 7, REACHED, GATHERED, RETURNED, RETURNED])
+ENDED, READY, REACHED, BEGUN, RETURNED, GATHERED, ARRIVED, AGAIN = range(8)
+MISSED, HEARD, ANSWERED, UNANSWERED, LEFT = range(8, 13)
+ORDER = np.array([0, 1, 2, 3, 4, 5, 6, 7, REACHED, GATHERED, RETURNED, RETURNED, ENDED])
 TOLD_OF = ORDER.size  # of a note alone
 # How a request leaves its replica: done, since it could not end in time, or with the replica.
 DONE, DROPPED, LOST = range(3)
 
 
 class Stop(IntEnum):
-    """Why the loop is left: it is there; or Python is to decide, let go, hear, make room, or read notes."""
+    """Why the loop is left: it is there; or Python is to decide, let go, hear, make room, read notes, or
+    hand a request to a worker of streams."""
 
-    THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED = range(7)
+    THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED, WORKER = range(8)
 
 
 EVENT = np.dtype(
@@ -37,12 +37,13 @@ EVENT = np.dtype(
 )
 # serves: requests that it works on at once; waiting, working: those that are there. starts: how often it
 # broke; what is due of an earlier process is void. broken: its node was down, as gateways have heard.
+# worker: of streams, whose queue it is, -1: none; `waiting` is then all that was there when last looked at.
 SERVER = np.dtype(
     [
         (name, "i8")
         for name in ("service", "station", "serves", "wanted", "up", "waiting", "working", "starts")
     ]
-    + [("broken", "i8")]
+    + [("broken", "i8"), ("worker", "i8")]
 )
 # What a site was told of a request or, with `row`, of a replica; and what came of it, see `request_notes`.
 NOTE = np.dtype(
@@ -56,9 +57,9 @@ STANDS = np.dtype(
     [("took_s", "f8")] + [(name, "i8") for name in ("server", "machine", "behind", "begun", "back", "queued")]
 )
 # arrived: so many requests have come. events, servers: so many there are. waiting: requests in queues. at:
-# where in the heap the latest event was put. head: a request that Python decides. asked: what has it decided.
-# told: news that Python hears. notes: so many there are. rule: whether all sites decide by `by_rule`. wired:
-# whether links are shared.
+# where in the heap the latest event was put. head: a request that Python decides, or hands on. asked: what it
+# has decided. told: news that Python hears. notes: so many there are. rule: whether all sites decide by
+# `by_rule`. wired: whether links are shared.
 CLOCK = np.dtype(
     [(name, "f8") for name in ("now_s", "next_s", "end_s", "frame_s", "period_s", "lag_s", "up_free_s")]
     + [("seed", "u8")]

@@ -9,6 +9,7 @@ cores'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from edgewise.sim.request_notes import Note, take_notes
 from edgewise.sim.request_state import NONE, Stop, new_run
 from edgewise.sim.riding import ride
 from edgewise.sim.slots import replica_state as k
+from edgewise.sim.streams.guests import Guests
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
 
@@ -63,6 +65,7 @@ class RequestSites:
         news: of other sites' requests and of replicas.
         images: see `ReplicaQueues`.
         wires: links that others use too; None: as in the engine of slots.
+        guests: see `ReplicaQueues`.
         notes: places for what sites are told and say until it is read, as it goes on; 0: nobody reads it.
     Attributes:
         cores: of each site.
@@ -83,6 +86,7 @@ class RequestSites:
         news: News,
         images: Images | Outages = NO_OUTAGES,
         wires: Wires | None = None,
+        guests: Guests | None = None,
         notes: int = 0,
     ) -> None:
         self.services, self.system, self.news = services, services.system, news
@@ -104,7 +108,11 @@ class RequestSites:
         known = memory[0] if memory[0] is not None else np.zeros(1)
         run = new_run(services, room.desks, rows, frames, times, known, notes)
         self.tally, self._wires, self.log = run.tally, wires, list[Note]()
-        self.queues = ReplicaQueues(services, run, room, images)
+        self.queues = ReplicaQueues(services, run, room, images, guests)
+        self._guests = guests
+        if guests is not None:
+            guests.run, guests.ended, guests.looked = self.run, self.queues.left, self._looked
+            guests.look_s = news.period_s
         self._on = no_wire() if wires is None else wires.add(self)
         if wires is not None:
             run.route[:] = [
@@ -127,17 +135,19 @@ class RequestSites:
 
     def advance(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
-        if self._wires is None:
-            self.run(to_s)
-        else:
+        if self._wires is not None:
             self._wires.advance(to_s)
+        elif self._guests is not None:
+            self._guests.advance(to_s)
+        else:
+            self.run(to_s)
         self.queues.run.clock["now_s"] = to_s
 
     # links
 
     def run(self, to_s: float) -> None:
-        """See `Rider`: up to there or the end, or to where a message may come."""
-        if self._wires is not None:
+        """See `Rider`: up to there or the end, or to where a message may come or a request leave a worker."""
+        if self._wires is not None or self._guests is not None:
             to_s = min(to_s, len(self.tally) * self.frame_s)
         while (stop := self._loop(to_s)) != Stop.THERE:
             self._read_notes()
@@ -146,7 +156,8 @@ class RequestSites:
         self._read_notes()
 
     def _loop(self, to_s: float) -> int:
-        given = self.queues.run, self._wire, to_s
+        limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
+        given = self.queues.run, self._wire, limit_s
         if self._wires is None or (streams := self._wires.streams_beside(self)) is None:
             return loop.go_on(*given)
         return ride(*given, self._wires.look_s, *streams.given())
@@ -181,6 +192,14 @@ class RequestSites:
             self._decide(int(clock.head))
         elif stop == Stop.HEAR:
             self._hear(int(clock.told))
+        elif stop == Stop.WORKER:
+            self.queues.share(int(clock.head))
+
+    def _looked(self, at_s: float, queue: Floats) -> float:
+        """How many were at (W,) streams' workers when news are gathered; when that is next."""
+        self.queues.look(queue)
+        later_s = (round(at_s / self.news.period_s) + 1) * self.news.period_s
+        return later_s if at_s < len(self.tally) * self.frame_s else math.inf
 
     def _read_notes(self) -> None:
         if self.queues.run.notes.size:

@@ -57,6 +57,8 @@ class RequestsPart:
         """Replicas of a dead node break; they start again when it is back."""
         if node in self._nodes:
             (self.sites.repair_node if up else self.sites.fail_node)(self._nodes[node])
+        else:
+            self.sites.queues.change_workers(node, up)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""

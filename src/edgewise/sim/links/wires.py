@@ -42,14 +42,18 @@ class Carrier(Protocol):
         """What serves them, compiled, works on."""
 
 
-class Rider(Protocol):
-    """Who sends a message when another has come."""
+class Waits(Protocol):
+    """Who goes on alone only up to where something may happen that it has to know."""
 
     def run(self, to_s: float) -> None:
         """Let its own events happen that come before a time and before `next_s`."""
 
     def next_s(self) -> float:
-        """None of its messages is there before; infinite: none ever, unless something changes."""
+        """Nothing that it waits for happens before; infinite: nothing ever, unless something changes."""
+
+
+class Rider(Waits, Protocol):
+    """Who sends a message when another has come, and waits for those."""
 
     def take(self) -> None:
         """Messages may be there."""
@@ -118,6 +122,7 @@ class Wires:
         there: levels of links that payloads pass before workers serve.
         both: whether some link is one for both directions; then these are all levels.
         streams: who sends queries over them, if anybody.
+        waits: riders, and whoever waits for what streams do.
         now_s: (1,) all that happens before has happened.
     """
 
@@ -140,6 +145,7 @@ class Wires:
         places = len(topology.workers)
         self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, places)
         self._riders: list[Rider] = []
+        self.waits: list[Waits] = []
         self.streams: Carrier | None = None
         self._looks_s = np.linspace(end_s, 0.0, LOOKS, endpoint=False).tolist() if end_s else []
         self._seen: list[tuple[float, Floats]] = []  # (4, L) sent, dropped, capacity, reserved
@@ -154,6 +160,7 @@ class Wires:
         """One more rider; its messages, of which there are none."""
         assert len(self._riders) < SINKS - RIDERS, "there are lists for requests and for tensors"
         self._riders.append(rider)
+        self.waits.append(rider)
         return riders.on_wire(self.net, RIDERS + len(self._riders) - 1, self.now_s)
 
     def renewed(self, on: riders.OnWire) -> riders.OnWire:
@@ -179,9 +186,9 @@ class Wires:
     def advance(self, to_s: float) -> None:
         """Let riders go on up to `to_s`; links pass on what they need for it."""
         while True:
-            for rider in self._riders:
-                rider.run(to_s)
-            next_s = min([rider.next_s() for rider in self._riders], default=math.inf)
+            for each in self.waits:
+                each.run(to_s)
+            next_s = min([each.next_s() for each in self.waits], default=math.inf)
             if next_s >= to_s:
                 return
             self.pass_on(math.nextafter(max(next_s, float(self.now_s[0])), math.inf))

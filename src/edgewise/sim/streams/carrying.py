@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Floats, Ints, records
 from edgewise.core.dispatch.state import Ways
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.streams import queues, shared, tables
+from edgewise.sim.streams.guests import Guests, join
 from edgewise.sim.streams.queues import Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import waiting_at
 
@@ -29,6 +30,20 @@ class Private:
 
     def __init__(self, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally) -> None:
         self.truth, self.workers, self.ways, self.key, self.tally = truth, workers, ways, key, tally
+        self.guests: Guests | None = None
+
+    def admit(self, guests: Guests, count: int) -> None:
+        """See `guests.Host`."""
+        self.guests = guests
+        self.truth = np.concatenate([self.truth, records((count,), queues.STREAM)]).view(np.recarray)
+
+    def join(self, i: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
+        """See `guests.Host`."""
+        while not join(i, worker, at_s, work_s, begin_by_s, self.truth, self.workers):
+            self.workers = tables.with_more_room(self.workers)
+
+    def leave(self, i: int) -> None:
+        """See `guests.Host`; who fails forgets all that it has."""
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """Let (K,) streams send to workers from (K,) times on."""
@@ -62,8 +77,16 @@ class Private:
         queues.resend(site, cluster, now_s, self.truth, self.workers, self.ways, self.key)
 
     def advance(self, until_s: float) -> None:
-        """Serve all that starts before `until_s`."""
+        """Serve all that starts before `until_s`; whoever shares the workers goes on as far."""
+        if self.guests is not None:
+            self.guests.advance(until_s)
+        self.serve(until_s)
+
+    def serve(self, until_s: float) -> None:
+        """Serve all that starts before `until_s`, beside what others have at workers."""
         queues.advance_all(until_s, self.truth, self.workers, self.ways, self.key, self.tally)
+        if self.guests is not None:
+            self.guests.settle(until_s)
 
     def finish(self) -> None:
         """Serve all that is under way."""
@@ -94,12 +117,32 @@ class Shared(Private):
         self, wires: Wires, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally
     ) -> None:
         super().__init__(truth, workers, ways, key, tally)
-        count, wires.streams, self.wires = len(truth), self, wires
-        self._carried = shared.OnLinks(
-            wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
+        wires.streams, self.wires = self, wires
+        self._carried = self._nothing_sent()
+
+    def _nothing_sent(self) -> shared.OnLinks:
+        count = len(self.truth)
+        return shared.OnLinks(
+            self.wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
             np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1),
-            wires.there, wires.both and bool((truth.answer_bytes > 0.0).any()),
+            self.wires.there, self.wires.both and bool((self.truth.answer_bytes > 0.0).any()),
         )  # fmt: skip
+
+    def admit(self, guests: Guests, count: int) -> None:
+        """See `guests.Host`."""
+        super().admit(guests, count)
+        self._carried = self._nothing_sent()
+        self.wires.waits.append(guests)
+
+    def join(self, i: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
+        """See `guests.Host`."""
+        what = i, worker, at_s, work_s, begin_by_s, self.truth
+        while not shared.join(*what, self._on_links()):
+            self.wires.grow()
+
+    def leave(self, i: int) -> None:
+        """See `guests.Host`."""
+        self._carried.epoch[i] += 1
 
     def _on_links(self) -> shared.OnLinks:
         """With the net as it is: others grow it too."""
@@ -155,6 +198,8 @@ class Shared(Private):
         """Send, carry on and serve all up to then, beside what others have on the links."""
         while not shared.serve_until(until_s, *self.given()):
             self.wires.grow()
+        if self.guests is not None:
+            self.guests.settle(until_s)
 
     def given(self) -> tuple[Streams, shared.OnLinks, Workers, Ways, np.uint64, Tally]:
         """What `serve_until` works on."""

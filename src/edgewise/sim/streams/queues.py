@@ -19,6 +19,7 @@ from edgewise.core.dispatch.state import Ways
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
 from edgewise.sim.streams.arrivals import push, sift
+from edgewise.sim.streams.servers import may_begin, soonest
 from edgewise.sim.streams.telemetry import count_answers, delay_cell
 
 NETWORK, SERVICE, PHASE, QUERY = (
@@ -34,14 +35,16 @@ def _records(**columns: type) -> np.dtype[Any]:
 
 
 # Truth about a stream. What it needs; its next query (sent, arrival at the worker, way home,
-# arrival of the one before); and what became of its queries.
+# arrival of the one before); and what became of its queries. A request at a worker is a stream of one query
+# that says itself how long it takes alone (`work_s`; 0 of others). It is rejected where it cannot begin by
+# `deadline_s`. When it ends, or is rejected, is `end_s` as soon as that is known.
 STREAM = _records(
     id=np.int64, site=np.int64, application=np.int64, poisson=np.int64, close_s=np.float64,
     rate_qps=np.float64, size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
     answer_bytes=np.float64, state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64,
     back_s=np.float64, before_s=np.float64,
     ok=np.int64, failed=np.int64, rejected=np.int64, answered=np.int64, delay_sum_s=np.float64,
-    delay_max_s=np.float64,
+    delay_max_s=np.float64, work_s=np.float64, end_s=np.float64,
 )  # fmt: skip
 
 # Truth about a worker. Its profile; when it fails next; how many queries of a batch it holds and
@@ -55,14 +58,11 @@ WORKER = _records(
 
 # Free again when; its queries until then; how many of them telemetry has yet to count as answered.
 SERVER = _records(free_s=np.float64, serving=np.int64, uncounted=np.int64)
+# A query in the batch being gathered; slot: of the message, where links are shared.
 HELD = _records(
-    stream=np.int64,
-    number=np.int64,
-    sent_s=np.float64,
-    arrival_s=np.float64,
-    back_s=np.float64,
+    stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
     slot=np.int64,
-)  # a query in the batch being gathered; slot: of the message, where links are shared
+)  # fmt: skip
 
 # Arrays of the records above; one array is one cache line or two where fields used to be many.
 Streams = Any  # (N,) STREAM
@@ -122,7 +122,9 @@ def count(outcome: int, sent_s: float, tally: Tally) -> None:
 
 @kernel(allocates=False)
 def lose(q: Any, sent_s: float, outcome: int, tally: Tally) -> None:
-    """Count one query of stream `q` that nobody answered."""
+    """Count one query of stream `q` that nobody answered; whose requests are lost knows it."""
+    if q.work_s > 0.0:
+        return
     if outcome == FAILED:
         q.failed += 1
     else:
@@ -160,16 +162,20 @@ def send(q: Any, way: Any, seed: np.uint64) -> None:
 
 
 @kernel(allocates=False)
-def hold(w: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64) -> None:
-    """Take the query that arrived first into worker `w`'s batch, and send its stream's next one."""
+def hold(w: Any, servers: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64) -> None:
+    """Take the query that arrived first into worker `w`'s batch, and send its stream's next one.
+
+    A request that could not begin by its deadline is dropped.
+    """
     i = heap[0]
     q, h = s[i], batch[w.held]
-    h.stream = i
-    h.number = q.number - 1
-    h.sent_s = q.sent_s
-    h.arrival_s = q.arrival_s
-    h.back_s = q.back_s
-    w.held += 1
+    if q.work_s == 0.0 or may_begin(q, w, servers):
+        h.stream = i
+        h.number = q.number - 1
+        h.sent_s = q.sent_s
+        h.arrival_s = q.arrival_s
+        h.back_s = q.back_s
+        w.held += 1
     q.before_s = q.arrival_s
     make_query(q, seed)
     if q.state == WAITING:
@@ -182,22 +188,33 @@ def hold(w: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64
 
 @kernel(allocates=False)
 def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
-    """Processing delay of the batch that worker `w` holds."""
-    largest = 0.0
+    """Processing delay of the batch that worker `w` holds; with requests, that of who needs longest."""
+    largest, longest_s = 0.0, 0.0
     for k in range(w.held):
-        largest = max(largest, s[batch[k].stream].size_bytes)
-    mean = (w.fixed_s + w.per_byte_s * largest) * (1.0 + w.batch_slope * (w.held - 1))
-    first, number = s[batch[0].stream].id, batch[0].number
+        q = s[batch[k].stream]
+        largest, longest_s = max(largest, q.size_bytes), max(longest_s, q.work_s)
+    more, at = 1.0 + w.batch_slope * (w.held - 1), 0
+    mean = (w.fixed_s + w.per_byte_s * largest) * more
+    if longest_s > 0.0:
+        longest_s *= more
+        while s[batch[at].stream].work_s > 0.0:
+            at += 1
+            if at == w.held:  # there are no others
+                return float(longest_s)
+    first, number = s[batch[at].stream].id, batch[at].number
     if w.law == EXPONENTIAL:
-        return float(mean * exponential_of(seed, SERVICE, first, number))
-    if w.deviation > 0.0:
-        return float(mean * max(1.0 + w.deviation * normal_of(seed, SERVICE, first, number), 0.0))
-    return float(mean)
+        mean *= exponential_of(seed, SERVICE, first, number)
+    elif w.deviation > 0.0:
+        mean *= max(1.0 + w.deviation * normal_of(seed, SERVICE, first, number), 0.0)
+    return float(max(mean, longest_s))
 
 
 @kernel(allocates=False)
 def judge(q: Any, delay_s: float, sent_s: float, tally: Tally) -> None:
-    """Count an answer to stream `q` by its deadline."""
+    """Count an answer to stream `q` by its deadline; of a request, which is sent at 0, note its end."""
+    if q.work_s > 0.0:
+        q.end_s = delay_s
+        return
     q.answered += 1
     q.delay_sum_s += delay_s
     q.delay_max_s = max(q.delay_max_s, delay_s)
@@ -227,16 +244,6 @@ def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally
 
 
 @kernel(allocates=False)
-def soonest(w: Any, servers: Any) -> int:
-    """The server of worker `w` that is free first."""
-    first = 0
-    for c in range(1, w.servers):
-        if servers[c].free_s < servers[first].free_s:
-            first = c
-    return first
-
-
-@kernel(allocates=False)
 def begin(k: int, c: int, start_s: float, s: Streams, workers: Workers, seed: np.uint64) -> None:
     """Server `c` of worker `k` begins with the batch that the worker holds."""
     w, server = workers.each[k], workers.servers[k, c]
@@ -262,7 +269,9 @@ def advance_worker(
         if w.held == 0:
             if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
                 return
-            hold(w, s, batch, heap, ways, seed)
+            hold(w, servers, s, batch, heap, ways, seed)
+            if w.held == 0:
+                continue
         first = soonest(w, servers)
         free = servers[first].free_s
         start = max(free, batch[0].arrival_s + w.timeout_s)
@@ -270,7 +279,7 @@ def advance_worker(
             arrival = s[heap[0]].arrival_s
             if arrival > start or arrival >= until_s:
                 break
-            hold(w, s, batch, heap, ways, seed)
+            hold(w, servers, s, batch, heap, ways, seed)
         if w.held == w.max_batch:
             start = max(free, batch[w.held - 1].arrival_s)
         if start >= until_s:

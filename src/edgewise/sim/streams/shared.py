@@ -19,6 +19,7 @@ from edgewise.core.held import held
 from edgewise.sim.links.advance import pass_levels, soonest_change
 from edgewise.sim.links.net import FIFO, MESSAGES, Net, append, depart, forget, new_message
 from edgewise.sim.links.sort import take_sorted
+from edgewise.sim.streams.guests import ask
 from edgewise.sim.streams.queues import (
     ENDED,
     FAILED,
@@ -33,8 +34,8 @@ from edgewise.sim.streams.queues import (
     lose,
     make_query,
     send,
-    soonest,
 )
+from edgewise.sim.streams.servers import may_begin, soonest
 
 SENDING, TURN = range(2)  # of `OnLinks.many`
 TOGETHER = 300  # messages that are carried on together, so that they stay in the cache
@@ -218,7 +219,9 @@ def serve_one(
         if w.held == 0:
             if at == end or x.net.keys[at] >= until_s:
                 return at
-            at = take(at, w, batch, s, x)
+            at = take(at, w, servers, batch, s, x)
+            if w.held == 0:
+                continue
         first = soonest(w, servers)
         free_s = servers[first].free_s
         start_s = max(free_s, batch[0].arrival_s + w.timeout_s)
@@ -226,7 +229,7 @@ def serve_one(
             at = next_here(at, end, s, x, tally)
             if at == end or x.net.keys[at] > start_s or x.net.keys[at] >= until_s:
                 break
-            at = take(at, w, batch, s, x)
+            at = take(at, w, servers, batch, s, x)
         if w.held == w.max_batch:
             start_s = max(free_s, batch[w.held - 1].arrival_s)
         if start_s >= until_s:
@@ -251,14 +254,21 @@ def next_here(at: int, end: int, s: Streams, x: OnLinks, tally: Tally) -> int:
 
 
 @inner
-def take(at: int, w: Any, batch: Any, s: Streams, x: OnLinks) -> int:
-    """Take a message into worker `w`'s batch; it is kept where an answer will need links."""
+def take(at: int, w: Any, servers: Any, batch: Any, s: Streams, x: OnLinks) -> int:
+    """Take a message into worker `w`'s batch; it is kept where an answer will need links.
+
+    A request that could not begin by its deadline is dropped.
+    """
     slot = x.net.slots[at]
     m, h = x.net.messages[slot], batch[w.held]
-    h.stream, h.number, h.slot = m.who, m.number, slot
-    h.sent_s, h.arrival_s, h.back_s = m.sent_s, m.at_s, m.back_s
-    w.held += 1
-    if s[m.who].answer_bytes == 0.0:
+    q = s[m.who]
+    if q.work_s == 0.0 or may_begin(q, w, servers):
+        h.stream, h.number, h.slot = m.who, m.number, slot
+        h.sent_s, h.arrival_s, h.back_s = m.sent_s, m.at_s, m.back_s
+        w.held += 1
+    if q.work_s > 0.0:
+        q.state = ENDED
+    if q.answer_bytes == 0.0:
         forget(x.net, slot)
     return at + 1
 
@@ -328,6 +338,21 @@ def attach(
             carried.worker[i] = worker[k]
             carried.sending[carried.many[SENDING]], carried.next_s[carried.many[SENDING]] = i, s[i].sent_s
             carried.many[SENDING] += 1
+
+
+@kernel
+def join(i: int, k: int, at_s: float, work_s: float, begin_by_s: float, s: Streams, carried: OnLinks) -> bool:
+    """Request `i` comes to worker `k`, see `guests.ask`; whether there is room."""
+    net = carried.net
+    slot = new_message(net)
+    if slot < 0:
+        return False
+    m = net.messages[slot]
+    m.who, m.number, m.epoch, m.sink, m.place = i, 0, carried.epoch[i], COME, k
+    m.at_s, m.sent_s, m.back_s = at_s, 0.0, 0.0
+    ask(s[i], at_s, work_s, begin_by_s)
+    append(net, net.sinks + HERE, slot, k, max(at_s, carried.now_s[0]))  # who is here begins, or waits
+    return True
 
 
 @kernel

@@ -1,0 +1,149 @@
+"""Streams and requests of services at the same workers of the cloud equal one naive list of events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from naive_workers import NaiveWorkers
+
+from edgewise import policies
+from edgewise.core.keyed import uniform
+from edgewise.model.scenario import parse_scenario
+from edgewise.sim.slots import replica_state
+from edgewise.workloads.services import simulated_services
+from joint_scenarios import held, ran, run_of
+
+NEVER_S = 1000.0  # news of what fails
+
+
+def world(
+    number: int, sharing: str = "none", outage: tuple[float, float] | None = None, **variant: Any
+) -> dict[str, Any]:
+    """Two sites far from a cloud whose one or two workers streams and requests share; `number` draws it."""
+    u = uniform(number, 1, np.arange(8), 0).tolist()
+    fast = "1e30"
+    data: dict[str, Any] = {
+        "name": "shared-workers",
+        "duration_s": 30,
+        "window_s": 10,
+        "sharing": sharing,
+        "telemetry": {"period_s": 1.0 + u[0], "lag_s": 0.05 if outage is None else NEVER_S},
+        "catalog": {
+            "models": [{"name": "small", "task": "detection", "accuracy": 30}],
+            "variants": [
+                {
+                    "name": "served",
+                    "model": "small",
+                    "resources": {"cpu_cores": 1, "memory_bytes": "500MB"},
+                    "profile": {"fixed_s": 0.03 + 0.04 * u[1], "deviation": 0.1, "source": "made up"},
+                    "capacity_qps": 8,
+                    "largest_bytes": "20kB",
+                }
+                | variant
+            ],
+        },
+        "clusters": [
+            {"name": "near", "tier": 0, "nodes": [
+                {"name": "near", "resources": {"cpu_cores": 1, "memory_bytes": "1GB"}}]},
+            {"name": "cloud", "tier": 1, "nodes": [
+                {"name": "cloud", "count": 2, "resources": {"cpu_cores": 8, "memory_bytes": "8GB"}}]},
+        ],
+        "sites": [{"name": name, "uplink_bps": fast} for name in ("one", "two")],
+        "links": [
+            {"site": "*", "cluster": "near", "delay_s": "1ms", "over": "lan-{site}", "bandwidth_bps": fast},
+            {"site": "*", "cluster": "cloud", "delay_s": "20ms", "over": "wan", "bandwidth_bps": fast},
+        ],
+        "workers": [{"variant": "served", "node": f"cloud-{n}"} for n in range(1 + number % 2)],
+        "streams": {
+            "applications": [
+                {"name": "any", "task": "detection", "rate_qps": [1 + u[2], 5], "size_bytes": "10kB",
+                 "deadline_s": 0.15 + 0.2 * u[3], "length_s": [5, 20], "arrivals": "periodic"}
+            ],
+            "arrivals": {"clients_per_min": 6 + 6 * u[4]},
+        },
+        "services": {
+            "cloud": "cloud", "frame_s": 10, "gateways": "per_site", "orchestrate": "none",
+            "dispatch": "greedy", "offered": [{"variant": "served", "deadline_s": "400ms", "initial": 0}],
+            "requests": {"rate_qps": 4 + 6 * u[5], "service_s": [0.02, 0.06 + 0.04 * u[6]], "slack": [2, 8],
+                         "payload_bytes": "10kB"},
+        },
+    }  # fmt: skip
+    if outage is not None:
+        data["timeline"] = [
+            {"at_s": at_s, "node": "cloud-0", "up": up}
+            for at_s, up in zip(outage, (False, True), strict=True)
+        ]
+    return data
+
+
+def both(data: dict[str, Any], seed: int) -> tuple[Any, Any, NaiveWorkers]:
+    """A joint run, its records, and what the naive list says."""
+    run, found = run_of(data, seed, check=True)
+    streams, sites = run.parts["streams"].simulation, run.parts["services"].sites
+    given = simulated_services(parse_scenario(data, "mixed"))
+    drawn = given.draw([seed])
+    rows = replica_state.request_rows(given.system, drawn)[0][: int(drawn.count[0])]
+    outages = []
+    if "timeline" in data:
+        (down, up), node = (each["at_s"] for each in data["timeline"]), data["timeline"][0]["node"]
+        at = streams.world.node_names.index(node)
+        outages = [(int(w), down, up) for w in np.flatnonzero(streams.world.node == at)]
+
+    def make() -> Any:
+        return policies.load("dispatch", data["services"]["dispatch"], "requests")
+
+    naive = NaiveWorkers(
+        streams.world, streams.trace, streams._last, sites, rows.view(np.recarray), make, seed, outages
+    )
+    return run, found, naive.run()
+
+
+def equal(found: Any, naive: NaiveWorkers) -> None:
+    """Queries of each stream to the last one; requests' ends to 1e-9."""
+    for row, counts in zip(found["streams"], naive.queries, strict=True):
+        assert {name: row[name] for name in counts} == counts, row
+    rows = [row for row in found["services"] if row["end_s"] is not None]
+    ended = {row["request"]: (row["outcome"], row["end_s"]) for row in rows}
+    assert set(ended) == set(naive.outcome)
+    for i, (outcome, end_s) in ended.items():
+        assert outcome == naive.outcome[i][0], (i, ended[i], naive.outcome[i])
+        assert end_s == pytest.approx(naive.outcome[i][1], rel=0, abs=1e-9)
+
+
+@pytest.mark.parametrize("sharing", ["none", "fifo", "ps"])
+@pytest.mark.parametrize("number", range(4))
+def test_all_that_workers_serve_ends_as_in_one_list_of_events(number: int, sharing: str) -> None:
+    run, found, naive = both(world(number, sharing), seed=number)
+    equal(found, naive)
+    outcomes = {outcome for outcome, _ in naive.outcome.values()}
+    assert {"in_time", "dropped"} <= outcomes
+    assert sum(counts["ok"] for counts in naive.queries) > 50
+    assert (naive.most <= run.parts["streams"].simulation.world.servers).all()
+
+
+@pytest.mark.parametrize("sharing", ["none", "fifo"])
+@pytest.mark.parametrize("servers", [1, 2])
+def test_in_batches_too(servers: int, sharing: str) -> None:
+    variant = {"max_batch": 3, "batch_timeout_s": 0.004 * servers, "servers": servers}
+    for number in range(3):
+        _, found, naive = both(world(number, sharing, **variant), seed=number)
+        equal(found, naive)
+
+
+@pytest.mark.parametrize("sharing", ["none", "fifo"])
+def test_a_node_that_fails_ends_both(sharing: str) -> None:
+    for number in range(3):
+        _, found, naive = both(world(number, sharing, outage=(10.0, 15.0)), seed=number)
+        equal(found, naive)
+
+
+def test_who_is_left_out_changes_the_other_there_and_only_there() -> None:
+    """Streams that must be answered sooner than the cloud can are never at its workers."""
+    data = world(1)
+    together, alone = ran(data), {work: ran(held(data, work))[work] for work in ("streams", "services")}
+    assert all(together[work] != rows for work, rows in alone.items())
+    data["streams"]["applications"][0]["deadline_s"] = 0.04
+    together, alone = ran(data), {work: ran(held(data, work))[work] for work in ("streams", "services")}
+    assert together == alone
