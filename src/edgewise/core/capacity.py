@@ -1,7 +1,5 @@
 """What the plane tells the cores of others' work; see `core.plane`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from edgewise.core.ledger import Reservation

@@ -7,8 +7,6 @@ much less to streams. A gateway that does not renew is forgotten, so nothing is 
 worker that starts again hears from its gateways what they had.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

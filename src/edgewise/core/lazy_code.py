@@ -6,8 +6,6 @@ Here a function stays LLVM's intermediate code until somebody asks for its addre
 that code, and all is optimised once, at the top of the chain.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba.core import codegen, environment

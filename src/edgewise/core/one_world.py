@@ -4,8 +4,6 @@ Policies of requests, replicas and jobs that say `batched = True` see all worlds
 others see one, live and in simulation: its arrays lack the first dimension, and so does what is decided.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

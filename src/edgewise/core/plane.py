@@ -25,8 +25,6 @@ them by that core's own events (`ReplicaSeen`, `JobStands` …). Forbidden here:
 rule about who goes where.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, get_args
 

@@ -7,8 +7,6 @@ changes, and are constant between. A pull whose way is down stands still, and it
 Forbidden here: clocks, I/O.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ choice for each item: a stream's worker, a request's station, a task's node, wha
 a job starts. Whoever asks says how (`choices`), and what else of an answer is a figure (`figures`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar

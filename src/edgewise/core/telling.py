@@ -1,7 +1,5 @@
 """The one line that says that kernels are compiled, while it lasts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from edgewise.core import compiled

@@ -4,8 +4,6 @@ Such code is run as it is, so whoever may write to its folder, or may put anothe
 what they like as whoever uses it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

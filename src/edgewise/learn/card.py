@@ -1,7 +1,5 @@
 """Writes what `edgewise.policies.cards` reads: a JSON card, and networks in ONNX beside it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

@@ -6,8 +6,6 @@ their own: `gymnasium.make_vec(f"edgewise.learn.env:{NAME}", num_envs=8, vectori
 Forbidden here: torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ A training that was stopped goes on exactly as it would have: what is kept, and 
 together.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

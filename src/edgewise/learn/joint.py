@@ -14,8 +14,6 @@ an error. Seeds are training seeds.
 Forbidden here: torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, SupportsFloat
 

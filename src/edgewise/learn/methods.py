@@ -3,8 +3,6 @@
 A method takes its options, and returns the name of its files, its trainer and its validation seeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace

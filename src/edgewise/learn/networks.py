@@ -3,8 +3,6 @@
 Forbidden here: the engine.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

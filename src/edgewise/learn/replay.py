@@ -3,8 +3,6 @@
 Forbidden here: torch, the engine.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

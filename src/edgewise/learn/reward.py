@@ -1,7 +1,5 @@
 """The reward that all sites and nodes share (KaiS)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats

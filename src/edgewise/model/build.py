@@ -4,8 +4,6 @@ Workers: a stated number, as many as fit, or a mix of variants until nothing fit
 Forbidden here: I/O, and stopping at the first problem: they are collected in a list.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 

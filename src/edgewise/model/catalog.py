@@ -1,7 +1,5 @@
 """What can be run: tasks, models, variants and their measured profiles, and the resources that they take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 KINDS = ("cpu_cores", "memory_bytes", "accelerator_memory_bytes", "storage_bytes")

@@ -1,7 +1,5 @@
 """Split models of a scenario, and the servers that run them. Forbidden here: I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@
 a state.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 

@@ -3,8 +3,6 @@
 Forbidden here: I/O; whoever reads files implements `Library` (`edgewise.config`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

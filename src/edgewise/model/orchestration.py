@@ -4,8 +4,6 @@ One `System` is shared by all worlds of a batch. *Stations* hold queues: station
 for all its machines), station n + 1 is node n. Action j of a dispatcher is station j. Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pipelines (ENTS's streaming jobs), and what is checked of those that a scenario holds. Forbidden: I/O."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

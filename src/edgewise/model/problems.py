@@ -3,8 +3,6 @@
 Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

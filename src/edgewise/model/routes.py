@@ -5,8 +5,6 @@ for both directions. A way that runs over no cable has its own. In a generated t
 its network, and every cluster two, as fast as the fastest way over them. Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

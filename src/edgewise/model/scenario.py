@@ -5,8 +5,6 @@ dataclasses, or says everything that is wrong with it. Forbidden here: I/O
 (`edgewise.config` reads files).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

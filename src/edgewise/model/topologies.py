@@ -18,8 +18,6 @@ What the paper leaves open is fixed here, each with its reason:
 Forbidden here: I/O; and randomness (`edge_network` alone draws, by a seed of its own).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where things run: sites, nodes, clusters in tiers, links, workers; and what changes of them in a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

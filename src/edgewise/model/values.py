@@ -3,8 +3,6 @@
 Forbidden here: what a key means (`edgewise.model.grammar`), and I/O.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Annotated, Any, ClassVar, Self

@@ -3,8 +3,6 @@
 Forbidden here: I/O, and stopping at the first problem: they are collected in a list.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

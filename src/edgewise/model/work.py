@@ -14,8 +14,6 @@ A task also holds bits/s on the paths of its flows (`core.place`). In simulation
 request in place of a replica's life, as in KaiS's frozen settings (`services.cores_held`). Forbidden: I/O.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -5,8 +5,6 @@ golden cases. They are computed anew when it is loaded: files that were changed,
 or that decide otherwise here than they did are refused. Loading one needs neither torch nor `edgewise.learn`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -11,8 +11,6 @@ Wherever a policy can be named, these work:
 A class says what it decides by its attribute `decision`, and a dispatcher by `of` for which work.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """What the figures of reproductions have in common: labels, whiskers, bands, boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -6,8 +6,6 @@ suite(…)                               who wins in how many of them
 Works for any kind of scenario: give functions that change it and one that measures it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar

@@ -6,8 +6,6 @@
 2,000,000 and above     fresh: never used by anything that ships with edgewise
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Whether a policy keeps its contract when a simulator asks it: all decisions but dispatch of streams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace

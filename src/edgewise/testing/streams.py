@@ -1,7 +1,5 @@
 """Whether a dispatcher of streams keeps its contract."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

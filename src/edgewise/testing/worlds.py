@@ -1,7 +1,5 @@
 """Small worlds to try policies on: workers, streams, and a textbook queue."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -12,8 +12,6 @@ to start anew has been chosen once, so it takes the first node with room. Order 
 then by age. Forbidden here: clocks, I/O, threads.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a `DeferCore` is told of jobs and of other work, and what it says is to be done with jobs."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Which streams are open, where they are bound, and why others are not: the books beside the ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

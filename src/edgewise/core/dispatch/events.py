@@ -4,8 +4,6 @@ Either driver builds the same events: the simulator from its clock, the gateway 
 sockets. Commands are plain data; carrying them out is the driver's part.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 

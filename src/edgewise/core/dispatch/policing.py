@@ -12,8 +12,6 @@ client that was held up for a second send what it owes. Who closes a stream and 
 full bucket: it owes what the latest closed one of its kind does. Forbidden here: clocks; times are handed in.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable
 

@@ -4,8 +4,6 @@ Policies read views and return decisions. They do no I/O and know no clock; rand
 from the key handed to `reset` or from `view.draw`.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from functools import cache

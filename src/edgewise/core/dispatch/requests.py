@@ -11,8 +11,6 @@ are what replicas last said. Forbidden here: I/O, clocks, async. A request is in
 Its rules are the kernels of `request_rules` and `orchestrate.counting`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from functools import partial
 from typing import Any

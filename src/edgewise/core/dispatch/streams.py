@@ -11,8 +11,6 @@ A stream is in one of three states:
                                  (or, with `retry_refused`, decided anew at each Tick)
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from functools import partial
 

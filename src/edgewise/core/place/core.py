@@ -4,8 +4,6 @@ Simulation and test beds drive the same core: they tell it what happened, then t
 carry out its commands. Forbidden here: clocks, I/O, threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 

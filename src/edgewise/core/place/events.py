@@ -1,7 +1,5 @@
 """What happens to pipelines, links and nodes, and what is to be done; see `core.place.core.PlaceCore`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

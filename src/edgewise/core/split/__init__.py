@@ -3,8 +3,6 @@
 A query's tasks are those of `closed(graph)`; servers are numbered through all groups. Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

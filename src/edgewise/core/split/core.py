@@ -4,8 +4,6 @@ Simulation and gateway drive the same core. A policy that ships is asked by the 
 which changes the core's arrays by the same kernels. Forbidden here: clocks, I/O, threads.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

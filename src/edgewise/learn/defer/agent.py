@@ -1,7 +1,5 @@
 """OSDEC's agent and its variants: switches, network, and what is exported of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -4,8 +4,6 @@ Three bodies: `Attention` takes any number of jobs, `FixedLength` the first N pl
 in sequence. `Auxiliary` predicts the next slot's summary from the past.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

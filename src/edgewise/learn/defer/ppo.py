@@ -4,8 +4,6 @@ One iteration: 16 worlds of 128 slots are gone through (2,048 steps, the paper's
 are updated on minibatches of 64 steps. Worlds are whole, so nothing is bootstrapped at their ends.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What policies that defer jobs are trained on."""
 
-from __future__ import annotations
-
 from edgewise.core.defer import Objective
 from edgewise.model.deferrable import DeferralPattern
 from edgewise.workloads.deferrable import PAPER, cases

@@ -10,8 +10,6 @@ compiled engine, so that a world of 1,000 slots takes about 7 ms.
 Every candidate of a generation gets the same worlds; every generation has worlds of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -11,8 +11,6 @@ Bodies: "graph" (paper), "stacked" (figure 11b), "pairs" (ours: features of each
 node may change one replica in a frame).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What trainings of KaiS's two halves share: a setting, seeds, and how what was found is judged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

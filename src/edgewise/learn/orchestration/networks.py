@@ -8,8 +8,6 @@ StackedBody  the same from one long vector of all nodes, for comparison (figure 
 Heads      GPG's g (which node) and q (which change)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -10,8 +10,6 @@ use the cores, that the trace plans; images are those of the scenario, from the 
 heaviest. docs/orchestration-learning.md says by which figures of baselines the terms were chosen.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@
 Either half may be a fixed policy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ Variables: x_js = 1 when job j starts in slot s of its window; v_tr the violatio
 `hindsight` gives it a whole world; the policy `horizon` what it knows and a forecast of the rest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Load-aware dispatch beyond ASET: rivals that any learned policy has to beat."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats

@@ -1,7 +1,5 @@
 """A bandit over static policies: the cheap rival of learned and lookahead dispatch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.core.dispatch.views import DispatchView

@@ -4,8 +4,6 @@ They catch a network file that was changed, features that were changed, and a ru
 computes something else.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Meta-policies: at each window they name the static policy that decides until the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from edgewise.core.dispatch.policy import ScorePolicy

@@ -4,8 +4,6 @@ Both read views only, so they are the same in simulation and live. A network nor
 itself; nothing here depends on training.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

@@ -9,8 +9,6 @@ up 100 % or 4. A new replica goes to the node that hosts the fewest of the servi
 leaves the node with most, an idle one first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The base of replica policies."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats, Ints

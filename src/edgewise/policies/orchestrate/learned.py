@@ -3,8 +3,6 @@
 How a network is run is handed in; `of_card` does so with onnxruntime.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Ints

@@ -6,8 +6,6 @@ and wins ties, so that few images move. A replica serves one request at a time: 
 service, cores left on the node / cores of a request) of work.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats, Ints

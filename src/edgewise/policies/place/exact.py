@@ -14,8 +14,6 @@ and the empty path of every node); b_ep its bandwidth; x_J throughput; s_J wheth
 With shared processors also Σ_i z_iu <= PS_u, where z_iu >= C_i x_J - C_i most (1 - X_iu).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ What it does differently from OTFA:
 - Running pipelines move when the gain is worth the time they stand still.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

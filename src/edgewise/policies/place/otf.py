@@ -1,7 +1,5 @@
 """OTFS and OTFA: task allocation with routed and reserved flows (ENTS alg. 3 and 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -13,8 +13,6 @@ nothing changes:
 Proof that neither loses an optimum: docs/decisions/0010-exact-splitting.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ whoever comes next would find none free, and long tasks of others would stand in
     p_f: number of busy servers in M/M/c at the same load (Erlang, 1917)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -10,8 +10,6 @@ is a lower bound, and what it returns, valued at the waiting that it really caus
 with the lowest bound is split where the two differ most.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Sequence

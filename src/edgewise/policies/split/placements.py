@@ -5,8 +5,6 @@ and the number of placements does not depend on the number of servers. Placement
 than there are servers are left out, and so are those that only exchange branches of one kind.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

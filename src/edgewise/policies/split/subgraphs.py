@@ -6,8 +6,6 @@ its root, its sink, and an interior. The interior falls into *branches*, its wea
 no data passes between branches.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence

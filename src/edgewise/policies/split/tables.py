@@ -1,7 +1,5 @@
 """What a scheduler needs to place queries, as arrays: drawn placements and the graphs themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ does not have and which our ASET may choose too, are reported beside it. In the 
 rival is any static policy that ASET may choose.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ The setting is frozen: the shipped scenario `recognition`, the constants that it
 drawn with, and both as they come out.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

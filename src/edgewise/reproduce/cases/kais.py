@@ -4,8 +4,6 @@ Requests come from the model of the Alibaba trace. "evolved" is our policy that 
 what the paper's own networks reach is trained here in a full run, for as long as `kais_trained` says.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ and scarce-complex, worlds of 10 frames, all 8 with the same requests. Trainings
 folder: a run that was stopped goes on. Of GPG's, the networks count that were best over 20 episodes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ N4 size and solve time. `SETTING` is frozen; the best baseline of each load and 
 of `nona-free` are chosen on validation seeds.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The paper's trace was processed in unpublished ways, so ratios are compared, not
 worlds were calibrated on figures of FIFO, SJF and Tetris, FIFO's first; all else is a finding.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

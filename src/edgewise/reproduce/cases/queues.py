@@ -4,8 +4,6 @@ Every queue is a scenario of one stream and one worker and goes through the same
 as all others, so what holds here holds for the engine that all reproductions use.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

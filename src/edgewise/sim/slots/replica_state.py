@@ -5,8 +5,6 @@ Q places in each queue (it grows), P replicas that may start at once on a node. 
 records, since kernels that take many arrays compile and run slowly.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -13,8 +13,6 @@ head to a station; stations work through [T, T + slot), event by event.
     outcome = worlds.outcome()
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Making and enlarging the arrays of a world."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Everything that serves is a `Station`. Nodes and workers serve tasks (work in op
 shaped flows serve transfers (work in bits).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

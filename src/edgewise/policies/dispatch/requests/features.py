@@ -10,8 +10,6 @@ statistics.
     pair_rows       (…, F)        of each (node, service): what adding or removing a replica would do
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

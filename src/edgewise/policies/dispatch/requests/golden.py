@@ -4,8 +4,6 @@ They catch a file that was changed, features that mean something else by now, an
 something else.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

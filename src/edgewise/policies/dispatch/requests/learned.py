@@ -4,8 +4,6 @@ How a network is run is handed in; `of_card` does so with onnxruntime.
 Execution is decentralised: each site's decision uses that site's rows only, which the tests check.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 

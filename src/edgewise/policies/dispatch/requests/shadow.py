@@ -13,8 +13,6 @@ Each request is sent by a draw from its service's shares; a service that the sch
 the cloud. Queues are not looked at, as in the paper: arrival rates and times are taken as known.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
