@@ -3,6 +3,7 @@
 import numpy as np
 
 from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica
+from edgewise.core.place import Placement
 from edgewise.core.split import closed
 
 DURATION_S = 24
@@ -21,7 +22,7 @@ def drawn(number, sharing=None):
         "services_dispatch": InTurn,
         "orchestrate": [Shuffle0, Shuffle1, Shuffle2][number % 3],
         "split": Apart,
-        "place": str(draw.choice(["otfa", "otfs", "joint", "tp"])),
+        "place": Wander if number % 4 else str(draw.choice(["otfa", "otfs", "joint", "tp"])),
         "defer": str(draw.choice(["fifo", "horizon"])),
     }
     return data, policies
@@ -56,7 +57,9 @@ class World:
             {"name": "lan-{site}", "bandwidth_bps": lan, "delay_s": self.within(0, 0.002)} | cable,
             {"name": "wan", "bandwidth_bps": wan, "delay_s": self.within(0.001, 0.01)} | cable | late,
             {"name": "own", "bandwidth_bps": self.within(2e6, 8e6)},
-            {"site": "*", "cluster": "near", "over": "lan-{site}"},
+            {"name": "trunk", "bandwidth_bps": self.within(3e6, 9e6), "delay_s": self.within(0, 0.002)}
+            | cable,
+            {"site": "*", "cluster": "near", "over": ["lan-{site}", "trunk"][: 1 + self.chance(0.4)]},
             {"site": "*", "cluster": "cloud", "over": "wan", "delay_s": self.within(0, 0.01)},
         ]
         between = {"over": str(self.draw.choice(["lan-site-0", "own"]))}
@@ -145,7 +148,7 @@ class World:
 
     def pipelines(self):
         found = []
-        for k in range(int(self.draw.integers(1, 3))):
+        for k in range(int(self.draw.integers(1, 4))):
             frames, length_s = {"frames": int(self.draw.integers(20, 300))}, {"length_s": self.within(3, 9)}
             tasks = [
                 {
@@ -252,3 +255,36 @@ class Apart:
 
     def decide(self, view):
         return (view.query + np.arange(self.tasks[view.job]) * (1 + view.query) // 2) % self.servers
+
+
+class Wander:
+    """Pipelines on two nodes; whenever something is decided, the oldest one goes on to the next two."""
+
+    decision, name = "place", "wander"
+
+    def reset(self, network, key):
+        self.count = 0
+
+    def decide(self, view):
+        self.count += 1
+        free = view.free_memory_bytes.copy()
+        runs = [placed.pipeline for placed in view.running[:1]]
+        for pipeline in [*runs, *view.waiting] if self.count % 2 else [*view.waiting, *runs]:
+            placed = self.placed(view, pipeline)
+            used = np.bincount(placed.node, pipeline.memory_bytes, len(free))
+            if (used <= free).all() and placed.bandwidth_bps.min() > 0:
+                return [placed]  # one at a time: it may be all that is free
+        return []
+
+    def placed(self, view, pipeline):
+        """Nodes are in a row, so a path takes all links between its ends."""
+        nodes = len(view.network.names)
+        node = (self.count + np.arange(pipeline.work_ops.size) // 2) % nodes
+        tails = [pipeline.source if tail < 0 else int(node[tail]) for tail in pipeline.tail]
+        paths = []
+        for a, b in zip(tails, node[pipeline.head].tolist(), strict=True):
+            paths.append(list(range(a, b)) if a <= b else list(range(a - 1, b - 1, -1)))
+        bps = [float(view.free_bps[path].min()) / 4 if path else np.inf for path in paths]
+        start = np.cumsum([0, *map(len, paths)])
+        links = np.array([link for path in paths for link in path], dtype=np.int64)
+        return Placement(pipeline, node, start, links, np.array(bps))

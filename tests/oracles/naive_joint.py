@@ -15,6 +15,7 @@ from edgewise.model.routes import routes_of
 
 NODE, COMMAND = -2, -1  # before all else at one time
 RIDER = (1,)  # of what comes at one time: behind all streams
+ROUNDING_S = 1e-11  # between two ways to reckon one moment
 SHARE, TOLERANCE = 0.9, 1e-6  # of what flows leave, to pulls; relative, of a link that is full
 
 
@@ -51,7 +52,7 @@ class Clock(NaiveLinks):
         self.capacity = [link.rate for link in self.links]
         self.flows, self.reserved, self.pulls = [0.0] * len(shared), [0.0] * len(shared), []
         self.carried, self.dropped = [0.0] * len(shared), [0] * len(shared)
-        self.shared = scenario.sharing != "none"
+        self.shared, self.reserves = scenario.sharing != "none", 0
         self.changes, self.private, self.turn, self.number = [], {}, {}, 0
         self.dead, self.parts, self.now_s = set(), [], 0.0
 
@@ -101,9 +102,9 @@ class Clock(NaiveLinks):
             heapq.heappush(self.events, (round(at_s, 13), CALL, self.turn[m.number], next(self.order), what))
 
     def come(self, now_s, m, j):
-        lost = m.lost
+        before = len(self.links[j].line)
         super().come(now_s, m, j)
-        dropped = m.lost and not lost  # at this link
+        dropped = len(self.links[j].line) == before
         self.dropped[j] += dropped
         self.carried[j] += 0.0 if dropped else m.bits
 
@@ -155,6 +156,7 @@ class Clock(NaiveLinks):
         """All that happens at one time has happened: links have other rates from now on."""
         for j, (capacity, taken) in enumerate(zip(self.capacity, self.reserved, strict=True)):
             if (rate := max(capacity - taken, 0.0)) != self.links[j].rate:
+                self.reserves += 1
                 self.count_down(j, now_s)
                 self.links[j].rate = rate
                 self.announce(j, now_s)
@@ -173,7 +175,7 @@ class Clock(NaiveLinks):
         for at_s, command in self.decided.plane + self.decided.streams:
             self.add(at_s, COMMAND, command)
         while True:
-            if not self.events or self.events[0][0] > self.now_s:
+            if not self.events or self.events[0][0] > self.now_s + ROUNDING_S:
                 self.settle(self.now_s)
             if not self.events:
                 return

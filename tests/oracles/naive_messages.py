@@ -172,7 +172,7 @@ class Queries(Part):
         self.graphs, self.sent_s, self.jobs, self.nodes, self.ops = graphs, sent_s, jobs, nodes, server_ops
         self.chain = link  # of the one link between servers
         self.lines, self.now = [[] for _ in nodes], [None] * len(nodes)
-        self.life, self.order = [0] * len(nodes), 0
+        self.life, self.order, self.anew = [0] * len(nodes), 0, 0
         self.missing, self.open, self.ended, self.lost = {}, {}, {}, set()
         for q, at_s in enumerate(sent_s):
             clock.at(at_s, self.launch, q)
@@ -252,5 +252,6 @@ class Queries(Part):
     def repaired(self, now_s, node):
         for server in [k for k, name in enumerate(self.nodes) if name == node]:
             if self.now[server] is not None:
+                self.anew += 1
                 self.work(now_s, server)
         self.choose(now_s)

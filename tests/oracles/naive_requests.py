@@ -45,7 +45,7 @@ class Requests(Part):
         self.in_work = [dict() for _ in range(system.stations)]
         self.replicas, self.made = {}, 0
         self.layers, self.pulls = [{} for _ in range(system.nodes)], [[] for _ in range(system.nodes)]
-        self.down_free_s = 0.0
+        self.down_free_s, self.pulled = 0.0, 0
         ways = {(way.site, way.cluster): way.bandwidth_bps for way in clock.scenario.topology.ways}
         self.private_bps = [
             [min(site.uplink_bps, ways[site.name, c.name]) for c in clock.scenario.topology.clusters]
@@ -130,6 +130,7 @@ class Requests(Part):
         n, layers = server.station - 1, self.layers[server.station - 1]
         lacks = [layer for layer in self.needed(server.service) if layer not in layers]
         way_s = float(self.system.delay_s[self.system.site_of[n], 0])
+        self.pulled += len(lacks)
         if lacks and self.clock.shared:
             layers |= dict.fromkeys(lacks, math.inf)
             bits = 8.0 * sum(self.system.layer_bytes[layer] for layer in lacks)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.sim.links.fifo import pass_level, pass_loop, retime
-from edgewise.sim.links.net import FIFO, Net, backlog_at, depart, forget, new_message, set_rates
+from edgewise.sim.links.net import FIFO, Net, backlog_at, comes_s, depart, forget, new_message, set_rates
 from edgewise.sim.links.ps import change_share, finish_s, share_level
 
 
@@ -104,12 +106,25 @@ def reserve(net: Net, j: int, now_s: float, reserved_bps: float, capacity_bps: f
     else:
         change_share(net, j, now_s, rate_bps)
     set_rates(net)
-    for slot in range(net.messages.size):  # those that leave later, by the rates as of then
+    for slot in range(net.messages.size):
         m = net.messages[slot]
         if m.number >= 0 and m.base_s > now_s:
-            tx_s, m.slowest = m.bits / net.routes[m.route].bps, net.routes[m.route].slowest
-            m.due_s += tx_s - m.tx_s
-            m.tx_s = m.most_s = tx_s
+            leave_later(net, m)
+    for row in range(net.sinks if net.sharing == FIFO else 0):
+        for k in range(net.many[row]):
+            m = net.messages[net.lists[row, k]]
+            if m.base_s > now_s:
+                net.when[row, k] = m.at_s = comes_s(net, m)
+
+
+@inner
+def leave_later(net: Net, m: Any) -> None:
+    """A message that has not left yet reckons with the rates that there are now."""
+    route = net.routes[m.route]
+    tx_s = m.bits / route.bps
+    m.due_s += tx_s - m.tx_s
+    m.tx_s = m.most_s = tx_s
+    m.slowest = route.slowest
 
 
 @kernel

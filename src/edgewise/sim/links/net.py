@@ -207,13 +207,18 @@ def depart(net: Net, slot: int) -> None:
 
 
 @inner
+def comes_s(net: Net, m: Any) -> float:
+    """When a message comes to the next link of its route, as it is now."""
+    at_s = m.base_s + m.there_s * net.before[m.route, m.hop] + m.wait_s
+    return float(at_s + m.tx_s if m.hop > m.slowest else at_s)
+
+
+@inner
 def come(net: Net, slot: int) -> None:
     """A message comes to the next link of its route."""
     m = net.messages[slot]
     m.place = net.hop[m.route, m.hop]
-    m.at_s = m.base_s + m.there_s * net.before[m.route, m.hop] + m.wait_s
-    if m.hop > m.slowest:
-        m.at_s += m.tx_s
+    m.at_s = comes_s(net, m)
     m.begun = 0
     append(net, net.links[m.place].level, slot, m.place, m.at_s)
 
