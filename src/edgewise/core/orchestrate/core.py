@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -175,6 +175,7 @@ class OrchestrateCore:
         self.shadow: Shadow[Ints] | None = None
         self.replicas: dict[str, ReplicaSeen] = {}
         self.coming: dict[str, tuple[int, int]] = {}
+        self._empty = new_view(system, 1, np.zeros(1, dtype=np.uint64))
         self._counted = RequestsCounted(
             np.zeros(system.services, dtype=np.int64),
             float(system.delay_s[:, 0].mean()),
@@ -246,8 +247,9 @@ class OrchestrateCore:
 
     def view(self, time_s: float) -> ReplicaView:
         """What a policy sees: of one world."""
-        view = new_view(self.system, 1, np.zeros(1, dtype=np.uint64))
-        view.clock_s[:], view.cloud_delay_s[:] = time_s, self._counted.cloud_delay_s
+        parts: Any = [part.copy() for part in self._empty]
+        view = ReplicaView(*parts)
+        view.world["clock_s"], view.world["cloud_delay_s"] = time_s, self._counted.cloud_delay_s
         view.arrived[0] = self._counted.arrived
         rows = [(r.node + 1, r.service, r.held, r.state, r.serves) for r in self.replicas.values()]
         count(self.system, view, known(rows), self._counted.service_s)
