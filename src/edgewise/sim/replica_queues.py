@@ -110,6 +110,7 @@ class ReplicaQueues:
         self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
         self._down_free_s = self.image_bytes = 0.0
         self.replicas: dict[str, ReplicaServer] = {}
+        self._at_workers: list[int] = []  # rows of those that have a worker's queue
         for s in range(self.system.services):
             self._first_replicas(s)
 
@@ -125,6 +126,7 @@ class ReplicaQueues:
             if self._guests is not None:
                 server.worker = self._guests.workers[name]
                 server.serves = self._guests.serves(server.worker)
+                self._at_workers.append(server.row)
         for n in np.flatnonzero(self.system.initial[:, s]).tolist():
             self._layers[n] |= {layer: 0.0 for layer in self._needed(s)}
             for _ in range(self.system.initial[n, s]):
@@ -220,9 +222,8 @@ class ReplicaQueues:
 
     def look(self, queue: Floats) -> None:
         """Note how many are at (W,) workers."""
-        for server in self.replicas.values():
-            if server.worker != NONE:
-                server.waiting = int(queue[server.worker])
+        server = self.run.server
+        server["waiting"][self._at_workers] = queue[server["worker"][self._at_workers]]
 
     def change_workers(self, node: str, up: bool) -> None:
         """Streams' workers on a node of the cloud fail, and lose what they have of services; or are back."""

@@ -82,7 +82,8 @@ def go_on(x: RequestRun, on: OnWire, to_s: float) -> int:
             return NOTED
         arrives_s = x.request[c.arrived].arrival_s if c.arrived < c.requests else np.inf
         at_s = x.events[0].at_s if c.events > 0 else np.inf
-        if not min(at_s, arrives_s) < limit_s:
+        c.calm_s = min(at_s, arrives_s)
+        if not c.calm_s < limit_s:
             return THERE
         if arrives_s < at_s or (arrives_s == at_s and ORDER[x.events[0].kind] > ARRIVED):
             c.now_s, c.arrived = arrives_s, c.arrived + 1
@@ -564,6 +565,7 @@ def push(x: RequestRun, at_s: float, kind: int, who: int) -> None:
     at = c.events
     c.events += 1
     c.number += 1
+    c.calm_s = min(c.calm_s, at_s)
     while at > 0:
         up = (at - 1) >> 1
         e = events[up]

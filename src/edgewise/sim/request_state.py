@@ -56,12 +56,15 @@ TOLD = np.dtype([(name, "i8") for name in ("server", "wanted", "up", "queued", "
 STANDS = np.dtype(
     [("took_s", "f8")] + [(name, "i8") for name in ("server", "machine", "behind", "begun", "back", "queued")]
 )
-# arrived: so many requests have come. events, servers: so many there are. waiting: requests in queues. at:
-# where in the heap the latest event was put. head: a request that Python decides, or hands on. asked: what it
-# has decided. told: news that Python hears. notes: so many there are. rule: whether all sites decide by
-# `by_rule`. wired: whether links are shared.
+# next_s: no message is there before; calm_s: nothing else happens before. arrived: so many requests came.
+# events, servers: so many there are. waiting: requests in queues. at: where in the heap the latest event was
+# put. head: a request that Python decides, or hands on. asked: what it has decided. told: news that Python
+# hears. notes: so many there are. rule: whether all sites decide by `by_rule`. wired: links are shared.
 CLOCK = np.dtype(
-    [(name, "f8") for name in ("now_s", "next_s", "end_s", "frame_s", "period_s", "lag_s", "up_free_s")]
+    [
+        (name, "f8")
+        for name in ("now_s", "next_s", "end_s", "frame_s", "period_s", "lag_s", "calm_s", "up_free_s")
+    ]
     + [("seed", "u8")]
     + [(name, "i8") for name in ("requests", "arrived", "events", "number", "begun", "waiting", "servers")]
     + [(name, "i8") for name in ("at", "head", "asked", "told", "rule", "wired", "notes")]

@@ -158,6 +158,8 @@ class RequestSites:
     def _loop(self, to_s: float) -> int:
         limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
         given = self.queues.run, self._wire, limit_s
+        if self._wires is not None and not given[1].many[0] and given[0].clock[0].calm_s >= limit_s:
+            return Stop.THERE  # no message is on its way, and nothing else happens
         if self._wires is None or (streams := self._wires.streams_beside(self)) is None:
             return loop.go_on(*given)
         return ride(*given, self._wires.look_s, *streams.given())
