@@ -111,8 +111,9 @@ class RequestSites:
         self.queues = ReplicaQueues(services, run, room, images, guests)
         self._guests = guests
         if guests is not None:
-            guests.run, guests.ended, guests.looked = self.run, self.queues.left, self._looked
-            guests.look_s = news.period_s
+            guests.ended, guests.looked, guests.look_s = self.queues.left, self._looked, news.period_s
+            if wires is None:  # else it is a rider's
+                guests.run = self.run
         self._on = no_wire() if wires is None else wires.add(self)
         if wires is not None:
             run.route[:] = [

@@ -24,7 +24,7 @@ from edgewise.sim.streams.queues import WAITING, Streams, Workers
 def ask(q: Any, at_s: float, work_s: float, begin_by_s: float) -> None:
     """Make `q` a request that comes to a worker at `at_s`, see `STREAM`."""
     q.site, q.rate_qps, q.state, q.number, q.sent_s, q.close_s = -1, 1.0, WAITING, 1, 0.0, 0.0
-    q.arrival_s, q.work_s, q.deadline_s, q.end_s, q.rejected = at_s, work_s, begin_by_s, np.inf, 0
+    q.arrival_s, q.size_bytes, q.deadline_s, q.delay_max_s, q.rejected = at_s, -work_s, begin_by_s, np.inf, 0
 
 
 @kernel(allocates=False)
@@ -130,10 +130,10 @@ class Guests:
             return
         for i, (worker, *_) in list(self._there.items()):
             request = self._host.truth[self._first + i]
-            if request.end_s < now_s:
+            if request.delay_max_s < now_s:
                 del self._there[i]
-                queued = int(self._queue(request.end_s)[worker])
-                self.ended(i, float(request.end_s), bool(request.rejected), queued)
+                queued = int(self._queue(request.delay_max_s)[worker])
+                self.ended(i, float(request.delay_max_s), bool(request.rejected), queued)
         self._look()
 
     def _queue(self, now_s: float) -> Floats:
@@ -141,7 +141,7 @@ class Guests:
         queue = self._host.waiting(now_s)
         for i, (worker, *_) in self._there.items():
             request = self._host.truth[self._first + i]
-            queue[worker] += request.rejected and request.end_s > now_s
+            queue[worker] += request.rejected and request.delay_max_s > now_s
         return queue
 
     def _look(self) -> None:
@@ -151,8 +151,8 @@ class Guests:
         """When it may end, or be dropped, at the soonest."""
         worker, work_s, begin_by_s = self._there[i]
         request, workers = self._host.truth[self._first + i], self._host.workers
-        if request.end_s < math.inf:
-            return float(request.end_s)
+        if request.delay_max_s < math.inf:
+            return float(request.delay_max_s)
         servers = workers.servers[worker, : workers.each[worker].servers]
         begin_s = max(self._now_s, float(request.arrival_s), float(servers.free_s.min()))
         soonest_s = begin_s + work_s

@@ -36,15 +36,15 @@ def _records(**columns: type) -> np.dtype[Any]:
 
 # Truth about a stream. What it needs; its next query (sent, arrival at the worker, way home,
 # arrival of the one before); and what became of its queries. A request at a worker is a stream of one query
-# that says itself how long it takes alone (`work_s`; 0 of others). It is rejected where it cannot begin by
-# `deadline_s`. When it ends, or is rejected, is `end_s` as soon as that is known.
+# that says itself how long it takes alone: that is its size, but below 0. It is rejected where it cannot
+# begin by `deadline_s`. When it ends, or is rejected, is `delay_max_s` as soon as that is known.
 STREAM = _records(
     id=np.int64, site=np.int64, application=np.int64, poisson=np.int64, close_s=np.float64,
     rate_qps=np.float64, size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
     answer_bytes=np.float64, state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64,
     back_s=np.float64, before_s=np.float64,
     ok=np.int64, failed=np.int64, rejected=np.int64, answered=np.int64, delay_sum_s=np.float64,
-    delay_max_s=np.float64, work_s=np.float64, end_s=np.float64,
+    delay_max_s=np.float64,
 )  # fmt: skip
 
 # Truth about a worker. Its profile; when it fails next; how many queries of a batch it holds and
@@ -123,7 +123,7 @@ def count(outcome: int, sent_s: float, tally: Tally) -> None:
 @kernel(allocates=False)
 def lose(q: Any, sent_s: float, outcome: int, tally: Tally) -> None:
     """Count one query of stream `q` that nobody answered; whose requests are lost knows it."""
-    if q.work_s > 0.0:
+    if q.size_bytes < 0.0:
         return
     if outcome == FAILED:
         q.failed += 1
@@ -169,7 +169,7 @@ def hold(w: Any, servers: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, s
     """
     i = heap[0]
     q, h = s[i], batch[w.held]
-    if q.work_s == 0.0 or may_begin(q, w, servers):
+    if q.size_bytes >= 0.0 or may_begin(q, w, servers):
         h.stream = i
         h.number = q.number - 1
         h.sent_s = q.sent_s
@@ -191,13 +191,13 @@ def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
     """Processing delay of the batch that worker `w` holds; with requests, that of who needs longest."""
     largest, longest_s = 0.0, 0.0
     for k in range(w.held):
-        q = s[batch[k].stream]
-        largest, longest_s = max(largest, q.size_bytes), max(longest_s, q.work_s)
+        size = s[batch[k].stream].size_bytes
+        largest, longest_s = max(largest, size), max(longest_s, -size)
     more, at = 1.0 + w.batch_slope * (w.held - 1), 0
     mean = (w.fixed_s + w.per_byte_s * largest) * more
     if longest_s > 0.0:
         longest_s *= more
-        while s[batch[at].stream].work_s > 0.0:
+        while s[batch[at].stream].size_bytes < 0.0:
             at += 1
             if at == w.held:  # there are no others
                 return float(longest_s)
@@ -212,8 +212,8 @@ def service_s(w: Any, s: Streams, batch: Any, seed: np.uint64) -> float:
 @kernel(allocates=False)
 def judge(q: Any, delay_s: float, sent_s: float, tally: Tally) -> None:
     """Count an answer to stream `q` by its deadline; of a request, which is sent at 0, note its end."""
-    if q.work_s > 0.0:
-        q.end_s = delay_s
+    if q.size_bytes < 0.0:
+        q.delay_max_s = delay_s
         return
     q.answered += 1
     q.delay_sum_s += delay_s

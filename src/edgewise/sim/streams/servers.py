@@ -22,5 +22,5 @@ def may_begin(q: Any, w: Any, servers: Any) -> bool:
     """Whether request `q`, which is next at worker `w`, can begin in time; else it is dropped then."""
     begin_s = max(q.arrival_s, servers[soonest(w, servers)].free_s)
     if begin_s > q.deadline_s:
-        q.end_s, q.rejected = begin_s, 1
+        q.delay_max_s, q.rejected = begin_s, 1
     return bool(begin_s <= q.deadline_s)

@@ -262,11 +262,11 @@ def take(at: int, w: Any, servers: Any, batch: Any, s: Streams, x: OnLinks) -> i
     slot = x.net.slots[at]
     m, h = x.net.messages[slot], batch[w.held]
     q = s[m.who]
-    if q.work_s == 0.0 or may_begin(q, w, servers):
+    if q.size_bytes >= 0.0 or may_begin(q, w, servers):
         h.stream, h.number, h.slot = m.who, m.number, slot
         h.sent_s, h.arrival_s, h.back_s = m.sent_s, m.at_s, m.back_s
         w.held += 1
-    if q.work_s > 0.0:
+    if q.size_bytes < 0.0:
         q.state = ENDED
     if q.answer_bytes == 0.0:
         forget(x.net, slot)
